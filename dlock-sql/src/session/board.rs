@@ -2,51 +2,51 @@
 //!
 //! ```text
 //!              asked for, and nobody of this client is there
-//!   (nothing) ------------------------------------------------> trying ----> holder
+//!   (nothing) ------------------------------------------------> bidder (a try) ---> holder
 //!       |                                                          | somebody else has it
 //!       | somebody of this client is there                         v
 //!       +--------------------------------> in line <---------- (nothing)
-//!                                             | the first, and nobody contends
-//!                                             v            the server lets it in
-//!                                         contender -----------------------------> holder
+//!                                             | the first, and nobody bids
+//!                                             v           the server lets it in
+//!                                       bidder (a wait) ----------------------> holder
 //! ```
 //!
 //! A session is let in again by a lock that it holds. So this table keeps the requests *of one client* from
 //! one another:
 //!
-//! * *One tries at a time*, on the shared connection, and only while nobody of this client holds or contends.
-//!   Two tries of one name in one session would both be let in.
-//! * *One contends at a time*, on a connection of its own that holds nothing. It may stand behind a holder of
-//!   this client: another session, which keeps it out.
+//! * *One bids at a time*: by a try on the shared connection, and only while nobody of this client holds, as
+//!   two tries in one session would both be let in; or by a wait on a connection of its own that holds
+//!   nothing. That may stand behind a holder of this client: another session, which keeps it out.
 //! * *By the key, not by the name*: two names of one hash are one lock.
 //!
 //! What could break it, and why it does not:
 //!
-//! * *The caller goes away while its request is tried.* The [connection](super::connection) notes the
-//!   outcome, not the caller. An abandon buries the request first; then the connection gives back what it was
-//!   granted before it says that the try is over, so that nobody tries meanwhile.
-//! * *The server lets the contender in, and a holder of this client is still here.* Its release is on its way
-//!   back (it is `leaving`), or its session was ended and we have not been told: then it has lost its lock,
-//!   and is told before the next one.
-//! * *A waiter is gone without a word.* A request that is answered `Held` may leave nothing behind. It keeps
-//!   its place while its [seat](Seat) lives, and for a [`GRACE`], since the engine is away for a moment when
-//!   it asks again. Then it is passed over, and what it was let in to lapses.
+//! * *The caller goes away while its request bids.* The [connection](super::connection) has the [`Bid`], not
+//!   the caller. An abandon buries the request first; then the connection gives back what it was granted, and
+//!   only then drops the bid: nobody of this client bids meanwhile.
+//! * *The server lets a waiter in, and a holder of this client is still here.* Its release is on its way back
+//!   (it is `leaving`), or its session was ended: then it is told of its loss before the next one is.
+//! * *A waiter is gone without a word*, as a request that is answered `Held` may. It keeps its place while
+//!   somebody listens, and for a [`GRACE`], since the engine is away for a moment when it asks again. Then it
+//!   is passed over, and what it was let in to lapses.
 //! * *A connection ends.* All that hung on it is taken out in one step, and told as lost before the
-//!   connection is closed from this side.
+//!   connection is closed from this side. A bid on it ends with it.
 
-mod requests;
+mod bid;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use dlock_core::spi::{LeaseKey, LostLeases, Signal, Tombstones};
-use dlock_core::{Error, ErrorKind, LossReason, RequestId, Result, Runtime, Timestamp, Token};
+use dlock_core::{Error, ErrorKind, LossReason, RequestId, Result, Timestamp, Token};
 use event_listener::{Event, EventListener, IntoNotification as _};
 use futures::channel::mpsc;
 
+pub(super) use self::bid::{Asked, Bid, Stop};
+use self::bid::{Bidder, Waiter};
 use super::failure::Failed;
-use super::handle::{Cancel, Handle};
+use super::handle::Handle;
 use super::keys::Key;
 use crate::lately::Lately;
 
@@ -93,8 +93,7 @@ struct State {
 #[derive(Default)]
 struct Name {
     holder: Option<Holder>,
-    trying: Option<RequestId>,
-    contender: Option<(Waiter, Arc<Cancel>)>,
+    bidder: Option<Bidder>,
     line: VecDeque<Waiter>,
 }
 
@@ -110,29 +109,6 @@ pub(super) struct Holder {
     until: Timestamp,
 }
 
-struct Waiter {
-    lease: LeaseKey,
-    bell: Arc<Event>,
-    /// Since when nobody listens.
-    left: Option<Timestamp>,
-    /// It could not contend.
-    failed: bool,
-}
-
-/// What is to be done for a request.
-pub(super) enum Asked {
-    /// It has it.
-    Granted(Holder),
-    /// Somebody of this client is there.
-    Wait,
-    /// Somebody of another client was there a moment ago, and a connection to wait on is to spare. A waiter
-    /// on it is let in at once if nobody is there: one request, where a try in vain would be the first of
-    /// two. If that connection is taken meanwhile, it is to ask again.
-    Expect,
-    /// Send it. The place of whoever tries is taken.
-    Try,
-}
-
 /// What is to be done for a waiter.
 pub(super) enum Step {
     /// There is something to ask for.
@@ -141,9 +117,9 @@ pub(super) enum Step {
     Stay(EventListener),
     /// There is no connection to wait on: ask on the shared one after either of these.
     Starved(EventListener, EventListener),
-    /// It is its turn to contend, on that connection or on a new one.
-    Contend(Option<Arc<Handle>>, Arc<Cancel>),
-    /// It could not contend.
+    /// It is its turn to wait at the server, on that connection or on a new one.
+    Contend(Option<Arc<Handle>>, Bid, Stop),
+    /// It could not wait at the server.
     Failed,
 }
 
@@ -151,18 +127,9 @@ pub(super) enum Step {
 pub(super) enum Found {
     Nothing,
     InLine,
-    /// The shared connection is trying it.
-    Trying(Option<Arc<Handle>>),
     /// It is told to stop; this says that it has, or that something else has happened.
-    Contending(EventListener),
+    Bidding(EventListener),
     Holding(Holder),
-}
-
-/// Why a contender has stopped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stopped {
-    Unwanted,
-    Failed,
 }
 
 impl Board {
@@ -248,10 +215,162 @@ impl Board {
         self.state().names.is_empty()
     }
 
+    /// Somebody of another client is there.
+    pub(super) fn met_others(&self, key: &Key, now: Timestamp) {
+        self.state().crowded.note(key, now);
+    }
+
+    /// Somebody listens for its turn.
+    pub(super) fn step(self: &Arc<Self>, key: &Key, lease: &LeaseKey, now: Timestamp) -> Step {
+        let state = &mut *self.state();
+        if state.check_open().is_err() || state.buried.has(&lease.id) {
+            return Step::Ready;
+        }
+        let name = state.names.entry(*key).or_default();
+        if name.holder(lease.id).is_some() {
+            return Step::Ready;
+        }
+        if let Some(bidder) = name.bidder(lease.id) {
+            bidder.waiter.left = None;
+            return Step::Stay(bidder.waiter.bell.listen());
+        }
+        let place = name.line.iter().position(|w| w.lease.id == lease.id);
+        let place = place.unwrap_or_else(|| {
+            name.line.push_back(Waiter::new(lease));
+            name.line.len() - 1
+        });
+        name.line[place].left = None;
+        let rung = name.line[place].bell.listen();
+        name.pass_over(now);
+        let is_free = name.bidder.is_none();
+        let first = name.line.front_mut();
+        let Some(first) = first.filter(|first| is_free && first.lease.id == lease.id) else {
+            return Step::Stay(rung);
+        };
+        if std::mem::take(&mut first.failed) {
+            return Step::Failed;
+        }
+        let connection = state.idle.pop();
+        if connection.is_none() {
+            if state.waiting >= self.most_waiting {
+                return Step::Starved(rung, state.free.listen());
+            }
+            state.waiting += 1;
+        }
+        let first = first.clone();
+        name.line.pop_front();
+        let stop = name.contend(first);
+        Step::Contend(connection, Bid::new(self, key, lease), stop)
+    }
+
+    /// Whoever listened listens no more.
+    pub(super) fn left(&self, key: &Key, lease: &LeaseKey, now: Timestamp) {
+        let mut state = self.state();
+        let Some(name) = state.names.get_mut(key) else {
+            return;
+        };
+        // Whoever tries is here.
+        let bidder = name.bidder.iter_mut().filter(|bidder| bidder.stop.is_some());
+        let mut all = bidder.map(|bidder| &mut bidder.waiter).chain(&mut name.line);
+        if let Some(waiter) = all.find(|w| w.lease.id == lease.id) {
+            waiter.left = Some(now);
+        }
+    }
+
+    /// Nothing of that request is to be left. First there is its tombstone; whatever of it is under way meets
+    /// that. A holder is being given back from now on, and is never granted again.
+    ///
+    /// # Errors
+    /// `Unknown` while it may be granted in a session of which no more is heard; `Closed`.
+    pub(super) fn withdraw(&self, key: &Key, id: RequestId, now: Timestamp) -> Result<Found> {
+        let state = &mut *self.state();
+        state.check_closed()?;
+        state.buried.bury(id, now);
+        let mut found = Found::Nothing;
+        if let Some(name) = state.names.get_mut(key) {
+            if let Some(holder) = name.holder(id) {
+                holder.leaving = true;
+                return Ok(Found::Holding(holder.clone()));
+            }
+            if let Some(bidder) = name.bidder(id) {
+                let over = bidder.waiter.bell.listen();
+                bidder.stop(state.shared.as_ref());
+                return Ok(Found::Bidding(over));
+            }
+            let before = name.line.len();
+            name.line.retain(|w| w.lease.id != id);
+            if name.line.len() < before {
+                found = Found::InLine;
+            }
+            name.ring_first();
+            state.tidy(key);
+        }
+        state.doubtful.retain(|_, until| now < *until);
+        match state.doubtful.contains_key(&id) {
+            false => Ok(found),
+            true => Err(Error::new(
+                ErrorKind::Unknown,
+                "the request may have the lock in a session that nothing was heard of; the server ends that \
+                 after the ttl",
+            )),
+        }
+    }
+
+    /// Somebody believes in it until then. `false` if it is not held any more.
+    pub(super) fn extend(&self, key: &Key, id: RequestId, until: Timestamp) -> bool {
+        let mut state = self.state();
+        let holder = state.names.get_mut(key).and_then(|name| name.holder(id));
+        holder.filter(|h| !h.leaving).is_some_and(|holder| {
+            holder.until = holder.until.max(until);
+            true
+        })
+    }
+
+    /// The connection on which that lease hangs.
+    pub(super) fn connection(&self, key: &Key, id: RequestId) -> Option<Arc<Handle>> {
+        let mut state = self.state();
+        let holder = state.names.get_mut(key)?.holder(id)?;
+        (!holder.leaving).then(|| holder.connection.clone())
+    }
+
+    /// What hangs on that connection and nobody has renewed: it is being given back from now on. Its client
+    /// has stopped without a word, or did not hear that it was let in.
+    pub(super) fn lapsed(&self, connection: u64, now: Timestamp) -> Vec<(Key, RequestId)> {
+        let State { names, buried, .. } = &mut *self.state();
+        let mut lapsed = Vec::new();
+        for (key, name) in names {
+            let holder = name.holder.as_mut();
+            let is_over = |h: &&mut Holder| h.connection.id == connection && !h.leaving && h.until < now;
+            if let Some(holder) = holder.filter(is_over) {
+                holder.leaving = true;
+                buried.bury(holder.lease.id, now);
+                lapsed.push((*key, holder.lease.id));
+            }
+        }
+        lapsed
+    }
+
+    /// The holder of that request has been given back, or was found not to have had it any more.
+    pub(super) fn unlocked(&self, key: &Key, id: RequestId, was_held: bool, now: Timestamp) {
+        let state = &mut *self.state();
+        if was_held {
+            state.released.bury(id, now);
+        }
+        if let Some(name) = state.names.get_mut(key) {
+            name.holder.take_if(|h| h.lease.id == id);
+            name.ring_first();
+        }
+        state.tidy(key);
+    }
+
+    /// By an earlier delivery of its release.
+    pub(super) fn was_released(&self, id: RequestId) -> bool {
+        self.state().released.has(&id)
+    }
+
     /// That connection has ended, or is about to be closed: what hung on it is told as lost.
     pub(super) fn over(&self, connection: u64, why: Option<&Failed>) {
-        let mut guard = self.state();
-        let state = &mut *guard;
+        let state = &mut *self.state();
         if let Some(why) = why.filter(|why| why.error.kind() == ErrorKind::Unsupported) {
             state.pooler.get_or_insert_with(|| why.error.clone());
         }
@@ -285,10 +404,10 @@ impl Board {
             (names, state.shared.take(), std::mem::take(&mut state.idle))
         };
         for mut name in names.into_values() {
-            if let Some((waiter, cancel)) = name.contender {
+            if let Some(mut bidder) = name.bidder {
                 // The shared connection lives until the server is told.
-                cancel.set(shared.clone());
-                name.line.push_back(waiter);
+                bidder.stop(shared.as_ref());
+                name.line.push_back(bidder.waiter);
             }
             for waiter in name.line {
                 waiter.bell.notify(usize::MAX);
@@ -328,17 +447,15 @@ impl State {
 
 impl Name {
     fn is_empty(&self) -> bool {
-        self.holder.is_none() && self.trying.is_none() && self.contender.is_none() && self.line.is_empty()
+        self.holder.is_none() && self.bidder.is_none() && self.line.is_empty()
     }
 
     fn holder(&mut self, id: RequestId) -> Option<&mut Holder> {
         self.holder.as_mut().filter(|h| h.lease.id == id)
     }
 
-    fn contender(&mut self, id: RequestId) -> Option<&mut (Waiter, Arc<Cancel>)> {
-        self.contender
-            .as_mut()
-            .filter(|(waiter, _)| waiter.lease.id == id)
+    fn bidder(&mut self, id: RequestId) -> Option<&mut Bidder> {
+        self.bidder.as_mut().filter(|b| b.waiter.lease.id == id)
     }
 
     /// Who is away for too long is no longer in line.
@@ -350,25 +467,5 @@ impl Name {
         if let Some(first) = self.line.front() {
             first.bell.notify(usize::MAX);
         }
-    }
-}
-
-impl Waiter {
-    fn is_here(&self, now: Timestamp) -> bool {
-        self.left.is_none_or(|left| now.since(left) <= GRACE)
-    }
-}
-
-/// A place in line that is kept while this lives, and for [`GRACE`] after it.
-pub(super) struct Seat {
-    pub(super) board: Arc<Board>,
-    pub(super) runtime: Arc<dyn Runtime>,
-    pub(super) key: Key,
-    pub(super) lease: LeaseKey,
-}
-
-impl Drop for Seat {
-    fn drop(&mut self) {
-        self.board.left(&self.key, &self.lease, self.runtime.now());
     }
 }

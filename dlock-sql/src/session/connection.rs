@@ -18,17 +18,16 @@ use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use dlock_core::spi::LeaseKey;
 use dlock_core::{Error, ErrorKind, LossReason, RequestId, Result, Timestamp, Token};
 use futures::StreamExt as _;
 use futures::channel::mpsc;
 use futures::future::{BoxFuture, Either, select};
 
-use super::board::Stopped;
+use super::board::Bid;
 use super::connections::Connections;
 use super::dialect::{Backend, Request, Session, Wire, pooled};
 use super::failure::{Answer, Failed, ended, no_token, perhaps_done};
-use super::handle::{Handle, Job, Life, Reply};
+use super::handle::{Handle, Job, Life};
 use super::keys::Key;
 
 /// How long a waiting connection is kept that nobody needs.
@@ -63,8 +62,6 @@ pub(super) struct Connection {
     used: Timestamp,
     /// Before that nothing is to be locked in it: see [`restart`](super::restart).
     pub(super) opens: Timestamp,
-    /// Who asked for the sign of life that did not come: told when the board knows.
-    unheard: Option<Reply<()>>,
     /// When to look whether a ping is due, at the latest.
     timer: Option<(Timestamp, BoxFuture<'static, ()>)>,
 }
@@ -99,7 +96,6 @@ impl Connection {
             held: HashMap::new(),
             looked: now,
             used: now,
-            unheard: None,
             timer: None,
         };
         (connection, handle)
@@ -115,11 +111,8 @@ impl Connection {
         }
         self.jobs.close();
         let why = why.map_or_else(ended, |failed| failed.error);
-        if let Some(reply) = self.unheard.take() {
-            let _ = reply.send(Err(why.clone()));
-        }
         while let Some(job) = self.jobs.next().await {
-            self.refuse(job, why.clone());
+            refuse(job, why.clone());
         }
         // A server that does not answer is not waited for.
         let limit = self.client.runtime.sleep(self.client.settings.timeout);
@@ -176,11 +169,10 @@ impl Connection {
     }
 
     fn due_at(&self) -> Timestamp {
+        let look_at = self.looked + LOOK_EVERY.min(self.life.ttl / 6);
         match self.held.is_empty() {
             true => self.ping_at(),
-            false => self
-                .ping_at()
-                .min(self.looked + LOOK_EVERY.min(self.life.ttl / 6)),
+            false => self.ping_at().min(look_at),
         }
     }
 
@@ -198,52 +190,33 @@ impl Connection {
 
     async fn run(&mut self, job: Job) -> Answer<()> {
         match job {
-            Job::Try(key, lease, reply) => {
-                let (got, done) = self.try_lock(&key, &lease).await;
+            Job::Try(bid, me, reply) => {
+                let (got, done) = self.try_lock(bid, me).await;
                 let _ = reply.send(got);
                 done
             }
-            Job::Wait(key, lease, cancel, connection) => {
-                let done = self.wait(&key, &lease, &cancel, connection).await;
-                if done.is_err() {
-                    self.doubt(&lease);
-                    self.client.board.stopped(&key, &lease, Stopped::Failed);
-                }
-                done
-            }
+            Job::Wait(bid, stop, me) => self.wait(bid, stop, me).await,
             Job::Unlock(key, id, reply) => {
                 let done = self.unlock(&key, id).await;
                 let _ = reply.send(told(&done));
                 done.map(drop)
             }
             Job::Ping(since, reply) => {
-                if self.life.confirmed() < since
-                    && let Err(failed) = self.must(Request::Ping).await
-                {
-                    self.unheard = Some(reply);
-                    return Err(failed);
+                let heard = match self.life.confirmed() < since {
+                    true => self.must(Request::Ping).await.map(drop),
+                    false => Ok(()),
+                };
+                if let Err(failed) = &heard {
+                    self.client.board.over(self.id, Some(failed));
                 }
-                let _ = reply.send(Ok(()));
-                Ok(())
+                let _ = reply.send(told(&heard));
+                heard
             }
             Job::Cancel(other, reply) => {
                 let answer = self.ask(Request::Cancel(&other)).await.map(drop);
                 let _ = reply.send(told(&answer));
                 answer.or_else(|failed| if failed.fatal { Err(failed) } else { Ok(()) })
             }
-        }
-    }
-
-    /// The job was not begun.
-    fn refuse(&self, job: Job, why: Error) {
-        match job {
-            Job::Try(key, lease, reply) => {
-                self.client.board.tried(&key, &lease, None);
-                let _ = reply.send(Err(why));
-            }
-            Job::Wait(key, lease, ..) => self.client.board.stopped(&key, &lease, Stopped::Failed),
-            Job::Unlock(.., reply) => drop(reply.send(Err(why))),
-            Job::Ping(_, reply) | Job::Cancel(_, reply) => drop(reply.send(Err(why))),
         }
     }
 
@@ -285,41 +258,30 @@ impl Connection {
     }
 
     /// What the caller is told, and whether the session goes on.
-    async fn try_lock(&mut self, key: &Key, lease: &LeaseKey) -> (Result<Option<Token>>, Answer<()>) {
-        let mut answer = Ok(None);
+    async fn try_lock(&mut self, mut bid: Bid, me: Arc<Handle>) -> (Result<Option<Token>>, Answer<()>) {
         // Sooner than that it is not known whether it is free. A waiter contends, and that begins then.
-        if self.now() >= self.opens {
-            answer = self.ask(Request::Try(key)).await;
+        if self.now() < self.opens {
+            return (Ok(None), Ok(()));
         }
+        bid.doubt = Some(self.now() + self.life.ttl * 2);
+        let answer = self.ask(Request::Try(&bid.key)).await;
         let failed = match answer.and_then(|value| self.token(value)) {
             Ok(None) => {
-                self.client.board.tried(key, lease, None);
+                bid.doubt = None;
                 return (Ok(None), Ok(()));
             }
-            Ok(Some(token)) => {
-                // Where the handle is gone nobody is left to hold it for.
-                if let Some(me) = self.me.upgrade()
-                    && self.client.board.tried(key, lease, Some((token, me)))
-                {
-                    self.held.insert(*key, lease.id);
-                    return (Ok(Some(token)), Ok(()));
-                }
-                Failed {
-                    error: Error::lost(LossReason::Refused),
-                    fatal: false,
-                }
+            Ok(Some(token)) if bid.won(token, me, self.now()) => {
+                self.held.insert(bid.key, bid.lease.id);
+                return (Ok(Some(token)), Ok(()));
             }
+            Ok(Some(_)) => Failed {
+                error: Error::lost(LossReason::Refused),
+                fatal: false,
+            },
             Err(failed) => failed,
         };
         // The session may have the lock: what draws the token fails after that.
-        let done = match failed.fatal {
-            true => Err(failed.clone()),
-            false => self.give_back(key).await,
-        };
-        if done.is_err() {
-            self.doubt(lease);
-        }
-        self.client.board.tried(key, lease, None);
+        let done = self.give_back(&mut bid, Some(&failed)).await;
         let error = match done {
             Ok(()) => failed.error,
             Err(_) => perhaps_done(failed.error),
@@ -328,29 +290,27 @@ impl Connection {
     }
 
     pub(super) fn token(&self, value: Option<u64>) -> Answer<Option<Token>> {
-        let Some(value) = value else {
-            return Ok(None);
-        };
-        Token::new(value).map(Some).ok_or_else(|| Failed {
+        let none = || Failed {
             error: no_token(&self.client.server.site().at),
             fatal: false,
-        })
+        };
+        let token = value.map(|value| Token::new(value).ok_or_else(none));
+        token.transpose()
     }
 
-    /// The request may have the lock for as long as the server keeps the session: nothing is sent from here
-    /// on.
-    fn doubt(&self, lease: &LeaseKey) {
-        let now = self.now();
-        self.client.board.doubt(lease.id, now, now + self.life.ttl);
-    }
-
-    /// Unlocks what may be held. If that cannot be done, the session must end.
-    pub(super) async fn give_back(&mut self, key: &Key) -> Answer<()> {
-        let request = match self.kind {
-            Kind::Shared => Request::Unlock(key),
+    /// Unlocks what may be held. If that cannot be done, the session must end, and the request may have the
+    /// lock for as long as the server keeps that: nothing is sent from here on.
+    pub(super) async fn give_back(&mut self, bid: &mut Bid, failed: Option<&Failed>) -> Answer<()> {
+        let unlock = match self.kind {
+            Kind::Shared => Request::Unlock(&bid.key),
             Kind::Waiting => Request::Clean,
         };
-        self.must(request).await.map(drop)
+        let done = match failed.filter(|failed| failed.fatal) {
+            Some(failed) => Err(failed.clone()),
+            None => self.must(unlock).await.map(drop),
+        };
+        bid.doubt = done.is_err().then(|| self.now() + self.life.ttl);
+        done
     }
 
     /// Gives back what nobody has renewed.
@@ -388,6 +348,19 @@ impl Connection {
         if self.kind == Kind::Waiting {
             self.client.board.put_back(me);
         }
+    }
+}
+
+/// The job was not begun.
+fn refuse(job: Job, why: Error) {
+    match job {
+        Job::Try(bid, _, reply) => {
+            drop(bid);
+            let _ = reply.send(Err(why));
+        }
+        Job::Wait(..) => {}
+        Job::Unlock(.., reply) => drop(reply.send(Err(why))),
+        Job::Ping(_, reply) | Job::Cancel(_, reply) => drop(reply.send(Err(why))),
     }
 }
 

@@ -53,12 +53,9 @@ impl Connections {
     /// Why there is none: nothing was sent.
     pub(super) async fn shared(self: &Arc<Self>) -> Result<Arc<Handle>> {
         self.board.check_open()?;
-        if let Some(shared) = self.board.shared() {
-            return Ok(shared);
-        }
         let making = {
+            // One that was made is installed before this is empty again.
             let mut making = self.making.lock().unwrap_or_else(PoisonError::into_inner);
-            // Between the look and the lock it may have been made.
             if let Some(shared) = self.board.shared() {
                 return Ok(shared);
             }

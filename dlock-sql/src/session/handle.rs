@@ -16,21 +16,19 @@
 //!   next ping. Until then two may believe to hold the lock: the fence keeps the first one out.
 //! * *Another server answers* behind a proxy. Each answer names its backend, and another one is a loss.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use dlock_core::spi::LeaseKey;
 use dlock_core::{RequestId, Result, Timestamp, Token};
-use event_listener::Event;
 use futures::channel::{mpsc, oneshot};
 
+use super::board::{Bid, Stop};
 use super::dialect::Backend;
 use super::failure::{ended, perhaps_done};
 use super::keys::Key;
 
 /// A connection, to those who ask on it. It ends when nobody has one of it any more.
-#[derive(Debug)]
 pub(super) struct Handle {
     pub(super) id: u64,
     pub(super) life: Life,
@@ -52,15 +50,20 @@ impl Handle {
         !self.jobs.is_closed()
     }
 
-    /// Sends it, or gives it back.
-    pub(super) fn send(&self, job: Job) -> std::result::Result<(), Job> {
-        self.jobs.unbounded_send(job).map_err(|e| e.into_inner())
+    /// # Errors
+    /// The connection has ended, and what was sent is dropped.
+    pub(super) fn send(&self, job: Job) -> Result<()> {
+        self.jobs.unbounded_send(job).map_err(|_| ended())
+    }
+
+    /// Waits for the lock turn after turn. Only the board is told what comes of it.
+    pub(super) fn wait(self: Arc<Self>, bid: Bid, stop: Stop) {
+        let _ = self.send(Job::Wait(bid, stop, self.clone()));
     }
 
     async fn call<T>(&self, job: impl FnOnce(Reply<T>) -> Job) -> Result<T> {
         let (reply, answer) = oneshot::channel();
-        // Where it is given back it is dropped, and the reply with it.
-        let _ = self.send(job(reply));
+        self.send(job(reply))?;
         answer.await.unwrap_or_else(|_| Err(ended()))
     }
 
@@ -72,8 +75,7 @@ impl Handle {
             .map_err(perhaps_done)
     }
 
-    /// Sees to it that the session was heard of since that time. All that was asked before has been answered
-    /// by then.
+    /// Sees to it that the session was heard of since that time: by a request of this call, or of another.
     pub(super) async fn be_heard(&self, since: Timestamp) -> Result<()> {
         self.call(|reply| Job::Ping(since, reply)).await
     }
@@ -84,11 +86,10 @@ impl Handle {
 }
 
 /// What is asked of a connection. The board is told of what has become of it before the caller is.
-#[derive(Debug)]
 pub(super) enum Job {
-    Try(Key, LeaseKey, Reply<Option<Token>>),
-    /// Waits turn after turn on this connection, which it keeps; only the board is told.
-    Wait(Key, LeaseKey, Arc<Cancel>, Arc<Handle>),
+    /// To try, and to hold on this connection.
+    Try(Bid, Arc<Handle>, Reply<Option<Token>>),
+    Wait(Bid, Stop, Arc<Handle>),
     Unlock(Key, RequestId, Reply<bool>),
     /// For a sign of life since then.
     Ping(Timestamp, Reply<()>),
@@ -97,28 +98,8 @@ pub(super) enum Job {
 
 pub(super) type Reply<T> = oneshot::Sender<Result<T>>;
 
-/// Tells a connection to stop its wait.
-#[derive(Debug, Default)]
-pub(super) struct Cancel {
-    /// On which connection the server is told so, if there is one.
-    by: OnceLock<Option<Arc<Handle>>>,
-    pub(super) event: Event,
-}
-
-impl Cancel {
-    pub(super) fn set(&self, by: Option<Arc<Handle>>) {
-        let _ = self.by.set(by);
-        self.event.notify(usize::MAX);
-    }
-
-    /// Something once it is set.
-    pub(super) fn by(&self) -> Option<&Option<Arc<Handle>>> {
-        self.by.get()
-    }
-}
-
 /// Until when a session is believed in.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(super) struct Life {
     confirmed: Arc<AtomicU64>,
     /// How long a belief lasts.

@@ -101,28 +101,23 @@ impl SessionLock {
     async fn try_attempt(&self, request: &Acquire) -> Result<Attempt> {
         self.check(request)?;
         let (lease, key) = (&request.key, self.key(&request.key.name));
-        // First the connection: nothing is awaited between taking the place of whoever tries and sending.
+        // First the connection: nothing is awaited between bidding and sending.
         let shared = self.client.shared().await?;
         let board = &self.client.board;
-        let expects = match board.ask(&key, lease, request.waits, self.client.now())? {
+        match board.ask(&key, lease, request.waits, self.client.now())? {
             Asked::Granted(holder) => return self.grant(lease, holder.token, &holder.connection).await,
-            Asked::Wait => false,
-            Asked::Expect => true,
-            Asked::Try => {
+            Asked::Wait => {}
+            Asked::Try(bid) => {
                 let (reply, answer) = oneshot::channel();
-                if shared.send(Job::Try(key, lease.clone(), reply)).is_err() {
-                    board.tried(&key, lease, None);
-                    return Err(ended());
-                }
+                shared.send(Job::Try(bid, shared.clone(), reply))?;
                 let answer = answer.await.unwrap_or_else(|_| Err(perhaps_done(ended())));
                 if let Some(token) = answer? {
                     return self.grant(lease, token, &shared).await;
                 }
                 board.met_others(&key, self.client.now());
-                false
             }
-        };
-        let wait = self.client.wait(key, lease.clone(), expects);
+        }
+        let wait = self.client.wait(key, lease.clone());
         Ok(Attempt::Held(Wait::new(Wake::Push(wait))))
     }
 
@@ -147,14 +142,8 @@ impl SessionLock {
             match board.withdraw(&key, lease.id, self.client.now())? {
                 Found::Nothing => return Ok(nothing),
                 Found::InLine => return Ok(Abandoned::Withdrawn),
-                Found::Trying(shared) => {
-                    // Without one it is about to be told that its connection has ended.
-                    let shared = shared.ok_or_else(|| perhaps_done(ended()))?;
-                    // The connection has given back what it was granted before it comes to this.
-                    shared.be_heard(Timestamp::ZERO).await.map_err(perhaps_done)?;
-                }
-                // Where it was let in just before, the next look finds it.
-                Found::Contending(stopped) => stopped.await,
+                // What it was granted is given back before that, or the next look finds it.
+                Found::Bidding(over) => over.await,
                 Found::Holding(holder) => {
                     return match holder.connection.unlock(key, lease.id).await? {
                         true => Ok(Abandoned::WasGranted(Some(holder.token))),

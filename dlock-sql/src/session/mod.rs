@@ -45,17 +45,13 @@
 //! # How it is made
 //!
 //! * *A lock cannot move between sessions*, so there is one shared connection for what was free when it was
-//!   asked for, which never blocks, and one for each name that had to be waited for.
+//!   asked for, which never blocks, and one for each name that has to be waited for: see `connection`.
 //! * *A session is let in again* by a lock that it holds. So the `board`, a state machine without I/O, keeps
-//!   the requests of one client from one another by the keys of their names; one contends at a time.
-//! * *A waiter that has met others lately* does not try first: at the server it is let in at once where
-//!   nobody is. Only while there is a connection to spare for it.
-//! * *Waits come in turns* of a third of the ttl: see `wait`. *A session is believed in* from a request that
-//!   was answered: see `handle`. *A server that has just started* grants nothing: see `restart`.
-//! * *The server must not give up a connection before its session*: who is cut off would believe for longer
-//!   than it has the lock. So TCP's limits are those of the session.
+//!   the requests of one client from one another.
 //! * *The token is drawn in the same statement*, after the lock: `CASE WHEN pg_try_advisory_lock(…) THEN
 //!   nextval(…) END`.
+//! * *Waits come in turns*: see `wait`. *Until when a session is believed in*: see `handle`. *What a server
+//!   that has just started does not know*: see `restart`.
 
 mod board;
 mod config;

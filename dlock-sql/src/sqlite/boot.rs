@@ -17,7 +17,7 @@ use sqlx::sqlite::{SqliteConnection, SqliteLockingMode};
 use sqlx::{ConnectOptions as _, Connection as _};
 
 use super::failure::{is_busy, nothing_done, perhaps_done};
-use super::schema::{Company, Database, migrate};
+use super::schema::{Database, migrate};
 
 /// 16 bytes that name one boot of one machine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -172,7 +172,7 @@ async fn alone(conn: &mut SqliteConnection) -> Result<bool, sqlx::Error> {
 }
 
 async fn finish_take_over(conn: &mut SqliteConnection, db: &Database) -> Result<bool> {
-    migrate(conn, db, Company::None).await?;
+    migrate(conn, db, true).await?;
     let committed = sqlx::raw_sql("COMMIT").execute(conn).await;
     committed.map(|_| true).map_err(|e| perhaps_done(e, &db.at))
 }

@@ -2,62 +2,52 @@
 //! [`direct::gate`](crate::direct::gate), which shares what it remembers.
 
 use async_trait::async_trait;
-use dlock_core::{Access, Admission, FenceGate, FencedValue};
-use dlock_core::{Error, ErrorKind, LockName, Result, Token};
+use dlock_core::{Access, Admission, FenceGate, FencedValue, LockName, Result, Token};
+use futures::FutureExt as _;
 
-use super::connection::{AskGate, GateAnswer, Needs, Pass};
+use super::connection::Needs;
 use super::lock::SqliteLock;
 use crate::gate::check_token;
 
 #[async_trait]
 impl FenceGate for SqliteLock {
     async fn admit(&self, resource: &LockName, token: Token, access: Access) -> Result<Admission> {
-        let value = None;
-        self.pass(resource, Pass { token, access, value }).await
+        self.pass(resource, token, access, None).await
     }
 
     async fn write(&self, resource: &LockName, token: Token, value: &[u8]) -> Result<Admission> {
-        let (access, value) = (Access::Exclusive, Some(value.to_vec()));
-        self.pass(resource, Pass { token, access, value }).await
+        self.pass(resource, token, Access::Exclusive, Some(value.to_vec()))
+            .await
     }
 
     async fn read(&self, resource: &LockName) -> Result<Option<FencedValue>> {
-        match self.ask_gate(resource, None).await? {
-            GateAnswer::Value(value) => Ok(value),
-            GateAnswer::Admission(_) => Err(unanswered()),
-        }
+        self.check_name(resource)?;
+        let name = resource.clone();
+        let read = self.connection.ask(Needs::default(), |_, store| {
+            async move { store.fenced(&name).await }.boxed()
+        });
+        read.await.map_err(|e| e.with_name(resource))
     }
 }
 
 impl SqliteLock {
-    async fn pass(&self, resource: &LockName, pass: Pass) -> Result<Admission> {
-        check_token(pass.token).map_err(|e| e.with_name(resource))?;
-        match self.ask_gate(resource, Some(pass)).await? {
-            GateAnswer::Admission(admission) => Ok(admission),
-            GateAnswer::Value(_) => Err(unanswered()),
-        }
-    }
-
     /// Check, and write if there is a value, in one transaction that waits for the disk: what a gate has
     /// refused once it refuses after a power loss too.
-    async fn ask_gate(&self, resource: &LockName, pass: Option<Pass>) -> Result<GateAnswer> {
+    async fn pass(
+        &self,
+        resource: &LockName,
+        token: Token,
+        access: Access,
+        value: Option<Vec<u8>>,
+    ) -> Result<Admission> {
+        check_token(token).map_err(|e| e.with_name(resource))?;
         self.check_name(resource)?;
-        let needs = Needs {
-            write: pass.is_some(),
-            durable: pass.is_some(),
-            gate: Some(AskGate {
-                resource: resource.clone(),
-                pass,
-            }),
-            ..Needs::default()
-        };
-        let answer = self.connection.call(needs, |view| {
-            view.gate.take().unwrap_or_else(|| Err(unanswered()))
+        let mut needs = Needs::write(Vec::new());
+        needs.durable = true;
+        let name = resource.clone();
+        let passed = self.connection.ask(needs, move |_, store| {
+            async move { store.pass(&name, token, access, value.as_deref()).await }.boxed()
         });
-        answer.await.map_err(|e| e.with_name(resource))
+        passed.await.map_err(|e| e.with_name(resource))
     }
-}
-
-fn unanswered() -> Error {
-    Error::new(ErrorKind::Unavailable, "the fence gate was not asked")
 }

@@ -110,16 +110,6 @@ impl SqliteLock {
         })
         .await
     }
-
-    fn wait(&self, probe: FileProbe, recheck_in: Option<Duration>) -> Wait {
-        let mut wait = Wait::new(Wake::Poll {
-            probe: Arc::new(probe),
-            min: LOOK_MIN,
-            max: LOOK_MAX,
-        });
-        wait.recheck_in = recheck_in;
-        wait
-    }
 }
 
 /// Up to the granularity that is claimed.
@@ -175,17 +165,21 @@ impl Lock for SqliteLock {
             Ok((asked, view.turn, view.version))
         });
         let (asked, turn, version) = asked.await?;
-        let probe = |key| FileProbe::new(self.connection.clone(), key, turn, version);
+        let wait = |key, recheck_in, ahead| {
+            let mut wait = Wait::new(Wake::Poll {
+                probe: Arc::new(FileProbe::new(self.connection.clone(), key, turn, version)),
+                min: LOOK_MIN,
+                max: LOOK_MAX,
+            });
+            (wait.recheck_in, wait.ahead) = (recheck_in, ahead);
+            wait
+        };
         Ok(match asked {
             Asked::Granted { token, expires_in } => {
                 Attempt::Granted(Grant::new(key, token, counted_from, expires_in))
             }
-            Asked::Queued { recheck_in, ahead } => {
-                let mut wait = self.wait(probe(key), recheck_in);
-                wait.ahead = ahead;
-                Attempt::Queued(wait)
-            }
-            Asked::Held { recheck_in } => Attempt::Held(self.wait(probe(key), recheck_in)),
+            Asked::Queued { recheck_in, ahead } => Attempt::Queued(wait(key, recheck_in, ahead)),
+            Asked::Held { recheck_in } => Attempt::Held(wait(key, recheck_in, None)),
             Asked::Gone => return Err(Error::lost(LossReason::Released).with_name(&key.name)),
         })
     }

@@ -182,39 +182,17 @@ fn refuse_newer(version: i64, at: &str) -> Result<()> {
     Err(Error::new(ErrorKind::Unsupported, text))
 }
 
-/// Who else may have the database open.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Company {
-    /// Nobody, and that is proven.
-    None,
-    /// Not known.
-    Perhaps,
-}
-
-/// What became of bringing the tables up to date.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Migrated {
-    /// They are of this version and this boot.
-    Ours,
-    /// They belong to another boot, of which somebody may be alive and hold a lock. The transaction is to be
-    /// rolled back.
-    Others,
-}
-
-/// Brings the tables up to date and makes the current boot theirs. Runs inside a transaction of the caller.
+/// Brings the tables up to date and makes the current boot theirs. Runs inside a transaction of the caller,
+/// who rolls it back after a no: they belong to another boot, of which somebody may be alive and hold a lock.
 ///
 /// The first process of a new boot deletes what the boot before left, and continues the tokens from the
 /// ceiling. Two processes that open at once are put in order by the write lock of the caller's transaction.
 ///
 /// Another boot id need not be another boot: containers on one kernel can each have an id of their own, while
-/// their clock is the same. So what another boot left is deleted only if it is over whichever it was: nobody
-/// else has the database open, or entries were stored at a time that this clock has not reached yet, so that
-/// it was started anew since, or no hold runs on by this clock.
-pub(super) async fn migrate(
-    conn: &mut SqliteConnection,
-    db: &Database,
-    company: Company,
-) -> Result<Migrated> {
+/// their clock is the same. So what another boot left is deleted only if it is over whichever it was: the
+/// caller is proven to be alone with the database, or entries were stored at a time that this clock has not
+/// reached yet, so that it was started anew since, or no hold runs on by this clock.
+pub(super) async fn migrate(conn: &mut SqliteConnection, db: &Database, is_alone: bool) -> Result<bool> {
     let (sql, prefix) = (&db.sql, &db.sql.prefix);
     let refuse = |e| nothing_done(e, &db.at);
     let version = current_version(conn, db).await?;
@@ -234,14 +212,14 @@ pub(super) async fn migrate(
     let mut last = meta.last_token;
     let now = Timestamp::now();
     if meta.boot != db.boot.as_bytes() {
-        if company == Company::Perhaps && meta.seen <= now {
+        if !is_alone && meta.seen <= now {
             // Waiters and watchers do not count: they hold nothing, and ask again.
             let holds = format!(
                 "SELECT 1 FROM {prefix}entry WHERE phase IN (1, 2, 3) AND expires > {} LIMIT 1",
                 to_sql(now.as_nanos())
             );
             if !ask(conn, holds).await.map_err(refuse)?.is_empty() {
-                return Ok(Migrated::Others);
+                return Ok(false);
             }
         }
         last = last.max(meta.token_ceiling);
@@ -254,7 +232,7 @@ pub(super) async fn migrate(
     let text =
         format!("UPDATE {prefix}meta SET last_token = {last}, token_ceiling = {ceiling}, seen = {seen}");
     ask(conn, text).await.map_err(refuse)?;
-    Ok(Migrated::Ours)
+    Ok(true)
 }
 
 /// 0 if there are no tables yet.

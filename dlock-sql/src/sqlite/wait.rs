@@ -20,48 +20,43 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use dlock_core::spi::{LeaseKey, News, Probe};
-use dlock_core::{RequestId, Result, Timestamp};
+use dlock_core::{Error, RequestId, Result, Timestamp};
+use futures::FutureExt as _;
 
 use super::connection::{Connection, Needs};
-use crate::admit::Glance;
+use crate::admit::{Glance, NameState};
 
 pub(super) struct FileProbe {
     connection: Connection,
     key: LeaseKey,
-    known: Mutex<Known>,
+    /// Nothing while a look is under way, or after one that has not ended.
+    known: Mutex<Option<Known>>,
 }
 
 /// What the last look has seen, against which the next one compares.
 struct Known {
     turn: u64,
     version: Option<i64>,
-    holders: Holders,
-}
-
-enum Holders {
-    /// The attempt has looked, and what it has seen is not kept here.
-    ByAttempt,
-    Glance(Glance),
-    /// A look has begun and not ended.
-    Perhaps,
+    /// What the attempt has seen is not kept here.
+    holders: Option<Glance>,
 }
 
 impl FileProbe {
     /// For a request that has seen the state after that job and that version.
     pub(super) fn new(connection: Connection, key: LeaseKey, turn: u64, version: Option<i64>) -> Self {
-        let holders = Holders::ByAttempt;
+        let known = Known {
+            turn,
+            version,
+            holders: None,
+        };
         Self {
             connection,
             key,
-            known: Mutex::new(Known {
-                turn,
-                version,
-                holders,
-            }),
+            known: Mutex::new(Some(known)),
         }
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
+    fn known(&self) -> MutexGuard<'_, Option<Known>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -73,53 +68,48 @@ impl FileProbe {
     }
 
     /// Whether a look at the holders is due whatever was stored.
-    fn is_due(&self, holders: &Holders) -> bool {
-        match holders {
-            Holders::ByAttempt => false,
-            Holders::Perhaps => true,
-            Holders::Glance(glance) => has_run_out(glance) || self.admitted(glance).next().is_some(),
-        }
-    }
-
-    /// Whether something was stored since the last look.
-    async fn is_moved(&self) -> Result<bool> {
-        let last = self.connection.stamps.last_change(&self.key.name);
-        let here = {
-            let turn = &mut self.known().turn;
-            last > std::mem::replace(turn, last.max(*turn))
-        };
-        if self.connection.private {
-            return Ok(here);
-        }
-        let version = self
-            .connection
-            .call(Needs::default(), |view| Ok(view.version))
-            .await?;
-        Ok(std::mem::replace(&mut self.known().version, version) != version || here)
+    fn is_due(&self, glance: &Glance) -> bool {
+        has_run_out(glance) || self.admitted(glance).next().is_some()
     }
 }
 
 #[async_trait]
 impl Probe for FileProbe {
     async fn look(&self) -> Result<News> {
-        let before = std::mem::replace(&mut self.known().holders, Holders::Perhaps);
-        let due = self.is_due(&before);
-        if !self.is_moved().await? && !due {
-            self.known().holders = before;
-            return Ok(News::Nothing);
+        let before = self.known().take();
+        // Read first: what comes later is news to the next look.
+        let turn = self.connection.stamps.last_change(&self.key.name);
+        let still = before.as_ref().filter(|known| {
+            turn <= known.turn && !known.holders.as_ref().is_some_and(|glance| self.is_due(glance))
+        });
+        // Nothing is new if that is still the version.
+        let still = still.map(|known| known.version);
+        let mut seen = None;
+        if still.is_none() || !self.connection.private {
+            let name = self.key.name.clone();
+            let look = self.connection.ask(Needs::default(), move |view, store| {
+                async move {
+                    if still == Some(view.version) {
+                        return Ok(Ok(None));
+                    }
+                    let glance = match view.names.get(&name) {
+                        Some(state) => state.as_ref().map(NameState::glance).map_err(Error::clone),
+                        None => store.glance(&name).await?,
+                    };
+                    Ok(glance.map(|glance| Some((glance, view.version))))
+                }
+                .boxed()
+            });
+            seen = look.await?;
         }
-        let name = self.key.name.clone();
-        let needs = Needs {
-            glance: Some(name.clone()),
-            ..Needs::default()
+        let Some((now, version)) = seen else {
+            *self.known() = before;
+            return Ok(News::Nothing);
         };
-        let now = self
-            .connection
-            .call(needs, move |view| view.glance(&name))
-            .await?;
         let mut admitted: Vec<_> = self.admitted(&now).collect();
         admitted.sort_unstable();
-        let same = matches!(&before, Holders::Glance(before) if before.holders == now.holders);
+        let holders = before.as_ref().and_then(|known| known.holders.as_ref());
+        let same = holders.is_some_and(|before| before.holders == now.holders);
         let news = if has_run_out(&now) {
             News::Changed
         } else if same && admitted.is_empty() {
@@ -127,7 +117,11 @@ impl Probe for FileProbe {
         } else {
             News::Admitted(admitted)
         };
-        self.known().holders = Holders::Glance(now);
+        *self.known() = Some(Known {
+            turn: before.map_or(turn, |known| known.turn.max(turn)),
+            version,
+            holders: Some(now),
+        });
         Ok(news)
     }
 }

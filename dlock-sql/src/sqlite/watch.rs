@@ -12,10 +12,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use dlock_core::spi::Watch;
 use dlock_core::{Change, Inspection, LockName, Result, Timestamp};
+use futures::StreamExt as _;
 use futures::channel::mpsc;
 use futures::future::{Either, select};
 use futures::stream::{self, BoxStream};
-use futures::{FutureExt as _, StreamExt as _};
 
 use super::connection::{Connection, Needs};
 use super::lock::SqliteLock;
@@ -39,41 +39,30 @@ struct Looking {
     pause: Duration,
     /// When to look although changes keep coming: they may all be of this connection.
     look_by: Timestamp,
-    over: bool,
 }
 
 impl Looking {
-    async fn next(&mut self) -> Option<Result<Change>> {
+    /// An error is the last of all.
+    async fn next(&mut self) -> Result<Change> {
         loop {
-            if self.over {
-                return None;
-            }
             if Timestamp::now() < self.look_by {
                 let sleep = self.connection.runtime.sleep(self.pause);
                 match select(self.receive.next(), sleep).await {
                     Either::Left((Some(change), _)) => {
                         self.pause = LOOK_MIN;
-                        self.over = change.is_err();
-                        return Some(change);
+                        return change;
                     }
-                    Either::Left((None, _)) => {
-                        self.over = true;
-                        return Some(Err(self.connection.closed().with_name(&self.name)));
-                    }
+                    Either::Left((None, _)) => return Err(self.connection.closed().with_name(&self.name)),
                     Either::Right(_) => self.pause = (self.pause * 2).min(LOOK_MAX),
                 }
             }
             let looked = self.look().await;
             self.look_by = Timestamp::now() + COUNTED_FOR / 4;
             match looked {
-                Ok(()) => {}
                 // A file that is busy or a disk that is full for a while costs a delay and no change: the
                 // next look compares with what was told last.
                 Err(e) if e.is_retryable() => self.pause = AFTER_FAILURE,
-                Err(e) => {
-                    self.over = true;
-                    return Some(Err(e.with_name(&self.name)));
-                }
+                looked => looked.map_err(|e| e.with_name(&self.name))?,
             }
         }
     }
@@ -128,10 +117,14 @@ impl Watch for SqliteLock {
             name: name.clone(),
             pause: LOOK_MIN,
             look_by: Timestamp::now() + COUNTED_FOR / 4,
-            over: false,
         };
-        let next = |mut l: Looking| async move { l.next().await.map(|c| (c, l)) }.boxed();
-        Ok(stream::unfold(looking, next).boxed())
+        let next = |looking: Option<Looking>| async move {
+            let mut looking = looking?;
+            let change = looking.next().await;
+            let goes_on = change.is_ok().then_some(looking);
+            Some((change, goes_on))
+        };
+        Ok(stream::unfold(Some(looking), next).boxed())
     }
 
     async fn inspect(&self, name: &LockName) -> Result<Inspection> {

@@ -17,7 +17,6 @@
 //! * *The shared connection blocks*: `GET_LOCK` with a limit of nothing does not, and what draws a token
 //!   waits no longer than a second for whoever keeps the tokens locked (a backup, say).
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -37,40 +36,6 @@ pub(super) struct MySqlServer {
     settings: Settings,
     site: Site,
     product: Product,
-    sql: Statements,
-}
-
-/// The statements with the sequence or table in them.
-#[derive(Clone)]
-struct Statements {
-    try_lock: SqlStr,
-    /// Draws a token behind the lock where that is not one statement.
-    token: SqlStr,
-    /// The sequence of MariaDB.
-    sequence: Option<Arc<str>>,
-}
-
-impl Statements {
-    fn new(product: Product, tokens: &str) -> Self {
-        let shared = |sql: String| AssertSqlSafe(Arc::<str>::from(sql)).into_sql_str();
-        Self {
-            try_lock: match product {
-                // What is behind THEN is evaluated after the condition: the token is drawn by whoever has the
-                // lock.
-                Product::MariaDb => shared(format!(
-                    "SELECT CASE WHEN GET_LOCK(?, 0) = 1 THEN NEXTVAL({tokens}) END, \
-                     CAST(CONNECTION_ID() AS SIGNED)"
-                )),
-                Product::MySql => {
-                    "SELECT CAST(GET_LOCK(?, 0) AS SIGNED), CAST(CONNECTION_ID() AS SIGNED)".into_sql_str()
-                }
-            },
-            token: shared(format!(
-                "UPDATE {tokens} SET n = LAST_INSERT_ID(n + 1) WHERE one = 1"
-            )),
-            sequence: (product == Product::MariaDb).then(|| tokens.into()),
-        }
-    }
 }
 
 impl MySqlServer {
@@ -84,7 +49,6 @@ impl MySqlServer {
             // Not logged: a wait is slow by design.
             options: options.clone().disable_statement_logging(),
             settings,
-            sql: Statements::new(product, &site.quoted),
             site,
             product,
         }
@@ -127,15 +91,16 @@ impl Server for MySqlServer {
         }
         // In whole seconds, of which the last one may not be over.
         let age = Duration::from_secs(u64::try_from(age - 1).unwrap_or(0));
-        let (turn, sql) = (self.settings.turn.as_secs(), self.sql.clone());
+        let wire = MySqlWire {
+            connection,
+            turn: self.settings.turn.as_secs(),
+            product: self.product,
+            tokens: self.site.quoted.as_str().into(),
+        };
         // Numbers of sessions do not come again while the server runs.
         let since = String::new();
         Ok(Session {
-            wire: Box::new(MySqlWire {
-                connection,
-                turn,
-                sql,
-            }),
+            wire: Box::new(wire),
             backend: Backend { id, since },
             closed_for: self.site.grace.left(&run.to_string(), age),
         })
@@ -149,42 +114,52 @@ impl Server for MySqlServer {
 struct MySqlWire {
     connection: MySqlConnection,
     turn: u64,
-    sql: Statements,
+    product: Product,
+    /// The sequence of MariaDB, or the table.
+    tokens: Box<str>,
 }
 
 impl MySqlWire {
     /// One number, and the session that has answered it.
     async fn fetch(&mut self, request: Request<'_>) -> sqlx::Result<(Option<i64>, Option<i64>)> {
+        const TRY: &str = "SELECT CAST(GET_LOCK(?, 0) AS SIGNED), CAST(CONNECTION_ID() AS SIGNED)";
         const WAIT: &str = "SELECT CAST(GET_LOCK(?, ?) AS SIGNED), CAST(CONNECTION_ID() AS SIGNED)";
         const UNLOCK: &str = "SELECT CAST(RELEASE_LOCK(?) AS SIGNED), CAST(CONNECTION_ID() AS SIGNED)";
         const CLEAN: &str = "SELECT CAST(RELEASE_ALL_LOCKS() AS SIGNED), CAST(CONNECTION_ID() AS SIGNED)";
         const PING: &str = "SELECT CAST(NULL AS SIGNED), CAST(CONNECTION_ID() AS SIGNED)";
         let sql = |sql: SqlStr| sqlx::query_as::<_, (Option<i64>, Option<i64>)>(sql);
-        let asked = match request {
-            Request::Try(key) => sql(self.sql.try_lock.clone()).bind(key.as_text()),
-            Request::Wait(key) => match &self.sql.sequence {
-                None => sql(WAIT.into_sql_str()).bind(key.as_text()).bind(self.turn),
-                Some(sequence) => {
-                    // The key is letters and digits. Blocks take no parameters.
-                    let sql = format!(
-                        "BEGIN NOT ATOMIC IF GET_LOCK('{}', {}) = 1 \
-                         THEN SELECT NEXTVAL({sequence}), CAST(CONNECTION_ID() AS SIGNED); \
-                         ELSE SELECT CAST(NULL AS SIGNED), CAST(CONNECTION_ID() AS SIGNED); END IF; END",
-                        key.as_text(),
-                        self.turn
-                    );
-                    // All of it: what the block says at its end is part of the answer.
-                    let rows = sqlx::raw_sql(AssertSqlSafe(sql))
-                        .fetch_all(&mut self.connection)
-                        .await?;
-                    let row = rows.first().ok_or(sqlx::Error::RowNotFound)?;
-                    return Ok((row.try_get(0)?, row.try_get(1)?));
-                }
-            },
-            Request::Unlock(key) => sql(UNLOCK.into_sql_str()).bind(key.as_text()),
-            Request::Clean => sql(CLEAN.into_sql_str()),
-            Request::Ping => sql(PING.into_sql_str()),
-            Request::Cancel(other) => {
+        let (tokens, turn) = (&self.tokens, self.turn);
+        let asked = match (request, self.product) {
+            (Request::Try(key), Product::MySql) => sql(TRY.into_sql_str()).bind(key.as_text()),
+            (Request::Wait(key), Product::MySql) => sql(WAIT.into_sql_str()).bind(key.as_text()).bind(turn),
+            (Request::Try(key), Product::MariaDb) => {
+                // What is behind THEN is evaluated after the condition: the token is drawn by whoever has the
+                // lock.
+                let text = format!(
+                    "SELECT CASE WHEN GET_LOCK(?, 0) = 1 THEN NEXTVAL({tokens}) END, \
+                     CAST(CONNECTION_ID() AS SIGNED)"
+                );
+                sql(AssertSqlSafe(text).into_sql_str()).bind(key.as_text())
+            }
+            (Request::Wait(key), Product::MariaDb) => {
+                // The key is letters and digits. Blocks take no parameters.
+                let block = format!(
+                    "BEGIN NOT ATOMIC IF GET_LOCK('{}', {turn}) = 1 \
+                     THEN SELECT NEXTVAL({tokens}), CAST(CONNECTION_ID() AS SIGNED); \
+                     ELSE SELECT CAST(NULL AS SIGNED), CAST(CONNECTION_ID() AS SIGNED); END IF; END",
+                    key.as_text(),
+                );
+                // All of it: what the block says at its end is part of the answer.
+                let rows = sqlx::raw_sql(AssertSqlSafe(block))
+                    .fetch_all(&mut self.connection)
+                    .await?;
+                let row = rows.first().ok_or(sqlx::Error::RowNotFound)?;
+                return Ok((row.try_get(0)?, row.try_get(1)?));
+            }
+            (Request::Unlock(key), _) => sql(UNLOCK.into_sql_str()).bind(key.as_text()),
+            (Request::Clean, _) => sql(CLEAN.into_sql_str()),
+            (Request::Ping, _) => sql(PING.into_sql_str()),
+            (Request::Cancel(other), _) => {
                 let kill = AssertSqlSafe(format!("KILL QUERY {}", other.id));
                 return match self.connection.execute(kill).await {
                     Err(e) if !is_no_thread(&e) => Err(e),
@@ -197,14 +172,17 @@ impl MySqlWire {
 
     /// Draws a token from the row of MySQL. The session has the lock.
     async fn draw(&mut self) -> sqlx::Result<u64> {
-        let row = sqlx::query(self.sql.token.clone())
+        let text = format!(
+            "UPDATE {} SET n = LAST_INSERT_ID(n + 1) WHERE one = 1",
+            self.tokens
+        );
+        let row = sqlx::query(AssertSqlSafe(text))
             .execute(&mut self.connection)
             .await?;
         // If its row is gone, the number is of no statement of ours.
-        Ok(if row.rows_affected() == 1 {
-            row.last_insert_id()
-        } else {
-            0
+        Ok(match row.rows_affected() {
+            1 => row.last_insert_id(),
+            _ => 0,
         })
     }
 }
@@ -218,10 +196,12 @@ impl Wire for MySqlWire {
         }
         match (request, answer) {
             (Request::Wait(_), Err(e)) if is_interrupted(&e) => Ok((None, None)),
-            (Request::Try(_) | Request::Wait(_), Ok((got, by))) if self.sql.sequence.is_none() => match got {
-                Some(1) => Ok((Some(self.draw().await?), by)),
-                _ => Ok((None, by)),
-            },
+            (Request::Try(_) | Request::Wait(_), Ok((got, by))) if self.product == Product::MySql => {
+                match got {
+                    Some(1) => Ok((Some(self.draw().await?), by)),
+                    _ => Ok((None, by)),
+                }
+            }
             // No token is negative or zero.
             (_, answer) => answer.map(|(value, by)| (value.map(|v| u64::try_from(v).unwrap_or(0)), by)),
         }

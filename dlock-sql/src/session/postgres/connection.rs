@@ -29,28 +29,20 @@ pub(super) struct PgServer {
     options: PgConnectOptions,
     settings: Settings,
     site: Site,
-    try_lock: SqlStr,
-    wait_lock: SqlStr,
+    /// Draws a token.
+    draw: Arc<str>,
     /// A connection has ended, and the server was not seen since.
     away: AtomicBool,
 }
 
 impl PgServer {
     pub(super) fn new(options: &PgConnectOptions, settings: Settings, site: Site) -> Self {
-        let shared = |sql: String| AssertSqlSafe(Arc::<str>::from(sql)).into_sql_str();
-        let token = draw(&site.quoted);
         Self {
             // Not logged: a wait is slow by design.
             options: options.clone().disable_statement_logging(),
             settings,
+            draw: draw(&site.quoted).into(),
             site,
-            try_lock: shared(format!(
-                "SELECT CASE WHEN pg_try_advisory_lock($1) THEN {token} END, pg_backend_pid()"
-            )),
-            // It is never null, and evaluated before what depends on that.
-            wait_lock: shared(format!(
-                "SELECT CASE WHEN pg_advisory_lock($1) IS NULL THEN NULL ELSE {token} END, pg_backend_pid()"
-            )),
             away: AtomicBool::new(false),
         }
     }
@@ -154,14 +146,9 @@ impl Server for PgServer {
         listener.eager_reconnect(false);
         listener.ignore_pool_close_event(true);
         let (backend, closed_for) = self.greet(&mut listener).await?;
-        let (try_lock, wait_lock) = (self.try_lock.clone(), self.wait_lock.clone());
+        let draw = self.draw.clone();
         Ok(Session {
-            wire: Box::new(PgWire {
-                listener,
-                pool,
-                try_lock,
-                wait_lock,
-            }),
+            wire: Box::new(PgWire { listener, pool, draw }),
             backend,
             closed_for,
         })
@@ -179,8 +166,7 @@ impl Server for PgServer {
 struct PgWire {
     listener: PgListener,
     pool: PgPool,
-    try_lock: SqlStr,
-    wait_lock: SqlStr,
+    draw: Arc<str>,
 }
 
 #[async_trait]
@@ -193,10 +179,19 @@ impl Wire for PgWire {
         // Of that start: numbers of processes come again.
         const CANCEL: &str = "SELECT count(pg_cancel_backend(pid)), pg_backend_pid() FROM pg_stat_activity \
              WHERE pid = $1 AND backend_start = $2::timestamptz";
+        let draw = &self.draw;
         let sql = |sql: SqlStr| sqlx::query_as::<_, (Option<i64>, i32)>(sql);
+        let drawing = |text: String| sql(AssertSqlSafe(text).into_sql_str());
         let asked = match request {
-            Request::Try(key) => sql(self.try_lock.clone()).bind(key.as_i64()),
-            Request::Wait(key) => sql(self.wait_lock.clone()).bind(key.as_i64()),
+            Request::Try(key) => drawing(format!(
+                "SELECT CASE WHEN pg_try_advisory_lock($1) THEN {draw} END, pg_backend_pid()"
+            ))
+            .bind(key.as_i64()),
+            // It is never null, and evaluated before what depends on that.
+            Request::Wait(key) => drawing(format!(
+                "SELECT CASE WHEN pg_advisory_lock($1) IS NULL THEN NULL ELSE {draw} END, pg_backend_pid()"
+            ))
+            .bind(key.as_i64()),
             Request::Unlock(key) => sql(UNLOCK.into_sql_str()).bind(key.as_i64()),
             Request::Clean => sql(CLEAN.into_sql_str()),
             Request::Ping => sql(PING.into_sql_str()),

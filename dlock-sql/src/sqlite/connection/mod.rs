@@ -11,11 +11,14 @@
 //! Dropping that future at any poll therefore interrupts nothing; the answer finds nobody, and the engine
 //! abandons the key.
 
+use std::future::ready;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use dlock_core::{Error, ErrorKind, LockName, Result, Runtime};
+use futures::FutureExt as _;
 use futures::channel::{mpsc, oneshot};
+use futures::future::BoxFuture;
 
 pub(super) mod store;
 mod task;
@@ -24,18 +27,15 @@ mod tests;
 mod view;
 mod watchers;
 
+use self::store::Store;
 pub(super) use self::task::Task;
-pub(super) use self::view::{AskGate, GateAnswer, Pass, View};
+pub(super) use self::view::View;
 
 /// What a job has to see, and how it is to be committed.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Needs {
     /// The locks it works on.
     pub(super) names: Vec<LockName>,
-    /// The lock of which it only has to know who holds, and not who waits.
-    pub(super) glance: Option<LockName>,
-    /// What it asks of the fence gate.
-    pub(super) gate: Option<AskGate>,
     /// Whether it changes anything.
     pub(super) write: bool,
     /// Whether its commit waits for the disk.
@@ -66,8 +66,9 @@ pub(super) trait Job: Send {
     fn needs(&self) -> &Needs;
     /// Nobody awaits it any more and nothing has been done: it may be left out.
     fn is_moot(&self) -> bool;
-    /// Works on the loaded state. Called once, while the write lock is held if it writes.
-    fn run(&mut self, view: &mut View);
+    /// Works on the loaded state. Called once, while the write lock is held if it writes. An error is that of
+    /// the whole transaction.
+    fn run<'a>(&'a mut self, view: &'a mut View, store: &'a mut Store) -> BoxFuture<'a, Result<()>>;
     /// Answers, after the commit or after its failure.
     fn finish(self: Box<Self>, failed: Option<&Error>);
 }
@@ -82,7 +83,7 @@ struct Call<T, F> {
 impl<T, F> Job for Call<T, F>
 where
     T: Send,
-    F: FnOnce(&mut View) -> Result<T> + Send,
+    F: for<'a> FnOnce(&'a mut View, &'a mut Store) -> BoxFuture<'a, Result<Result<T>>> + Send,
 {
     fn needs(&self) -> &Needs {
         &self.needs
@@ -92,17 +93,22 @@ where
         self.needs.droppable && self.reply.is_canceled()
     }
 
-    fn run(&mut self, view: &mut View) {
-        if let Some(run) = self.run.take() {
-            self.result = Some(run(view));
+    fn run<'a>(&'a mut self, view: &'a mut View, store: &'a mut Store) -> BoxFuture<'a, Result<()>> {
+        let run = self.run.take();
+        async move {
+            if let Some(run) = run {
+                self.result = Some(run(view, store).await?);
+            }
+            Ok(())
         }
+        .boxed()
     }
 
     fn finish(self: Box<Self>, failed: Option<&Error>) {
-        let answer = match (failed, self.result) {
-            (Some(e), _) => Err(e.clone()),
-            (None, Some(result)) => result,
-            (None, None) => Err(Error::new(ErrorKind::Unavailable, "the request was not run")),
+        let unrun = || Err(Error::new(ErrorKind::Unavailable, "the request was not run"));
+        let answer = match failed {
+            Some(e) => Err(e.clone()),
+            None => self.result.unwrap_or_else(unrun),
         };
         // Nobody there: the caller was cancelled, and its engine abandons the key.
         let _ = self.reply.send(answer);
@@ -169,6 +175,16 @@ impl Connection {
     where
         T: Send + 'static,
         F: FnOnce(&mut View) -> Result<T> + Send + 'static,
+    {
+        self.ask(needs, |view, _| ready(Ok(run(view))).boxed()).await
+    }
+
+    /// As [`call`](Self::call), of what also asks the database. The outer error is that of the whole
+    /// transaction.
+    pub(super) async fn ask<T, F>(&self, needs: Needs, run: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: for<'a> FnOnce(&'a mut View, &'a mut Store) -> BoxFuture<'a, Result<Result<T>>> + Send + 'static,
     {
         if self.closed.load(Ordering::Acquire) {
             return Err(self.closed());

@@ -4,18 +4,18 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_core::RequestId;
-use dlock_core::{Error, ErrorKind, LockName, Result, Runtime, Timestamp};
+use dlock_core::{
+    Access, Admission, Error, ErrorKind, FencedValue, LockName, RequestId, Result, Runtime, Timestamp, Token,
+};
 use sqlx::sqlite::{SqliteArguments, SqliteConnection, SqliteRow};
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Sqlite};
 
-use super::view::{AskGate, GateAnswer};
 use crate::admit::{Entry, Glance, NameState, Row, Watch};
 use crate::gate;
 use crate::sqlite::boot::{FileId, ONE_BOOT_ID, in_use, take_over};
 use crate::sqlite::failure::{foreign_row, is_busy, is_fatal, nothing_done, perhaps_done};
 use crate::sqlite::row::{bind, bind_key, bind_row, column, read_glance, read_name, read_row, to_sql};
-use crate::sqlite::schema::{CHUNK, Company, Database, Meta, Migrated, migrate};
+use crate::sqlite::schema::{CHUNK, Database, Meta, migrate};
 
 /// What a commit survives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,7 +54,7 @@ impl Store {
         let mut patience = Patience::new(&*runtime, db.busy_budget);
         loop {
             let mut store = Self::connect(db.clone(), runtime.clone()).await?;
-            if store.migrate().await? == Migrated::Ours {
+            if store.migrate().await? {
                 return Ok(store);
             }
             // After a restart of the machine several processes come here at once and are in one another's
@@ -94,15 +94,13 @@ impl Store {
         Ok(store)
     }
 
-    async fn migrate(&mut self) -> Result<Migrated> {
+    async fn migrate(&mut self) -> Result<bool> {
         // Durable: it makes the first ceiling of the tokens.
         self.begin(Sync::Durable).await?;
-        let db = self.db.clone();
-        let migrated = migrate(&mut self.conn, &db, Company::Perhaps).await;
-        if matches!(migrated, Ok(Migrated::Ours)) {
-            self.commit().await?;
-        } else {
-            self.rollback().await;
+        let migrated = migrate(&mut self.conn, &self.db, false).await;
+        match migrated {
+            Ok(true) => self.commit().await?,
+            _ => self.rollback().await,
         }
         migrated
     }
@@ -282,18 +280,27 @@ impl Store {
         rows.iter().map(|row| column(row, 0)).collect()
     }
 
-    /// Asks the fence gate. What cannot be read of a resource is the failure of that resource only.
-    pub(in crate::sqlite) async fn ask_gate(&mut self, ask: &AskGate) -> Result<Result<GateAnswer>> {
+    /// What the fence gate keeps of a resource. What cannot be read of it is its own failure only.
+    pub(in crate::sqlite) async fn fenced(
+        &mut self,
+        resource: &LockName,
+    ) -> Result<Result<Option<FencedValue>>> {
         let db = self.db.clone();
-        let (table, resource) = (&db.sql.fence, &ask.resource);
-        let Some(pass) = &ask.pass else {
-            let rows = self.read(&db.sql.read_fence, named(resource)?).await?;
-            return Ok(gate::value::<Sqlite>(&rows).map(GateAnswer::Value));
-        };
-        let (token, access, value) = (pass.token, pass.access, pass.value.as_deref());
-        let asked = gate::admit::<Sqlite>(&mut self.conn, table, resource, token, access, value).await;
-        let admitted = asked.map_err(|e| self.failed(e))?;
-        Ok(admitted.map(GateAnswer::Admission))
+        let rows = self.read(&db.sql.read_fence, named(resource)?).await?;
+        Ok(gate::value::<Sqlite>(&rows))
+    }
+
+    /// Has the fence gate let a holder pass, and write if there is a value.
+    pub(in crate::sqlite) async fn pass(
+        &mut self,
+        resource: &LockName,
+        token: Token,
+        access: Access,
+        value: Option<&[u8]>,
+    ) -> Result<Result<Admission>> {
+        let table = &self.db.sql.fence;
+        let admitted = gate::admit::<Sqlite>(&mut self.conn, table, resource, token, access, value).await;
+        admitted.map_err(|e| self.failed(e))
     }
 
     /// Writes what differs, and commits.

@@ -36,8 +36,6 @@ const MAX_LOADED: usize = 50_000;
 const SWEEP_EVERY: Duration = Duration::from_secs(10);
 /// How soon the sweep goes on when there was more than fits into one transaction.
 const SWEEP_ON: Duration = Duration::from_millis(100);
-/// The ceiling of the tokens is raised when fewer than this are left under it.
-const TOKENS_LEFT: u64 = TOKEN_BLOCK / 2;
 
 type Jobs = [Box<dyn Job>];
 
@@ -51,6 +49,9 @@ pub(in crate::sqlite) struct Task {
     next_sweep: Timestamp,
     /// How far the sweep has come in the order of the names; empty at the beginning.
     swept_to: Vec<u8>,
+    /// Less than half a block is left under the ceiling of the tokens, so the next transaction waits for the
+    /// disk and raises it. What would be granted beyond it before that is refused.
+    secure_tokens: bool,
 }
 
 impl Task {
@@ -63,6 +64,7 @@ impl Task {
             view: View::default(),
             next_sweep: Timestamp::ZERO,
             swept_to: Vec::new(),
+            secure_tokens: false,
         }
     }
 
@@ -147,33 +149,22 @@ impl Task {
     async fn read(&mut self, jobs: &mut Jobs) -> Result<()> {
         let version = self.connected().await?.version().await?;
         self.load(version, wanted(jobs)).await?;
-        self.view.glances.clear();
-        let glances: Vec<_> = jobs.iter().filter_map(|j| j.needs().glance.clone()).collect();
-        for name in glances {
-            if !self.view.names.contains_key(&name) && !self.view.glances.contains_key(&name) {
-                let glance = self.store()?.glance(&name).await?;
-                self.view.glances.insert(name, glance);
-            }
-        }
         self.run(jobs).await
     }
 
     async fn write(&mut self, jobs: &mut Jobs) -> Result<()> {
-        let sync = match jobs.iter().any(|j| j.needs().durable) {
+        let sync = match self.secure_tokens || jobs.iter().any(|j| j.needs().durable) {
             true => Sync::Durable,
             false => Sync::Ordinary,
         };
         let version = self.connected().await?.begin(sync).await?;
         let outcome = self.write_in_transaction(jobs, version, sync).await;
-        if outcome.is_err()
-            && let Some(store) = &mut self.store
-        {
-            store.rollback().await;
+        match (&outcome, &mut self.store) {
+            (Ok(()), _) => self.publish(),
+            (Err(_), Some(store)) => store.rollback().await,
+            (Err(_), None) => {}
         }
-        outcome?;
-        self.view.ended.committed();
-        self.publish();
-        self.secure_tokens().await
+        outcome
     }
 
     async fn write_in_transaction(&mut self, jobs: &mut Jobs, version: i64, sync: Sync) -> Result<()> {
@@ -196,10 +187,17 @@ impl Task {
             }
         }
         let tokens = tokens.get_or_insert_default();
+        let above = |n| tokens.last.saturating_add(n).min(LAST_TOKEN);
         if sync == Sync::Durable {
-            // A raise may have gone beyond the ceiling; this commit waits for the disk anyway.
-            tokens.ceiling = tokens.ceiling.max(block_above(tokens.last));
+            // Also beyond what a raise has gone to.
+            tokens.ceiling = tokens.ceiling.max(above(TOKEN_BLOCK));
             tokens.dirty = true;
+        }
+        self.secure_tokens = tokens.ceiling < above(TOKEN_BLOCK / 2);
+        if tokens.last > tokens.ceiling {
+            // Somebody granted half a block in one change, or many others did, each in its last one.
+            let text = "the tokens of these grants are not safe against a power loss yet; ask again";
+            return Err(Error::new(ErrorKind::Unavailable, text));
         }
         // With every entry goes the time at which it is stored, for the first process of the next boot.
         let with_meta = tokens.dirty || !puts.is_empty();
@@ -273,15 +271,11 @@ impl Task {
 
     async fn run(&mut self, jobs: &mut Jobs) -> Result<()> {
         for job in jobs {
-            let ask = job.needs().gate.clone();
-            // Each sees what those before it have written.
-            self.view.gate = match ask {
-                Some(ask) => Some(self.store()?.ask_gate(&ask).await?),
-                None => None,
-            };
             self.view.now = Timestamp::now();
             self.view.turn += 1;
-            job.run(&mut self.view);
+            let store = self.store.as_mut().ok_or_else(gone)?;
+            // Each sees what those before it have written.
+            job.run(&mut self.view, store).await?;
         }
         Ok(())
     }
@@ -289,6 +283,7 @@ impl Task {
     /// After the commit: wakes those who wait for a change of these names.
     fn publish(&mut self) {
         let (view, now) = (&mut self.view, Timestamp::now());
+        view.ended.committed(now);
         for (name, turn) in view.touched.drain() {
             let Some(Ok(state)) = view.names.get_mut(&name) else {
                 continue;
@@ -306,42 +301,6 @@ impl Task {
             tokens.dirty = false;
         }
     }
-
-    /// Raises the ceiling of the tokens on the disk while many are left under it. Runs after the commit and
-    /// before its answers. A failure matters only to tokens beyond the ceiling: those grants are not reported
-    /// as certain.
-    async fn secure_tokens(&mut self) -> Result<()> {
-        let Some(Tokens { last, ceiling, .. }) = self.view.tokens else {
-            return Ok(());
-        };
-        if ceiling >= block_above(last.saturating_sub(TOKENS_LEFT)) {
-            return Ok(());
-        }
-        match self.raise_ceiling(last).await {
-            Err(e) if last > ceiling => {
-                let text = "the tokens of these grants could not be secured against power loss";
-                Err(Error::new(ErrorKind::Unknown, text).with_source(e))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    async fn raise_ceiling(&mut self, last: u64) -> Result<()> {
-        let loaded = self.view.version;
-        let store = self.store()?;
-        let version = store.begin(Sync::Durable).await?;
-        if loaded != Some(version) {
-            // What is loaded is old. The next transaction loads it, and comes here again.
-            store.rollback().await;
-            return Err(Error::new(ErrorKind::Unavailable, "another process came between"));
-        }
-        let ceiling = block_above(last);
-        store.write_and_commit(&[], &[], Some((last, ceiling))).await?;
-        if let Some(tokens) = &mut self.view.tokens {
-            tokens.ceiling = ceiling;
-        }
-        Ok(())
-    }
 }
 
 /// The names that the jobs work on.
@@ -349,10 +308,6 @@ fn wanted(jobs: &Jobs) -> Vec<LockName> {
     jobs.iter()
         .flat_map(|j| j.needs().names.iter().cloned())
         .collect()
-}
-
-fn block_above(token: u64) -> u64 {
-    token.saturating_add(TOKEN_BLOCK).min(LAST_TOKEN)
 }
 
 fn gone() -> Error {

@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use dlock_core::spi::{LeaseKey, Tombstones};
-use dlock_core::{Access, Admission, FencedValue, LockName, Result, Timestamp, Token};
+use dlock_core::{LockName, Result, Timestamp};
 
 use super::watchers::Watchers;
-use crate::admit::{Glance, NameState, Tokens};
+use crate::admit::{NameState, Tokens};
 
 pub(in crate::sqlite) struct View {
     /// Read after the write lock was taken.
@@ -18,14 +18,10 @@ pub(in crate::sqlite) struct View {
     /// What other connections had stored when the transaction began; `None` if nothing loaded is trusted.
     pub(in crate::sqlite) version: Option<i64>,
     /// Of a name with rows that cannot be read, why: it alone is out of order.
-    pub(super) names: HashMap<LockName, Result<NameState>>,
-    /// Who holds names of which no more is loaded.
-    pub(super) glances: HashMap<LockName, Result<Glance>>,
+    pub(in crate::sqlite) names: HashMap<LockName, Result<NameState>>,
     /// The names that the transaction may have changed, and which job was the last to do so.
     pub(super) touched: HashMap<LockName, u64>,
     pub(super) tokens: Option<Tokens>,
-    /// What the fence gate has answered to the job that runs.
-    pub(in crate::sqlite) gate: Option<Result<GateAnswer>>,
     pub(in crate::sqlite) ended: Ended,
     pub(in crate::sqlite) watchers: Watchers,
 }
@@ -37,10 +33,8 @@ impl Default for View {
             turn: 0,
             version: None,
             names: HashMap::new(),
-            glances: HashMap::new(),
             touched: HashMap::new(),
             tokens: None,
-            gate: None,
             ended: Ended::default(),
             watchers: Watchers::default(),
         }
@@ -51,7 +45,6 @@ impl View {
     /// Nothing loaded is trusted any more.
     pub(super) fn forget(&mut self) {
         self.names.clear();
-        self.glances.clear();
         self.ended.running.clear();
         self.touched.clear();
         self.tokens = None;
@@ -102,25 +95,11 @@ impl View {
             .or_insert_with(|| Ok(NameState::default()));
         Ok((state.as_ref().map_err(|e| e.clone())?, &mut self.watchers))
     }
-
-    /// Who holds a name.
-    ///
-    /// # Errors
-    /// `BackendData` if that cannot be read.
-    pub(in crate::sqlite) fn glance(&self, name: &LockName) -> Result<Glance> {
-        match (self.names.get(name), self.glances.get(name)) {
-            (Some(state), _) => state.as_ref().map(NameState::glance).map_err(|e| e.clone()),
-            (None, Some(glance)) => glance.clone(),
-            (None, None) => Ok(Glance::default()),
-        }
-    }
 }
 
 /// The keys that were abandoned, and those that were released. In memory: whatever could still arrive under a
-/// key comes through the channel of this very task, and dies with it.
-///
-///  What is forgotten of the latter costs an exact
-/// answer to a very late retry, and no safety.
+/// key comes through the channel of this very task, and dies with it. What is forgotten of the latter costs
+/// an exact answer to a very late retry, and no safety.
 pub(in crate::sqlite) struct Ended {
     pub(in crate::sqlite) abandoned: Tombstones<LeaseKey>,
     released: Tombstones<LeaseKey>,
@@ -146,30 +125,9 @@ impl Ended {
     }
 
     /// The running transaction has committed.
-    pub(super) fn committed(&mut self) {
-        let now = Timestamp::now();
+    pub(super) fn committed(&mut self, now: Timestamp) {
         for key in self.running.drain(..) {
             self.released.bury(key, now);
         }
     }
-}
-
-/// What a job asks of the gate: what is stored, or to let a holder pass.
-#[derive(Clone, Debug)]
-pub(in crate::sqlite) struct AskGate {
-    pub(in crate::sqlite) resource: LockName,
-    pub(in crate::sqlite) pass: Option<Pass>,
-}
-
-#[derive(Clone, Debug)]
-pub(in crate::sqlite) struct Pass {
-    pub(in crate::sqlite) token: Token,
-    pub(in crate::sqlite) access: Access,
-    pub(in crate::sqlite) value: Option<Vec<u8>>,
-}
-
-/// What the gate answers.
-pub(in crate::sqlite) enum GateAnswer {
-    Value(Option<FencedValue>),
-    Admission(Admission),
 }

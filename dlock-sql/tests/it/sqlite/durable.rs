@@ -70,6 +70,27 @@ fn a_raised_token_is_durable_and_the_next_grant_is_larger() {
 }
 
 #[test]
+fn no_token_is_granted_that_a_power_loss_could_bring_again() {
+    with_files(|files, runtime| async move {
+        let lock = Config::new(files.path()).connect(runtime).await.unwrap();
+        let mut other = stranger(&files).await;
+        let far_below = "SELECT token_ceiling - last_token >= 500000 FROM dlock_meta";
+        // Others have used up all but one: the next change waits for the disk, and raises the ceiling.
+        sql(&mut other, "UPDATE dlock_meta SET last_token = token_ceiling - 1").await;
+        granted(&lock, &ask("a")).await;
+        assert_eq!(number(&mut other, far_below).await, 0);
+        granted(&lock, &ask("b")).await;
+        assert_eq!(number(&mut other, far_below).await, 1);
+        // None is left: nothing is granted before that.
+        sql(&mut other, "UPDATE dlock_meta SET last_token = token_ceiling").await;
+        let refused = lock.attempt(&ask("c")).await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Unavailable);
+        granted(&lock, &ask("c")).await;
+        assert_eq!(number(&mut other, far_below).await, 1);
+    });
+}
+
+#[test]
 fn a_newer_schema_is_refused_by_name() {
     with_files(|files, runtime| async move {
         let open = Config::new(files.path()).connect(runtime.clone()).await.unwrap();

@@ -28,7 +28,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use dlock_core::spi::{LeaseKey, LostLeases, Signal, Tombstones};
-use dlock_core::{Error, ErrorKind, LossReason, RequestId, Result, Runtime};
+use dlock_core::{Error, ErrorKind, LossReason, RequestId, Result, Runtime, Timestamp};
 use event_listener::Event;
 use futures::channel::mpsc;
 use futures::future::{Either, select};
@@ -267,7 +267,7 @@ impl Connection {
     fn retire(self: &Arc<Self>) {
         let (weak, runtime) = (Arc::downgrade(self), self.runtime.clone());
         let retiring = async move {
-            while let Some(left) = weak.upgrade().and_then(|c| c.end_unused()) {
+            while let Some(left) = weak.upgrade().and_then(|c| c.end_unused(runtime.now())) {
                 runtime.sleep(left).await;
             }
         };
@@ -276,10 +276,10 @@ impl Connection {
 
     /// Ends the session, if nobody uses it and nothing is asked for in it, or it has lapsed; for how long it
     /// is to be kept otherwise. In one step: whoever begins to use it is seen, or finds none.
-    fn end_unused(&self) -> Option<Duration> {
+    fn end_unused(&self, now: Timestamp) -> Option<Duration> {
         let mut state = self.state();
         let session = state.session.clone().filter(|_| state.users == 0)?;
-        let left = self.runtime.now().until(session.deadline.lapses());
+        let left = now.until(session.deadline.lapses());
         if !left.is_zero() && !session.requests.shut_if_idle() {
             return Some(left);
         }

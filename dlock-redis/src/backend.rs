@@ -128,14 +128,9 @@ impl Call<'_> {
 
     /// The same, for what runs where nobody limits the time.
     pub(crate) async fn run_within(self) -> Result<(Timestamp, Value)> {
-        let limit = self.store.connection.timeout();
-        self.run_for(limit).await
-    }
-
-    /// The same, for so long.
-    pub(crate) async fn run_for(self, limit: Duration) -> Result<(Timestamp, Value)> {
         let store = self.store;
-        match select(pin!(self.run()), store.runtime.sleep(limit)).await {
+        let limit = store.runtime.sleep(store.connection.timeout());
+        match select(pin!(self.run()), limit).await {
             Either::Left((answer, _)) => answer,
             Either::Right(_) => Err(store.too_late()),
         }

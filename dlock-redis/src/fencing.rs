@@ -23,13 +23,6 @@ impl Fencing for RedisLock {
     }
 
     async fn raise(&self, lease: &LeaseKey, to: Token) -> Result<Raised> {
-        let raised = self.try_raise(lease, to).await;
-        raised.map_err(|e| e.with_name(&lease.name))
-    }
-}
-
-impl RedisLock {
-    async fn try_raise(&self, lease: &LeaseKey, to: Token) -> Result<Raised> {
         if i64::try_from(to.get()).is_err() {
             return Err(invalid(format!(
                 "Redis counts to {} and not to the token {to}",
@@ -39,8 +32,8 @@ impl RedisLock {
         let c = &self.backend;
         let call = c.about(&c.scripts.raise, lease).arg(to.to_string());
         let (_, mut reply) = call.ask().await?;
-        let digits = reply.bytes()?;
         c.pushed(&lease.name, reply.pushed());
+        let digits = reply.bytes()?;
         if digits.is_empty() {
             return Ok(Raised::NotHeld);
         }
@@ -50,7 +43,9 @@ impl RedisLock {
         self.acknowledged(lease, Some(raised), unheard).await?;
         Ok(Raised::Raised(raised))
     }
+}
 
+impl RedisLock {
     /// What is left of a lease of which something was changed, where replicas have to acknowledge that.
     ///
     /// # Errors

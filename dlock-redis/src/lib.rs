@@ -31,19 +31,6 @@
 //! * *A script that is stopped halfway* is not rolled back. So its first write is one that is refused where
 //!   any may be, and a conversion that was refused later is `Unknown`.
 //! * *Layouts* have a version, in each value. A client that meets a newer one refuses.
-//!
-//! | file | what |
-//! |---|---|
-//! | `config` | the options, their URL, and the driver's clients made of them |
-//! | `lock`, `rwlock`, `renew`, `fencing`, `gate`, `watch` | the parts of the SPI |
-//! | `wait` | who is told of what the server pushes |
-//! | `handoff` | coming by when a claim window is over |
-//! | `replicas` | grants that so many replicas have to acknowledge |
-//! | `backend` | what all clones share, and how a script is asked |
-//! | `connection` | to a server, the master of sentinels, the nodes of a cluster |
-//! | `keys`, `reply`, `failure` | names as keys; the answers of scripts; what errors mean |
-//! | `scripts` | what the server does, in Lua |
-//! | `plain` | the recipe that other clients of Redis have: a backend of its own on the same connections |
 
 mod backend;
 mod config;

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use dlock_core::spi::{
-    Abandoned, Acquire, Attempt, Fencing, Grant, LeaseKey, Lock, Push, Queueing, Release, Released, Renew,
-    Renewal, RwLock, Sent, Signal, Wait, Wake, Watch,
+    Abandoned, Acquire, Attempt, Fencing, Grant, LeaseKey, Lock, Queueing, Release, Released, Renew, Renewal,
+    RwLock, Sent, Signal, Wait, Wake, Watch,
 };
-use dlock_core::{Capabilities, Error, ErrorKind, LossReason, Mode, Result, Timestamp};
+use dlock_core::{Capabilities, Error, ErrorKind, LossReason, Mode, Result};
 use futures::future::join_all;
 use futures::stream::BoxStream;
 use redis::Value;
@@ -58,53 +58,6 @@ impl RedisLock {
         self.backend.connection.run()
     }
 
-    async fn try_attempt(&self, request: &Acquire) -> Result<Attempt> {
-        let c = &self.backend;
-        c.capabilities.check(request)?;
-        c.open()?;
-        let joins = request.queue == Queueing::Join;
-        // Before the request is sent: a push may overtake the answer.
-        let (waiting, channel) = match joins {
-            true => {
-                let channel = c.listen(&request.key.name).await?;
-                (Some(c.pushes.wait_for(&request.key)), Some(channel))
-            }
-            false => (None, None),
-        };
-        let (mode, limit) = words(request.mode)?;
-        let queue_ttl = if joins { request.queue_ttl } else { Duration::ZERO };
-        // Read only where it is needed, and so in one piece.
-        let mut rest = Vec::with_capacity(128);
-        rest.extend_from_slice(mode.as_bytes());
-        let (queue_ttl, window) = (millis(queue_ttl), millis(c.window));
-        for number in [limit.into(), queue_ttl, request.priority.into(), window] {
-            rest.push(b':');
-            push_number(&mut rest, number);
-        }
-        rest.push(b':');
-        rest.extend_from_slice(channel.as_ref().map_or(&[], |channel| &channel.name));
-        let call = c
-            .keys_of(&c.scripts.acquire, &request.key.name)
-            .arg(id_bytes(request.key.id))
-            .number(millis(request.ttl))
-            .arg(request.owner.as_deref().unwrap_or_default())
-            .arg(rest);
-        let asks = c.unanswered.asks(&request.key, Sent::Acquire);
-        let (sent, value) = asks.answered(call.run().await)?;
-        // The token alone where nobody else was there.
-        if let Value::BulkString(digits) = &value {
-            let grant = Grant::new(request.key.clone(), Some(token(digits)?), sent, request.ttl);
-            return self.counted(grant).await.map(Attempt::Granted);
-        }
-        let mut reply = Reply::new(value)?;
-        let attempt = self.read_attempt(request, sent, &mut reply, waiting);
-        c.pushed(&request.key.name, reply.pushed());
-        match attempt? {
-            Attempt::Granted(grant) => self.counted(grant).await.map(Attempt::Granted),
-            other => Ok(other),
-        }
-    }
-
     /// A grant that counts: where replicas have to acknowledge it, one that they did. Otherwise it is given
     /// back.
     pub(crate) async fn counted(&self, grant: Grant) -> Result<Grant> {
@@ -122,39 +75,6 @@ impl RedisLock {
                     Err(Error::new(ErrorKind::Unknown, message).with_source(e))
                 }
             },
-        }
-    }
-
-    fn read_attempt(
-        &self,
-        request: &Acquire,
-        sent: Timestamp,
-        reply: &mut Reply,
-        waiting: Option<BoxStream<'static, Push>>,
-    ) -> Result<Attempt> {
-        let c = &self.backend;
-        match reply.bytes()?.as_slice() {
-            b"G" => Ok(Attempt::Granted(c.granted(&request.key, sent, reply)?)),
-            b"Q" => {
-                let waiting = waiting.ok_or_else(|| strange("that it queued what does not queue"))?;
-                let mut wait = Wait::new(Wake::Push(waiting));
-                (wait.recheck_in, wait.ahead) = c.queued(sent, reply)?;
-                Ok(Attempt::Queued(wait))
-            }
-            b"H" => {
-                let mut wait = Wait::new(Wake::Poll {
-                    probe: Exists::new(c.store.clone(), c.holder(&request.key.name)),
-                    min: LOOK_MIN,
-                    max: LOOK_MAX,
-                });
-                wait.recheck_in = reply.recheck()?;
-                c.pushes.anchor(sent, reply.number()?);
-                Ok(Attempt::Held(wait))
-            }
-            b"M" => Err(mismatch(reply, request.mode)),
-            b"A" => Err(Error::lost(LossReason::Refused)),
-            b"R" => Err(Error::lost(LossReason::Released)),
-            _ => Err(strange("an unknown word")),
         }
     }
 }
@@ -214,9 +134,71 @@ impl Lock for RedisLock {
     }
 
     async fn attempt(&self, request: &Acquire) -> Result<Attempt> {
-        self.try_attempt(request)
-            .await
-            .map_err(|e| e.with_name(&request.key.name))
+        let c = &self.backend;
+        c.capabilities.check(request)?;
+        c.open()?;
+        let joins = request.queue == Queueing::Join;
+        // Before the request is sent: a push may overtake the answer.
+        let (waiting, channel) = match joins {
+            true => {
+                let channel = c.listen(&request.key.name).await?;
+                (Some(c.pushes.wait_for(&request.key)), Some(channel))
+            }
+            false => (None, None),
+        };
+        let (mode, limit) = words(request.mode)?;
+        let queue_ttl = if joins { request.queue_ttl } else { Duration::ZERO };
+        // Read only where it is needed, and so in one piece.
+        let mut rest = Vec::with_capacity(128);
+        rest.extend_from_slice(mode.as_bytes());
+        let (queue_ttl, window) = (millis(queue_ttl), millis(c.window));
+        for number in [limit.into(), queue_ttl, request.priority.into(), window] {
+            rest.push(b':');
+            push_number(&mut rest, number);
+        }
+        rest.push(b':');
+        rest.extend_from_slice(channel.as_ref().map_or(&[], |channel| &channel.name));
+        let call = c
+            .keys_of(&c.scripts.acquire, &request.key.name)
+            .arg(id_bytes(request.key.id))
+            .number(millis(request.ttl))
+            .arg(request.owner.as_deref().unwrap_or_default())
+            .arg(rest);
+        let asks = c.unanswered.asks(&request.key, Sent::Acquire);
+        let (sent, value) = asks.answered(call.run().await)?;
+        // The token alone where nobody else was there.
+        if let Value::BulkString(digits) = &value {
+            let grant = Grant::new(request.key.clone(), Some(token(digits)?), sent, request.ttl);
+            return self.counted(grant).await.map(Attempt::Granted);
+        }
+        let mut reply = Reply::new(value)?;
+        c.pushed(&request.key.name, reply.pushed());
+        match reply.bytes()?.as_slice() {
+            b"G" => {
+                let grant = c.granted(&request.key, sent, &mut reply)?;
+                self.counted(grant).await.map(Attempt::Granted)
+            }
+            b"Q" => {
+                let waiting = waiting.ok_or_else(|| strange("that it queued what does not queue"))?;
+                let mut wait = Wait::new(Wake::Push(waiting));
+                (wait.recheck_in, wait.ahead) = c.queued(sent, &mut reply)?;
+                Ok(Attempt::Queued(wait))
+            }
+            b"H" => {
+                let mut wait = Wait::new(Wake::Poll {
+                    probe: Exists::new(c.store.clone(), c.holder(&request.key.name)),
+                    min: LOOK_MIN,
+                    max: LOOK_MAX,
+                });
+                wait.recheck_in = reply.recheck()?;
+                c.pushes.anchor(sent, reply.number()?);
+                Ok(Attempt::Held(wait))
+            }
+            b"M" => Err(mismatch(&mut reply, request.mode)),
+            b"A" => Err(Error::lost(LossReason::Refused)),
+            b"R" => Err(Error::lost(LossReason::Released)),
+            _ => Err(strange("an unknown word")),
+        }
     }
 
     async fn release(&self, lease: &LeaseKey, how: Release) -> Result<Released> {
@@ -232,23 +214,19 @@ impl Lock for RedisLock {
             call = call.number(millis(keep)).arg(may_come);
         }
         let asks = c.unanswered.asks(lease, Sent::Release);
-        let (_, value) = asks
-            .answered(call.run().await)
-            .map_err(|e| e.with_name(&lease.name))?;
+        let (_, value) = asks.answered(call.run().await)?;
         c.unanswered.forget(lease);
         // A word alone where nobody waits.
         let word = match value {
             Value::Array(_) => {
                 let mut reply = Reply::new(value)?;
-                let word = reply.bytes()?;
                 c.pushed(&lease.name, reply.pushed());
-                word
+                reply.bytes()?
             }
             Value::BulkString(word) => word,
-            _ => return Err(strange("no word").with_name(&lease.name)),
+            _ => return Err(strange("no word")),
         };
-        let released = word == b"R";
-        Ok(match released || open.release {
+        Ok(match word == b"R" || open.release {
             true => Released::Released,
             false => Released::NotHeld,
         })
@@ -257,16 +235,14 @@ impl Lock for RedisLock {
     async fn abandon(&self, requests: &[LeaseKey]) -> Vec<Result<Abandoned>> {
         let c = &self.backend;
         join_all(requests.iter().map(|key| async move {
-            let named = |e: Error| e.with_name(&key.name);
-            let (_, mut reply) = c.about(&c.scripts.abandon, key).ask().await.map_err(named)?;
+            let (_, mut reply) = c.about(&c.scripts.abandon, key).ask().await?;
             c.unanswered.forget(key);
-            let became = match reply.bytes()?.as_slice() {
+            c.pushed(&key.name, reply.pushed());
+            Ok(match reply.bytes()?.as_slice() {
                 b"W" => Abandoned::Withdrawn,
                 b"G" => Abandoned::WasGranted(Some(reply.token()?)),
                 _ => Abandoned::Nothing,
-            };
-            c.pushed(&key.name, reply.pushed());
-            Ok(became)
+            })
         }))
         .await
     }

@@ -12,11 +12,11 @@ use std::time::Duration;
 use async_trait::async_trait;
 use dlock_core::spi::{Renew, RenewItem, RenewKind, RenewOutcome, Renewal};
 use dlock_core::{Error, ErrorKind, Result, Timestamp};
-use futures::future::{Either, join_all, select};
+use futures::future::{Either, join_all, pending, select};
 use futures::{FutureExt as _, StreamExt as _, stream};
 use redis::Value;
 
-use crate::backend::millis;
+use crate::backend::{Store, millis};
 use crate::failure::of_item;
 use crate::keys::{bucket_of, holder_and_counter, id_bytes};
 use crate::lock::RedisLock;
@@ -27,51 +27,68 @@ use crate::reply::{Reply, strange};
 pub(crate) const BATCH: usize = 128;
 
 /// How many scripts are under way at a time: the server does other work in between.
-pub(crate) const AT_ONCE: usize = 4;
-
-/// Items by their numbers, and what became of them.
-type Outcomes = Vec<(usize, RenewOutcome)>;
+const AT_ONCE: usize = 4;
 
 /// How long a node of a cluster has. The engine waits for a sixth of the shortest ttl, or longer.
-pub(crate) fn patience(items: &[RenewItem]) -> Duration {
+fn patience(items: &[RenewItem]) -> Duration {
     const SHORTEST: Duration = Duration::from_millis(50);
     let shortest = items.iter().map(|item| item.ttl).min();
     (shortest.unwrap_or_default() / 8).max(SHORTEST)
 }
 
-fn failed(e: &Error, items: &[RenewItem], batch: &[usize]) -> Outcomes {
-    let failed = |n: &usize| RenewOutcome::Failed(e.clone().with_name(&items[*n].key.name));
-    batch.iter().map(|n| (*n, failed(n))).collect()
+/// Renews in batches of so many that are alike. What goes together runs on one server.
+pub(crate) async fn in_batches<'i, K: Ord, F: Future<Output = Result<Vec<RenewOutcome>>>>(
+    store: &Store,
+    items: &'i [RenewItem],
+    size: usize,
+    alike: impl Fn(&RenewItem) -> K,
+    renew: impl Fn(Vec<&'i RenewItem>) -> F,
+) -> Vec<RenewOutcome> {
+    let mut groups: BTreeMap<K, Vec<usize>> = BTreeMap::new();
+    for (n, item) in items.iter().enumerate() {
+        groups.entry(alike(item)).or_default().push(n);
+    }
+    let batches: Vec<&[usize]> = groups.values().flat_map(|all| all.chunks(size)).collect();
+    let (at_once, over) = match store.connection.is_spread() {
+        true => (batches.len(), store.runtime.sleep(patience(items))),
+        false => (AT_ONCE, pending().boxed()),
+    };
+    let over = over.shared();
+    let asked = batches.iter().map(|batch| {
+        let renewing = renew(batch.iter().map(|n| &items[*n]).collect());
+        let (over, many) = (over.clone(), batch.len());
+        async move {
+            let renewed = match select(pin!(renewing), over).await {
+                Either::Left((renewed, _)) => renewed,
+                Either::Right(_) => Err(store.too_late()),
+            };
+            renewed.unwrap_or_else(|e| vec![RenewOutcome::Failed(e); many])
+        }
+    });
+    let asked: Vec<_> = asked.collect();
+    let answers: Vec<_> = stream::iter(asked).buffered(at_once.max(1)).collect().await;
+    let mut outcomes = vec![RenewOutcome::Gone; items.len()];
+    for (n, outcome) in batches.into_iter().flatten().zip(answers.into_iter().flatten()) {
+        outcomes[*n] = match outcome {
+            RenewOutcome::Failed(e) => RenewOutcome::Failed(e.with_name(&items[*n].key.name)),
+            outcome => outcome,
+        };
+    }
+    outcomes
 }
 
 #[async_trait]
 impl Renew for RedisLock {
     async fn renew(&self, items: &[RenewItem]) -> Vec<RenewOutcome> {
-        let is_spread = self.backend.connection.is_spread();
-        // Leases of one ttl are extended by a short script. What goes together runs on one server: on a
-        // cluster, that of a bucket.
-        let mut alike: BTreeMap<_, Vec<usize>> = BTreeMap::new();
-        for (n, item) in items.iter().enumerate() {
+        let c = &self.backend;
+        let is_spread = c.connection.is_spread();
+        // Leases of one ttl are extended by a short script.
+        let alike = |item: &RenewItem| {
             let bucket = is_spread.then(|| bucket_of(item.key.name.as_bytes()));
-            let ttl = (item.kind == RenewKind::Lease).then_some(item.ttl);
-            alike.entry((bucket, ttl)).or_default().push(n);
-        }
-        let batches: Vec<Vec<usize>> = alike
-            .values()
-            .flat_map(|all| all.chunks(BATCH).map(<[_]>::to_vec))
-            .collect();
-        let all: Vec<Outcomes> = if is_spread {
-            let over = self.backend.runtime.sleep(patience(items)).shared();
-            let renewed = |batch| self.renew_until(over.clone(), items, batch);
-            join_all(batches.iter().map(|b| renewed(b)).collect::<Vec<_>>()).await
-        } else {
-            let renewed: Vec<_> = batches.iter().map(|b| self.renew_alike(items, b)).collect();
-            stream::iter(renewed).buffer_unordered(AT_ONCE).collect().await
+            (bucket, (item.kind == RenewKind::Lease).then_some(item.ttl))
         };
-        let mut all: Outcomes = all.into_iter().flatten().collect();
-        all.sort_by_key(|(n, _)| *n);
-        let outcomes = all.into_iter().map(|(_, outcome)| outcome).collect();
-        match &self.backend.replicas {
+        let outcomes = in_batches(c, items, BATCH, alike, |batch| self.renew_alike(batch)).await;
+        match &c.replicas {
             Some(replicas) => self.counted_all(replicas, items, outcomes).await,
             None => outcomes,
         }
@@ -87,97 +104,69 @@ impl RedisLock {
         items: &[RenewItem],
         outcomes: Vec<RenewOutcome>,
     ) -> Vec<RenewOutcome> {
-        // All at once, so that they share a mark.
-        let renewed = items.iter().zip(&outcomes).filter_map(|(item, o)| {
-            let renewed = matches!(o, RenewOutcome::Renewed(_));
-            renewed.then(|| (item.key.clone(), None))
-        });
-        let mut told = replicas.confirm_all(renewed).into_iter();
         let counted = items.iter().zip(outcomes).map(|(item, outcome)| {
+            // All are asked for before any is waited for, so that they share a mark.
             let is_renewed = matches!(outcome, RenewOutcome::Renewed(_));
-            let told = if is_renewed { told.next() } else { None };
+            let confirmed = is_renewed.then(|| replicas.confirm(&item.key, None));
             async move {
-                let failed = |e: Error| RenewOutcome::Failed(e.with_name(&item.key.name));
-                match outcome {
-                    RenewOutcome::Renewed(_) => match replicas.told(told).await {
-                        Ok(life) => RenewOutcome::Renewed(life),
+                let counted = match (confirmed, outcome) {
+                    (Some(confirmed), _) => confirmed.await.map(RenewOutcome::Renewed),
+                    (None, RenewOutcome::Granted(grant)) => match self.counted(grant).await {
+                        Err(e) if e.kind() == ErrorKind::Lost => Ok(RenewOutcome::Gone),
+                        counted => counted.map(RenewOutcome::Granted),
+                    },
+                    (None, other) => Ok(other),
+                };
+                counted.unwrap_or_else(|e| {
+                    let e = match e.kind() {
                         // Whether it is lost, the next renewal is told.
-                        Err(e) if e.kind() == ErrorKind::Lost => failed(Error::new(
+                        ErrorKind::Lost => Error::new(
                             ErrorKind::Unavailable,
                             "the lease was renewed, and then was not where the replicas were asked",
-                        )),
-                        Err(e) => failed(e),
-                    },
-                    RenewOutcome::Granted(grant) => match self.counted(grant).await {
-                        Ok(grant) => RenewOutcome::Granted(grant),
-                        Err(e) if e.kind() == ErrorKind::Lost => RenewOutcome::Gone,
-                        Err(e) => failed(e),
-                    },
-                    other => other,
-                }
+                        ),
+                        _ => e,
+                    };
+                    RenewOutcome::Failed(e.with_name(&item.key.name))
+                })
             }
         });
         join_all(counted).await
     }
 
-    async fn renew_until(
-        &self,
-        over: impl Future<Output = ()> + Unpin,
-        items: &[RenewItem],
-        batch: &[usize],
-    ) -> Outcomes {
-        match select(pin!(self.renew_alike(items, batch)), over).await {
-            Either::Left((outcomes, _)) => outcomes,
-            Either::Right(_) => failed(&self.backend.too_late(), items, batch),
-        }
-    }
-
-    async fn renew_alike(&self, items: &[RenewItem], batch: &[usize]) -> Outcomes {
-        let mut outcomes = Vec::with_capacity(batch.len());
-        let mut rest = batch.to_vec();
-        // All of a batch are alike.
-        if let Some(first) = batch.first().filter(|n| items[**n].kind == RenewKind::Lease) {
-            let ttl = items[*first].ttl;
-            match self.extend(items, batch, ttl).await {
-                Ok((sent, extended)) => {
-                    rest.clear();
-                    for (n, done) in batch.iter().zip(extended) {
-                        match done {
-                            true => outcomes.push((*n, RenewOutcome::Renewed(Renewal::new(sent, ttl)))),
-                            false => rest.push(*n),
-                        }
-                    }
-                }
-                Err(e) => return failed(&e, items, batch),
-            }
-        }
-        if rest.is_empty() {
-            return outcomes;
-        }
-        match self.renew_each(items, &rest).await {
-            Ok(others) => outcomes.extend(rest.into_iter().zip(others)),
-            Err(e) => outcomes.extend(failed(&e, items, &rest)),
-        }
-        outcomes
+    /// All of one kind, and leases of one ttl.
+    async fn renew_alike(&self, batch: Vec<&RenewItem>) -> Result<Vec<RenewOutcome>> {
+        let Some(lease) = batch.first().filter(|item| item.kind == RenewKind::Lease) else {
+            return self.renew_each(&batch).await;
+        };
+        let (sent, extended) = self.extend(&batch, lease.ttl).await?;
+        let rest = batch.iter().zip(&extended).filter(|(_, extended)| !**extended);
+        let rest: Vec<_> = rest.map(|(item, _)| *item).collect();
+        let others = match rest.is_empty() {
+            true => Vec::new(),
+            false => self
+                .renew_each(&rest)
+                .await
+                .unwrap_or_else(|e| vec![RenewOutcome::Failed(e); rest.len()]),
+        };
+        let (mut others, renewed) = (others.into_iter(), Renewal::new(sent, lease.ttl));
+        let outcomes = extended.into_iter().filter_map(|extended| match extended {
+            true => Some(RenewOutcome::Renewed(renewed)),
+            false => others.next(),
+        });
+        Ok(outcomes.collect())
     }
 
     /// Those that are extended for as long as they were taken for. Answers when it was asked, and which were
     /// extended.
-    async fn extend(
-        &self,
-        items: &[RenewItem],
-        batch: &[usize],
-        ttl: Duration,
-    ) -> Result<(Timestamp, Vec<bool>)> {
+    async fn extend(&self, batch: &[&RenewItem], ttl: Duration) -> Result<(Timestamp, Vec<bool>)> {
         let c = &self.backend;
         c.capabilities.check_ttl(ttl)?;
-        let of = || batch.iter().map(|n| &items[*n]);
         let mut call = c.call(&c.scripts.extend, batch.len());
-        for item in of() {
+        for item in batch {
             call = call.arg(c.holder(&item.key.name));
         }
         call = call.number(millis(ttl));
-        for item in of() {
+        for item in batch {
             call = call.arg(id_bytes(item.key.id));
         }
         let (sent, reply) = call.ask().await?;
@@ -189,16 +178,15 @@ impl RedisLock {
     }
 
     /// Whatever it is: each for itself.
-    async fn renew_each(&self, items: &[RenewItem], batch: &[usize]) -> Result<Vec<RenewOutcome>> {
+    async fn renew_each(&self, batch: &[&RenewItem]) -> Result<Vec<RenewOutcome>> {
         let c = &self.backend;
-        let of = || batch.iter().map(|n| &items[*n]);
         let mut call = c.call(&c.scripts.renew, batch.len() * 2);
-        for item in of() {
+        for item in batch {
             let (holder, counter) = holder_and_counter(&c.prefix, &item.key.name);
             call = call.arg(holder).arg(counter);
         }
         call = call.number(millis(c.window));
-        for item in of() {
+        for item in batch {
             let queued = if item.kind == RenewKind::Queued { "1" } else { "0" };
             call = call
                 .arg(id_bytes(item.key.id))
@@ -207,19 +195,12 @@ impl RedisLock {
         }
         let (sent, reply) = call.ask().await?;
         let mut answers = reply.rest();
-        let outcomes = of().map(|item| {
-            let answer = answers.next().ok_or_else(|| strange("too little"));
-            let outcome = answer.and_then(|value| self.outcome(item, value, sent));
-            outcome.unwrap_or_else(|e| RenewOutcome::Failed(e.with_name(&item.key.name)))
+        let outcomes = batch.iter().map(|item| {
+            let mut reply = Reply::new(answers.next().ok_or_else(|| strange("too little"))?)?;
+            c.pushed(&item.key.name, reply.pushed());
+            self.read_outcome(item, &mut reply, sent)
         });
-        Ok(outcomes.collect())
-    }
-
-    fn outcome(&self, item: &RenewItem, value: Value, sent: Timestamp) -> Result<RenewOutcome> {
-        let mut reply = Reply::new(value)?;
-        let outcome = self.read_outcome(item, &mut reply, sent);
-        self.backend.pushed(&item.key.name, reply.pushed());
-        outcome
+        Ok(outcomes.map(|o| o.unwrap_or_else(RenewOutcome::Failed)).collect())
     }
 
     fn read_outcome(&self, item: &RenewItem, reply: &mut Reply, sent: Timestamp) -> Result<RenewOutcome> {

@@ -7,8 +7,7 @@
 //! or renewed, and writes something behind them; `WAIT` then counts who has that write, and with it the
 //! leases. Those that come while it waits share the next mark.
 //!
-//! The mark looks at the leases, and does not trust that it comes after them. What could go wrong, and why it
-//! does not:
+//! What could go wrong, and why it does not:
 //!
 //! * *A failover between the grant and the mark.* The mark does not find the lease, or not with this token:
 //!   it is lost, and asked for anew. Where it finds it, that server has it, and `WAIT` counts who has it
@@ -18,13 +17,13 @@
 //! * *The master is demoted between the mark and `WAIT`*, or while it waits: either is an error. Demoted and
 //!   promoted again in between, it would count by the offsets of another history; so the id of the history,
 //!   which changes with each promotion, is asked for before and after.
-//! * *A replica acknowledges, and dies.* What was promised is that so many had it at a time.
+//! * *A replica acknowledges, and dies*, or has it in memory alone. That so many had it in memory at a time
+//!   is all that is promised.
 //! * *A replica lags, or hangs.* `WAIT` ends after half of the timeout, with what it has by then: the grant
 //!   is given back, and the renewal has moved nothing. If it gets to the replicas later, a lease that nobody
 //!   believes in lapses.
 //! * *Another replica takes over than those that acknowledged.* Then it may be forgotten: as many as there
 //!   are have to be asked for.
-//! * *The write is in the memory of the replicas*, not on their disks.
 //!
 //! A push is the word of the server that pushes. With replicas it says that it is somebody's turn, and no
 //! more: who waits asks, and that answer is marked. A release is not marked: one that is forgotten costs
@@ -46,7 +45,7 @@ use crate::connection::load;
 use crate::connection::server::Server;
 use crate::failure::{nothing_done, of_item};
 use crate::keys::{holder, id_bytes};
-use crate::reply::{Reply, strange};
+use crate::reply::Reply;
 use crate::scripts::Scripts;
 
 /// How many leases are in one script: a longer one would keep others waiting.
@@ -80,12 +79,8 @@ struct Asked {
     tell: oneshot::Sender<Result<Renewal>>,
 }
 
-/// What a round has shown.
-struct Seen {
-    sent: Timestamp,
-    leases: Vec<Value>,
-    acknowledged: u32,
-}
+/// What a round has shown: when it was sent, the leases, and how many have acknowledged them.
+type Seen = (Timestamp, Vec<Value>, i64);
 
 impl Replicas {
     pub(crate) fn new(
@@ -95,14 +90,13 @@ impl Replicas {
         scripts: Arc<Scripts>,
         store: Arc<Store>,
     ) -> Arc<Self> {
-        let queue = Mutex::default();
         Arc::new(Self {
             needed,
             limit,
             server,
             scripts,
             store,
-            queue,
+            queue: Mutex::default(),
         })
     }
 
@@ -133,102 +127,76 @@ impl Replicas {
         self.server.close();
     }
 
-    /// What is left of a lease that so many replicas have, with that token.
+    /// What is left of a lease that so many replicas have, with that token if one is given. Those that are
+    /// asked for before the first answer is waited for share a mark.
     ///
     /// # Errors
     /// `Lost` if it is not there any more, or not with that token; otherwise it is there, and does not count.
-    pub(crate) async fn confirm(self: &Arc<Self>, lease: &LeaseKey, token: Option<Token>) -> Result<Renewal> {
-        let told = self.confirm_all([(lease.clone(), token)]).pop();
-        self.told(told).await
-    }
-
-    /// The same of many, with one exchange.
-    pub(crate) fn confirm_all(
+    pub(crate) fn confirm(
         self: &Arc<Self>,
-        leases: impl IntoIterator<Item = (LeaseKey, Option<Token>)>,
-    ) -> Vec<oneshot::Receiver<Result<Renewal>>> {
-        let mut queue = self.queue();
-        let ask = |(lease, token)| {
-            let (tell, told) = oneshot::channel();
-            queue.asked.push(Asked { lease, token, tell });
-            told
-        };
-        let told: Vec<_> = leases.into_iter().map(ask).collect();
-        if !told.is_empty() && !std::mem::replace(&mut queue.running, true) {
-            drop(queue);
-            self.server.setup().runtime.spawn(Arc::clone(self).work().boxed());
-        }
-        told
-    }
-
-    /// An answer of [`confirm_all`](Self::confirm_all).
-    pub(crate) async fn told(&self, told: Option<oneshot::Receiver<Result<Renewal>>>) -> Result<Renewal> {
-        let ended = || {
-            let message = format!("nobody asks the replicas of Redis at {} any more", self.store.at);
-            Error::new(ErrorKind::Unavailable, message)
-        };
-        match told {
-            Some(told) => told.await.unwrap_or_else(|_| Err(ended())),
-            None => Err(ended()),
+        lease: &LeaseKey,
+        token: Option<Token>,
+    ) -> impl Future<Output = Result<Renewal>> + Send + use<> {
+        let (tell, told) = oneshot::channel();
+        let lease = lease.clone();
+        self.queue().asked.push(Asked { lease, token, tell });
+        let me = Arc::clone(self);
+        async move {
+            if !std::mem::replace(&mut me.queue().running, true) {
+                me.server.setup().runtime.spawn(Arc::clone(&me).work().boxed());
+            }
+            told.await.unwrap_or_else(|_| {
+                let message = format!("nobody asks the replicas of Redis at {} any more", me.store.at);
+                Err(Error::new(ErrorKind::Unavailable, message))
+            })
         }
     }
 
     /// Round after round, while there is anybody who asks.
     async fn work(self: Arc<Self>) {
         loop {
-            let round = {
+            let round: Vec<Asked> = {
                 let mut queue = self.queue();
                 queue.asked.retain(|a| !a.tell.is_canceled());
                 if queue.asked.is_empty() {
                     queue.running = false;
                     return;
                 }
-                let rest = queue.asked.len().min(ROUND);
-                queue.asked.drain(..rest).collect()
+                let many = queue.asked.len().min(ROUND);
+                queue.asked.drain(..many).collect()
             };
-            self.round(round).await;
-        }
-    }
-
-    async fn round(&self, round: Vec<Asked>) {
-        let asking = self.server.ask(|c| self.exchange(c, &round));
-        let seen = self.server.setup().within(asking).await;
-        // Whether the mark was written is all the same: it changes no lease.
-        let seen = seen.map_err(|e| nothing_done(e, &self.store.at));
-        let seen = seen.and_then(|seen| match seen.leases.len() == round.len() {
-            true => Ok(seen),
-            false => Err(strange("too little")),
-        });
-        match seen {
-            Ok(seen) => {
-                for (asked, shown) in round.into_iter().zip(seen.leases) {
-                    let answer = self.judge(&asked, shown, seen.sent, seen.acknowledged);
-                    let _ = asked.tell.send(answer);
+            let asking = self.server.ask(|c| self.exchange(c, &round));
+            // Whether the mark was written is all the same: it changes no lease.
+            let seen = self.server.setup().within(asking).await;
+            match seen.map_err(|e| nothing_done(e, &self.store.at)) {
+                Ok((sent, leases, acknowledged)) => {
+                    for (asked, shown) in round.into_iter().zip(leases) {
+                        let life = self.judge(shown, asked.token, acknowledged);
+                        let _ = asked.tell.send(life.map(|life| Renewal::new(sent, life)));
+                    }
                 }
-            }
-            Err(e) => {
-                for asked in round {
-                    let _ = asked.tell.send(Err(e.clone()));
+                Err(e) => {
+                    for asked in round {
+                        let _ = asked.tell.send(Err(e.clone()));
+                    }
                 }
             }
         }
     }
 
-    fn judge(&self, asked: &Asked, shown: Value, sent: Timestamp, acknowledged: u32) -> Result<Renewal> {
+    /// What is left of a lease that a mark shows so.
+    fn judge(&self, shown: Value, asked: Option<Token>, acknowledged: i64) -> Result<Duration> {
         let (at, limit, needed) = (&self.store.at, self.limit, self.needed);
-        let (life, token) = left(shown, at)?.ok_or_else(|| Error::lost(LossReason::Refused))?;
-        if asked.token.is_some_and(|t| t != token) {
-            return Err(Error::lost(LossReason::Refused));
+        let shown = left(shown, at)?.filter(|(_, token)| asked.is_none_or(|asked| asked == *token));
+        let (life, _) = shown.ok_or_else(|| Error::lost(LossReason::Refused))?;
+        if acknowledged >= i64::from(needed) {
+            return Ok(life);
         }
-        if acknowledged < needed {
-            let message = format!(
-                "{acknowledged} of {needed} replicas of Redis at {at} acknowledged it within {limit:?}, so \
-                 it does not count: see that they are connected and keep up (INFO replication), or ask for \
-                 fewer"
-            );
-            return Err(Error::new(ErrorKind::Unavailable, message));
-        }
-        Ok(Renewal::new(sent, life))
+        let message = format!(
+            "{acknowledged} of {needed} replicas of Redis at {at} acknowledged it within {limit:?}, so it does \
+             not count: see that they are connected and keep up (INFO replication), or ask for fewer"
+        );
+        Err(Error::new(ErrorKind::Unavailable, message))
     }
 
     /// Marks, waits, and looks whether it is the same history yet; in one message, in this order.
@@ -240,23 +208,18 @@ impl Replicas {
         all.cmd("WAIT").arg(self.needed).arg(millis(self.limit));
         all.cmd("INFO").arg("replication");
         all.ignore_errors();
-        let mut loaded = false;
-        loop {
-            let sent = Timestamp::now();
-            let answers: Vec<RedisResult<Value>> = all.query_async(&mut connection).await?;
-            let unknown = |a: &RedisResult<Value>| {
-                let kind = a.as_ref().err().map(RedisError::kind);
-                kind == Some(Kind::Server(ServerErrorKind::NoScript))
-            };
-            if !loaded && answers.iter().any(unknown) {
-                loaded = true;
-                load(&self.scripts.mark).exec_async(&mut connection).await?;
-                continue;
-            }
-            let answers = answers.into_iter().collect::<RedisResult<Vec<_>>>();
-            let answers = answers.map_err(|e| if is_of_a_replica(&e) { demoted() } else { e })?;
-            return read(sent, answers).ok_or_else(demoted);
+        let mut sent = Timestamp::now();
+        let mut answers: Vec<RedisResult<Value>> = all.query_async(&mut connection).await?;
+        let is_unknown = |e: &RedisError| e.kind() == Kind::Server(ServerErrorKind::NoScript);
+        if answers.iter().any(|a| a.as_ref().is_err_and(is_unknown)) {
+            load(&self.scripts.mark).exec_async(&mut connection).await?;
+            sent = Timestamp::now();
+            answers = all.query_async(&mut connection).await?;
         }
+        let answers = answers.into_iter().collect::<RedisResult<Vec<_>>>();
+        let answers = answers.map_err(|e| if is_of_a_replica(&e) { demoted() } else { e })?;
+        let (leases, acknowledged) = read(answers).ok_or_else(demoted)?;
+        Ok((sent, leases, acknowledged))
     }
 
     fn mark(&self, batch: &[Asked]) -> Cmd {
@@ -282,9 +245,9 @@ fn demoted() -> RedisError {
     RedisError::from((Kind::Io, "the server took another part in replication meanwhile"))
 }
 
-/// The marks, what `WAIT` counted, and what the server says of itself. `None` if its history is not the same
-/// in all.
-fn read(sent: Timestamp, mut answers: Vec<Value>) -> Option<Seen> {
+/// What the marks show of the leases, and how many have acknowledged that; `None` if the history is not the
+/// same in all, of marks, what `WAIT` counted, and what the server says of itself.
+fn read(mut answers: Vec<Value>) -> Option<(Vec<Value>, i64)> {
     let said = text_of(answers.pop()?);
     let history = field(&said, "master_replid")?;
     let Value::Int(acknowledged) = answers.pop()? else {
@@ -299,12 +262,7 @@ fn read(sent: Timestamp, mut answers: Vec<Value>) -> Option<Seen> {
             _ => return None,
         }
     }
-    let acknowledged = u32::try_from(acknowledged).unwrap_or(0);
-    Some(Seen {
-        sent,
-        leases,
-        acknowledged,
-    })
+    Some((leases, acknowledged))
 }
 
 /// What is left of a lease and its token, as a mark shows them; nothing if it is not there.
@@ -331,24 +289,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mark_that_failed_at_one_lease_says_why_of_that_one() {
-        let text = |part: &&str| Value::BulkString(part.as_bytes().to_vec());
-        let read = |parts: &[&str]| left(Value::Array(parts.iter().map(text).collect()), "there");
-        assert_eq!(read(&[]).unwrap(), None);
-        assert_eq!(read(&["what"]).unwrap_err().kind(), ErrorKind::BackendData);
-        // What the words mean `failure.rs` knows; of what stopped it halfway nothing is left.
-        for (why, kind) in [
-            ("DLOCKVERSION", ErrorKind::Unsupported),
-            (
-                "Script attempted to access a non local key",
-                ErrorKind::Unavailable,
-            ),
-        ] {
-            assert_eq!(read(&["E", why]).unwrap_err().kind(), kind, "{why}");
-        }
-    }
-
-    #[test]
     fn a_replica_that_is_not_in_sync_yet_does_not_count() {
         let info = "role:master\r\nconnected_slaves:2\r\nslave0:ip=::1,port=1,state=online,offset=1,lag=0\r\n\
                     slave1:ip=::1,port=2,state=wait_bgsave,offset=0,lag=0\r\n";
@@ -368,10 +308,8 @@ mod tests {
     /// Demoted, and promoted again: another history, in which the offset of the mark means nothing.
     #[test]
     fn an_acknowledgement_of_another_history_is_none() {
-        let now = Timestamp::now();
-        let seen = read(now, answers("a1", "a1")).unwrap();
-        assert_eq!((seen.leases.len(), seen.acknowledged), (1, 1));
-        assert!(read(now, answers("a1", "b2")).is_none());
-        assert!(read(now, answers("", "a1")).is_none());
+        let (leases, acknowledged) = read(answers("a1", "a1")).unwrap();
+        assert_eq!((leases.len(), acknowledged), (1, 1));
+        assert!(read(answers("a1", "b2")).is_none() && read(answers("", "a1")).is_none());
     }
 }

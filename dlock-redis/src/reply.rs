@@ -74,10 +74,10 @@ impl Reply {
         }
     }
 
-    /// What an answer ends with: see [`Connection::pushed`](crate::backend::Backend::pushed).
-    pub(crate) fn pushed(&mut self) -> i64 {
-        match self.0.next_back() {
-            Some(Value::Int(n)) => n,
+    /// What an answer ends with: see [`Backend::pushed`](crate::backend::Backend::pushed).
+    pub(crate) fn pushed(&self) -> i64 {
+        match self.0.as_slice().last() {
+            Some(Value::Int(n)) => *n,
             _ => 0,
         }
     }

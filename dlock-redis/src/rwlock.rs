@@ -7,14 +7,6 @@ use dlock_core::{Error, ErrorKind, LossReason, Mode, Result};
 use crate::failure::stopped_halfway;
 use crate::lock::{RedisLock, mismatch, with_life, words};
 
-#[async_trait]
-impl RwLock for RedisLock {
-    async fn convert(&self, lease: &LeaseKey, to: Mode) -> Result<Converted> {
-        let converted = self.try_convert(lease, to).await;
-        converted.map_err(|e| e.with_name(&lease.name))
-    }
-}
-
 /// Who was refused may have been converted before that: the engine takes `Unknown` for the weaker of the two
 /// modes, and a refusal for the mode of before.
 fn halfway(e: Error) -> Error {
@@ -26,8 +18,9 @@ fn halfway(e: Error) -> Error {
     Error::new(ErrorKind::Unknown, message).with_source(e)
 }
 
-impl RedisLock {
-    async fn try_convert(&self, lease: &LeaseKey, to: Mode) -> Result<Converted> {
+#[async_trait]
+impl RwLock for RedisLock {
+    async fn convert(&self, lease: &LeaseKey, to: Mode) -> Result<Converted> {
         let c = &self.backend;
         let (mode, limit) = words(to)?;
         let call = c
@@ -35,17 +28,13 @@ impl RedisLock {
             .arg(mode)
             .number(u64::from(limit));
         let (sent, mut reply) = call.ask().await.map_err(halfway)?;
-        let converted = match reply.bytes()?.as_slice() {
-            b"G" => c.granted(lease, sent, &mut reply).map(Converted::Done),
-            b"B" => Ok(Converted::Busy),
-            b"D" => Ok(Converted::WouldDeadlock),
-            b"M" => Err(mismatch(&mut reply, to)),
-            _ => Err(Error::lost(LossReason::Refused)),
-        };
         c.pushed(&lease.name, reply.pushed());
-        let grant = match converted? {
-            Converted::Done(grant) => grant,
-            other => return Ok(other),
+        let grant = match reply.bytes()?.as_slice() {
+            b"G" => c.granted(lease, sent, &mut reply)?,
+            b"B" => return Ok(Converted::Busy),
+            b"D" => return Ok(Converted::WouldDeadlock),
+            b"M" => return Err(mismatch(&mut reply, to)),
+            _ => return Err(Error::lost(LossReason::Refused)),
         };
         // What the replicas have not acknowledged cannot be undone: others may have been let in. The guard is
         // believed to have the weaker of the two modes.

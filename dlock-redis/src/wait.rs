@@ -7,8 +7,8 @@
 //! * *Somebody watches again before that task runs.* It looks once more, in the channel's turn.
 //! * *While it runs.* The new watch waits for the turn to subscribe, so its SUBSCRIBE goes out behind the
 //!   UNSUBSCRIBE.
-//! * *That watch is dropped too, at once or half-way.* Then there are two such tasks. Whichever has the turn
-//!   first ends the subscription, and the other one finds nothing to be ended, or another turn than its own.
+//! * *That watch is dropped too, at once or half-way.* Of two such tasks the first ends the subscription, and
+//!   the other one finds nothing to be ended, or another turn than its own.
 //! * *The connection broke, or a watch was too slow*, and nothing is told to it until it begins anew. It
 //!   counts as before.
 

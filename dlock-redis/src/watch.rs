@@ -132,7 +132,6 @@ struct Watching {
     since: u64,
     /// When there is something to look for.
     look_at: Timestamp,
-    first: Option<Change>,
     over: bool,
 }
 
@@ -154,9 +153,6 @@ impl Watching {
     }
 
     async fn next(&mut self) -> Option<Result<Change>> {
-        if let Some(first) = self.first.take() {
-            return Some(Ok(first));
-        }
         while !self.over {
             let pause = Timestamp::now().until(self.look_at);
             let sleep = self.backend.runtime.sleep(pause);
@@ -242,7 +238,6 @@ impl Watch for RedisLock {
             number: 0,
             since: 0,
             look_at: Timestamp::now(),
-            first: None,
             over: false,
         };
         {
@@ -250,11 +245,9 @@ impl Watch for RedisLock {
             c.subscribe(&watching.channel).await.map_err(named)?;
         }
         let seen = c.look(name, Some(TOLD_FOR), false).await.map_err(named)?;
-        watching.first = Some(watching.begin(seen, false));
-        Ok(stream::unfold(watching, |mut w| {
-            async move { w.next().await.map(|c| (c, w)) }.boxed()
-        })
-        .boxed())
+        let first = watching.begin(seen, false);
+        let others = stream::unfold(watching, |mut w| async move { w.next().await.map(|c| (c, w)) });
+        Ok(stream::iter([Ok(first)]).chain(others).boxed())
     }
 
     async fn inspect(&self, name: &LockName) -> Result<Inspection> {

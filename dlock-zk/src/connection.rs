@@ -32,6 +32,7 @@ use dlock_core::{Error, ErrorKind, LossReason, RequestId, Result, Runtime, Times
 use event_listener::Event;
 use futures::channel::mpsc;
 use futures::future::{Either, select};
+use futures::stream::{BoxStream, pending};
 use futures::{FutureExt as _, StreamExt as _};
 use zookeeper_client::{Client, CreateMode, CreateOptions, Error as Zk, SessionState, StateWatcher};
 
@@ -77,18 +78,12 @@ struct State {
     /// Why there is none.
     failure: Option<Error>,
     signals: Vec<mpsc::UnboundedSender<Signal>>,
+    /// How many use the session.
+    users: usize,
     /// One of several who use it was closed.
     closing: bool,
     /// The last of those who used it has gone, and nobody has come or asked since.
     left: bool,
-}
-
-impl State {
-    /// Whether anybody uses the session.
-    fn is_used(&mut self) -> bool {
-        self.signals.retain(|s| !s.is_closed());
-        !self.signals.is_empty()
-    }
 }
 
 impl Connection {
@@ -166,17 +161,20 @@ impl Connection {
     }
 
     /// A stream of what happens from now on. As long as it lives somebody uses the session.
-    pub(crate) fn signals(self: &Arc<Self>) -> Signals {
+    pub(crate) fn signals(self: &Arc<Self>) -> BoxStream<'static, Signal> {
         let (send, receive) = mpsc::unbounded();
         {
             let mut state = self.state();
             state.signals.push(send);
+            state.users += 1;
             state.left = false;
         }
-        Signals {
-            receive,
-            connection: self.clone(),
-        }
+        let user = User(self.clone());
+        let signals = receive.chain(pending()).map(move |signal| {
+            let _ = &user;
+            signal
+        });
+        signals.boxed()
     }
 
     fn signal(&self, signal: &Signal) {
@@ -231,7 +229,7 @@ impl Connection {
         }
         self.signal(&Signal::Lost(LostLeases::All, LossReason::SessionLost));
         let mut state = self.state();
-        if state.is_used() {
+        if state.users > 0 {
             self.begin_connecting(&mut state);
         }
     }
@@ -269,41 +267,33 @@ impl Connection {
     fn retire(self: &Arc<Self>) {
         let (weak, runtime) = (Arc::downgrade(self), self.runtime.clone());
         let retiring = async move {
-            loop {
-                let Some(connection) = weak.upgrade() else { return };
-                match connection.take_unused(runtime.now()) {
-                    Unused::Taken(session) => return session.end(),
-                    Unused::Not => return,
-                    Unused::Until(left) => {
-                        drop(connection);
-                        runtime.sleep(left).await;
-                    }
-                }
+            while let Some(left) = weak.upgrade().and_then(|c| c.end_unused(runtime.now())) {
+                runtime.sleep(left).await;
             }
         };
         self.runtime.spawn(retiring.boxed());
     }
 
-    /// Takes the session away, if nobody uses it and nothing is asked for in it, or it has lapsed. In one
-    /// step: whoever begins to use it is seen, or finds none.
-    fn take_unused(&self, now: Timestamp) -> Unused {
+    /// Ends the session, if nobody uses it and nothing is asked for in it, or it has lapsed; for how long it
+    /// is to be kept otherwise. In one step: whoever begins to use it is seen, or finds none.
+    fn end_unused(&self, now: Timestamp) -> Option<Duration> {
         let mut state = self.state();
-        let is_used = state.is_used();
-        let Some(session) = state.session.as_ref().filter(|_| !is_used) else {
-            return Unused::Not;
-        };
+        let session = state.session.clone().filter(|_| state.users == 0)?;
         let left = now.until(session.deadline.lapses());
-        match left.is_zero() || session.requests.shut_if_idle() {
-            true => state.session.take().map_or(Unused::Not, Unused::Taken),
-            false => Unused::Until(left),
+        if !left.is_zero() && !session.requests.shut_if_idle() {
+            return Some(left);
         }
+        state.session = None;
+        drop(state);
+        session.end();
+        None
     }
 
     /// Whoever closes it uses it no more, though his stream may be there yet: it is closed with the last one.
     pub(crate) fn close(&self) {
         {
             let mut state = self.state();
-            if state.is_used() && state.signals.len() > 1 {
+            if state.users > 1 {
                 state.closing = true;
                 return;
             }
@@ -363,19 +353,14 @@ impl Connection {
         abandoned.bury(id, self.runtime.now());
     }
 
-    pub(crate) fn is_buried(&self, id: RequestId) -> bool {
+    /// Refuses a request that was abandoned.
+    pub(crate) fn check_buried(&self, id: RequestId) -> Result<()> {
         let abandoned = self.abandoned.lock().unwrap_or_else(PoisonError::into_inner);
-        abandoned.has(&id)
+        match abandoned.has(&id) {
+            true => Err(Error::lost(LossReason::Refused)),
+            false => Ok(()),
+        }
     }
-}
-
-/// What is to become of a session that nobody used just now.
-enum Unused {
-    Taken(Arc<Session>),
-    /// When it would have gone without us.
-    Until(Duration),
-    /// It is used again, or it has gone.
-    Not,
 }
 
 impl Drop for Connection {
@@ -399,7 +384,7 @@ async fn keep_connecting(connection: Weak<Connection>, runtime: Arc<dyn Runtime>
                 Err(e) => {
                     let mut state = connection.state();
                     state.failure = Some(e);
-                    if !state.is_used() || connection.check_open().is_err() {
+                    if state.users == 0 || connection.check_open().is_err() {
                         // Whoever asks next begins anew.
                         state.connecting = false;
                         return;
@@ -412,41 +397,23 @@ async fn keep_connecting(connection: Weak<Connection>, runtime: Arc<dyn Runtime>
     }
 }
 
-/// The stream of signals of one engine.
-pub(crate) struct Signals {
-    receive: mpsc::UnboundedReceiver<Signal>,
-    connection: Arc<Connection>,
-}
+/// Somebody who uses the session, as long as this is there.
+struct User(Arc<Connection>);
 
-impl futures::Stream for Signals {
-    type Item = Signal;
-
-    fn poll_next(
-        mut self: std::pin::Pin<&mut Self>,
-        cx: &mut std::task::Context<'_>,
-    ) -> std::task::Poll<Option<Signal>> {
-        // It never ends: the sender stays as long as this does.
-        match self.receive.poll_next_unpin(cx) {
-            std::task::Poll::Ready(Some(signal)) => std::task::Poll::Ready(Some(signal)),
-            _ => std::task::Poll::Pending,
-        }
-    }
-}
-
-impl Drop for Signals {
+impl Drop for User {
     fn drop(&mut self) {
-        self.receive.close();
         let was_closed = {
-            let mut state = self.connection.state();
-            state.left = !state.is_used();
+            let mut state = self.0.state();
+            state.users -= 1;
+            state.left = state.users == 0;
             if !state.left {
                 return;
             }
             state.closing
         };
         match was_closed {
-            true => self.connection.close_now(),
-            false => self.connection.retire(),
+            true => self.0.close_now(),
+            false => self.0.retire(),
         }
     }
 }

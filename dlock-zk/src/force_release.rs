@@ -110,45 +110,34 @@ fn with(data: &[u8], ended: &[Holder]) -> Vec<u8> {
 pub(crate) async fn listen(connection: Weak<Connection>, session: Arc<Session>) {
     // Which node it was, and at which version.
     let mut seen = None;
-    loop {
-        let Some(c) = connection.upgrade() else {
-            return;
-        };
-        let Ok(client) = session.client() else {
-            return;
-        };
-        let path = c.settings.paths.forced();
-        match client.get_and_watch_data(&path).await {
+    while let Some(c) = connection.upgrade()
+        && let Ok(client) = session.client()
+    {
+        let watcher = match client.get_and_watch_data(&c.settings.paths.forced()).await {
             Ok((data, stat, watcher)) => {
                 let now = (stat.czxid, stat.version);
-                let missed = match seen {
-                    Some(seen) if seen == now => None,
-                    Some((node, version)) => Some(node != now.0 || now.1.wrapping_sub(version) != 1),
-                    None => Some(true),
+                let follows = |(node, version)| node == now.0 && now.1.wrapping_sub(version) == 1;
+                let told = match seen {
+                    Some(seen) if seen == now => Ok(()),
+                    _ => tell(&c, &session, &client, &read(&data), !seen.is_some_and(follows)).await,
                 };
-                let told = match missed {
-                    Some(missed) => tell(&c, &session, &client, &read(&data), missed).await,
-                    None => Ok(()),
-                };
-                drop((client, c));
-                if told.is_err() {
-                    session.runtime.sleep(AFTER_FAILURE).await;
-                    continue;
-                }
-                seen = Some(now);
-                if watcher.changed().await.event_type == EventType::Session {
-                    return;
-                }
+                told.is_ok().then(|| {
+                    seen = Some(now);
+                    watcher
+                })
             }
             // Not allowed: then nobody is told here.
             Err(Zk::NoAuth) => return,
-            Err(e) => {
-                if e == Zk::NoNode && make(&c, &client).await.is_ok() {
-                    continue;
-                }
-                drop((client, c));
-                session.runtime.sleep(AFTER_FAILURE).await;
-            }
+            Err(Zk::NoNode) if make(&c, &client).await.is_ok() => continue,
+            Err(_) => None,
+        };
+        drop((client, c));
+        let Some(watcher) = watcher else {
+            session.runtime.sleep(AFTER_FAILURE).await;
+            continue;
+        };
+        if watcher.changed().await.event_type == EventType::Session {
+            return;
         }
     }
 }
@@ -245,19 +234,18 @@ impl ZkLock {
         let mut meant: Option<HashSet<String>> = None;
         let mut tries = 0;
         while tries < TRIES {
+            tries += 1;
             // First its version: see [`unfair`](crate::unfair).
             let forced = self.paths().forced();
             let (data, stat) = match client.get_data(&forced).await {
                 Ok(found) => found,
                 Err(Zk::NoNode) => {
                     make(&self.connection, &client).await.map_err(told)?;
-                    tries += 1;
                     continue;
                 }
                 Err(e) => return Err(told(e)),
             };
             let Some(mut holders) = self.to_be_ended(&session, &client, name).await? else {
-                tries += 1;
                 continue;
             };
             match &meant {
@@ -288,7 +276,7 @@ impl ZkLock {
                     tries = 0;
                 }
                 // One of them has let go, or somebody else does the same.
-                Err(Zk::NoNode | Zk::BadVersion) => tries += 1,
+                Err(Zk::NoNode | Zk::BadVersion) => {}
                 Err(e) => return Err(session.perhaps(e)),
             }
         }

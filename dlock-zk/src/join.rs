@@ -58,15 +58,6 @@ use crate::session::Session;
 /// How often a line is made that goes away under it, and a reading begun on a connection that breaks.
 const TRIES: usize = 4;
 
-/// What a deletion met.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Left {
-    /// The node, now or by an earlier deletion of ours that went unanswered.
-    Gone,
-    /// Nothing: somebody else had deleted it.
-    NotThere,
-}
-
 impl ZkLock {
     /// Makes the node of a request that was noted. Answers the line behind it, if that could be read.
     pub(crate) async fn enter(
@@ -141,7 +132,8 @@ impl ZkLock {
                 break;
             }
             // Nothing was made. Who has abandoned it meanwhile counts on that.
-            self.check_buried(key)
+            self.connection
+                .check_buried(key.id)
                 .inspect_err(|_| session.requests.forget(key))?;
         }
         session.requests.forget(key);
@@ -265,11 +257,12 @@ impl ZkLock {
         }
     }
 
-    /// Deletes the node of that request.
+    /// Deletes the node of that request. Answers whether it was there, now or for an earlier deletion of ours
+    /// that went unanswered; otherwise somebody else had deleted it.
     ///
     /// # Errors
     /// `Unknown` if it may be there yet: then it is known as before.
-    pub(crate) async fn leave(&self, session: &Session, request: &Request, node: &Node) -> Result<Left> {
+    pub(crate) async fn leave(&self, session: &Session, request: &Request, node: &Node) -> Result<bool> {
         let key = &request.key;
         let line = self.paths().lock(&key.name);
         let client = session.client()?;
@@ -290,15 +283,15 @@ impl ZkLock {
                 }
             }
         };
-        let left = match answer {
-            Err(Zk::NoNode) if !request.leaving => Left::NotThere,
-            Ok(()) | Err(Zk::NoNode) => Left::Gone,
+        let was_there = match answer {
+            Ok(()) => true,
+            Err(Zk::NoNode) => request.leaving,
             // With it went the node.
-            Err(Zk::SessionExpired) => return Ok(Left::NotThere),
+            Err(Zk::SessionExpired) => return Ok(false),
             Err(e) => return Err(session.perhaps(e)),
         };
         session.requests.forget(key);
-        Ok(left)
+        Ok(was_there)
     }
 
     /// Whether that node is none in which a request may stay.

@@ -28,21 +28,6 @@
 //! a line, and all come to the same end. What stands before an entry only becomes less, so a list that is old
 //! costs a wait and never hides anybody. That is also why there is no upgrade: it would come in front of
 //! those who wait.
-//!
-//! | file | idea |
-//! |---|---|
-//! | `config`, `access` | what is set, by code or by URL; who may see and change nodes |
-//! | `connect`, `connection` | a session is made; the session of now, the one after it, and who uses it |
-//! | `session`, `requests` | one session, and what was asked for in it; an earlier one's node is nobody's |
-//! | `deadline`, `ping` | until when a session is believed in, and the write that asks whether it lives |
-//! | `keys`, `node` | where nodes are; what those in a line are called, and what is in them |
-//! | `line` | the rule of admission: who in a line has the lock |
-//! | `lock`, `join` | attempt, release, abandon; how a line is joined and left |
-//! | `wait`, `watch_budget` | who is woken, and how; how much a session can watch |
-//! | `unfair` | locks of one node |
-//! | `renew`, `rwlock`, `fencing`, `gate`, `watch` | the other traits of the [SPI](dlock_core::spi) |
-//! | `force_release` | locks that an operator ended, and how their holders hear of it |
-//! | `failure` | what the errors of the driver mean |
 
 mod access;
 mod config;

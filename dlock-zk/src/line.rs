@@ -131,7 +131,7 @@ mod tests {
     use dlock_core::RequestId;
 
     use super::*;
-    use crate::node::{marker, prefix};
+    use crate::node::prefix;
 
     fn permit(n: u32) -> Mode {
         Mode::permit(NonZeroU32::new(n).unwrap())
@@ -170,22 +170,6 @@ mod tests {
         let left = nodes(modes).into_iter().enumerate();
         let left: Vec<_> = left.filter(|(i, _)| gone >> i & 1 == 0).map(|(_, n)| n).collect();
         Line::read(Layout::Own, &left).unwrap()
-    }
-
-    #[test]
-    fn whoever_has_nothing_in_its_way_is_admitted() {
-        let p = permit(2);
-        for (modes, admitted) in [
-            (&[][..], 0),
-            (&[X], 1),
-            (&[X, X, R], 1),
-            (&[R, R, X, R], 2),
-            (&[p, p, p, X], 2),
-            (&[p, X, p], 1),
-            (&[X, p, p], 1),
-        ] {
-            assert_eq!(line(modes).admitted(), admitted, "{modes:?}");
-        }
     }
 
     #[test]
@@ -242,21 +226,6 @@ mod tests {
             }
             assert!(holders == 1 || !modes[..holders].contains(&X), "{modes:?}");
         }
-    }
-
-    #[test]
-    fn shared_ones_of_another_kind_are_a_mismatch_and_not_a_wait() {
-        assert_eq!(last(&[permit(2), permit(3)]), Some(Place::Mismatch(permit(2))));
-        assert_eq!(last(&[X, R, permit(3)]), Some(Place::Mismatch(R)));
-        assert!(matches!(last(&[X, R]), Some(Place::Behind { ahead: 0, .. })));
-        assert!(matches!(last(&[X, R, X]), Some(Place::Behind { ahead: 1, .. })));
-    }
-
-    #[test]
-    fn a_writer_that_became_a_reader_lets_readers_in() {
-        let mut nodes = nodes(&[X, R, X]);
-        nodes.push(marker(&nodes[0], R));
-        assert_eq!(Line::read(Layout::Own, &nodes).unwrap().admitted(), 2);
     }
 
     #[test]

@@ -9,14 +9,12 @@ use dlock_core::spi::{
     Abandoned, Acquire, Attempt, Fencing, LeaseKey, Lock, Queueing, Release, Released, Renew, RwLock, Signal,
     Wait, Wake, Watch,
 };
-use dlock_core::{Capabilities, Capability, Error, ErrorKind, LockName, LossReason, Mode, Nature, Result};
-use futures::StreamExt as _;
+use dlock_core::{Capabilities, Capability, Error, ErrorKind, LockName, Mode, Nature, Result};
 use futures::future::join_all;
 use futures::stream::BoxStream;
 
 use crate::config::Layout;
 use crate::connection::Connection;
-use crate::join::Left;
 use crate::keys::Paths;
 use crate::line::{Line, Place};
 use crate::node::host_and_process;
@@ -94,17 +92,157 @@ impl ZkLock {
         self.capabilities.check(request)
     }
 
-    async fn try_attempt(&self, request: &Acquire) -> Result<Attempt> {
+    /// Notes a request of which nothing is left.
+    fn note_anew(&self, session: &Session, request: &Acquire) -> Result<()> {
+        let key = &request.key;
+        session.requests.forget(key);
+        session.requests.note(request)?;
+        // Whoever abandons it from here on finds it.
+        self.connection
+            .check_buried(key.id)
+            .inspect_err(|_| session.requests.forget(key))
+    }
+
+    /// What that line says of the request; `None` if its node is not in there, or has been ended since.
+    async fn answer(
+        &self,
+        session: &Arc<Session>,
+        request: &Acquire,
+        node: &Node,
+        line: &Line,
+    ) -> Result<Option<Attempt>> {
+        let key = &request.key;
+        Ok(Some(match line.place(&node.name) {
+            None => return Ok(None),
+            Some(Place::Admitted) => {
+                session.be_ample().await.map_err(in_line)?;
+                match session.grant(key, node) {
+                    Some(grant) => Attempt::Granted(grant),
+                    None => return Ok(None),
+                }
+            }
+            Some(Place::Behind { ahead, watch }) if request.queue == Queueing::Join => {
+                let turn = self.turn(session, key, node, watch);
+                Attempt::Queued(Wait::new(Wake::Push(turn)).ahead(ahead))
+            }
+            Some(Place::Behind { watch, .. }) => {
+                self.withdraw(session, request, node).await?;
+                let line = self.paths().lock(&key.name);
+                Attempt::Held(Wait::new(Wake::Push(self.change(session, line, watch))))
+            }
+            Some(Place::Mismatch(other)) => {
+                self.withdraw(session, request, node).await?;
+                return Err(other.mismatch(request.mode));
+            }
+        }))
+    }
+
+    /// Takes a node out of the line again, during a [call](crate::requests) of its request: also if it was
+    /// forgotten meanwhile.
+    pub(crate) async fn withdraw(&self, session: &Session, request: &Acquire, node: &Node) -> Result<()> {
+        let noted = session.requests.keep(request, node)?;
+        self.leave(session, &noted, node).await.map(drop)
+    }
+
+    /// Ends whatever there is of that request, if it is one of the session of now. Answers its node, if there
+    /// was one, and whether it was granted.
+    async fn undo(&self, key: &LeaseKey) -> Result<Option<(bool, Node)>> {
+        self.connection.check_open()?;
+        // What hung on an earlier session went with it.
+        let session = self.connection.present();
+        if session.is_none_or(|s| !s.requests.knows(key)) {
+            return Ok(None);
+        }
+        let session = self.connection.session().await?;
+        let _in_call = session.requests.call(key)?;
+        match session.requests.get(key) {
+            Some(request) => self.undo_in(&session, &request).await,
+            None => Ok(None),
+        }
+    }
+
+    /// The same in that session, of what is noted there.
+    async fn undo_in(&self, session: &Session, request: &Request) -> Result<Option<(bool, Node)>> {
+        let key = &request.key;
+        let node = match &request.node {
+            Some(node) => Some(node.clone()),
+            None if self.paths().unfair => self.find_taken(session, key).await?,
+            None => self.find(session, key).await?,
+        };
+        let was_there = match (&node, self.paths().unfair) {
+            (Some(node), true) => self.give_back(session, request, node).await?,
+            (Some(node), false) => self.leave(session, request, node).await?,
+            (None, true) => {
+                // Somebody may have deleted the other one by hand.
+                self.delete_own(session, &self.paths().holder(key.id)).await?;
+                session.requests.forget(key);
+                false
+            }
+            (None, false) => {
+                session.requests.forget(key);
+                // Its first half may have been done.
+                let line = self.paths().lock(&key.name);
+                self.remove_line(&*session.client()?, &line).await;
+                false
+            }
+        };
+        Ok(node.filter(|_| was_there).map(|node| (request.granted, node)))
+    }
+}
+
+pub(crate) fn unsupported(message: &'static str) -> Error {
+    Error::new(ErrorKind::Unsupported, message)
+}
+
+/// The request may have a node in the line: however the question behind that failed, it may be granted.
+pub(crate) fn in_line(e: Error) -> Error {
+    match e.kind() {
+        ErrorKind::Unavailable => Error::new(
+            ErrorKind::Unknown,
+            "the request may be in the line of the lock, and where is not known",
+        )
+        .with_source(e),
+        _ => e,
+    }
+}
+
+#[async_trait]
+impl Lock for ZkLock {
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn renew(&self) -> Option<&dyn Renew> {
+        Some(self)
+    }
+
+    fn rwlock(&self) -> Option<&dyn RwLock> {
+        self.capabilities.has(Capability::Shared).then_some(self)
+    }
+
+    fn fencing(&self) -> Option<&dyn Fencing> {
+        Some(self)
+    }
+
+    fn watch(&self) -> Option<&dyn Watch> {
+        Some(self)
+    }
+
+    fn signals(&self) -> BoxStream<'static, Signal> {
+        self.connection.signals()
+    }
+
+    async fn attempt(&self, request: &Acquire) -> Result<Attempt> {
         self.check(request)?;
         let key = &request.key;
-        self.check_buried(key)?;
+        self.connection.check_buried(key.id)?;
         let session = self.connection.session().await?;
         let _in_call = session.requests.call(key)?;
         let known = session.requests.get(key);
         session.requests.note(request)?;
         // Once more: whoever abandons it from here on finds it. What was noted before may have a node, and
         // stays noted.
-        self.check_buried(key).inspect_err(|_| {
+        self.connection.check_buried(key.id).inspect_err(|_| {
             if known.is_none() {
                 session.requests.forget(key);
             }
@@ -178,182 +316,25 @@ impl ZkLock {
         }
     }
 
-    /// Notes a request of which nothing is left.
-    fn note_anew(&self, session: &Session, request: &Acquire) -> Result<()> {
-        let key = &request.key;
-        session.requests.forget(key);
-        session.requests.note(request)?;
-        // Whoever abandons it from here on finds it.
-        self.check_buried(key)
-            .inspect_err(|_| session.requests.forget(key))
-    }
-
-    /// What that line says of the request; `None` if its node is not in there, or has been ended since.
-    async fn answer(
-        &self,
-        session: &Arc<Session>,
-        request: &Acquire,
-        node: &Node,
-        line: &Line,
-    ) -> Result<Option<Attempt>> {
-        let key = &request.key;
-        Ok(Some(match line.place(&node.name) {
-            None => return Ok(None),
-            Some(Place::Admitted) => {
-                session.be_ample().await.map_err(in_line)?;
-                match session.grant(key, node) {
-                    Some(grant) => Attempt::Granted(grant),
-                    None => return Ok(None),
-                }
-            }
-            Some(Place::Behind { ahead, watch }) if request.queue == Queueing::Join => {
-                let turn = self.turn(session, key, node, watch);
-                Attempt::Queued(Wait::new(Wake::Push(turn)).ahead(ahead))
-            }
-            Some(Place::Behind { watch, .. }) => {
-                self.withdraw(session, request, node).await?;
-                let line = self.paths().lock(&key.name);
-                Attempt::Held(Wait::new(Wake::Push(self.change(session, line, watch))))
-            }
-            Some(Place::Mismatch(other)) => {
-                self.withdraw(session, request, node).await?;
-                return Err(other.mismatch(request.mode));
-            }
-        }))
-    }
-
-    /// Takes a node out of the line again, during a [call](crate::requests) of its request: also if it was
-    /// forgotten meanwhile.
-    pub(crate) async fn withdraw(&self, session: &Session, request: &Acquire, node: &Node) -> Result<()> {
-        let noted = session.requests.keep(request, node)?;
-        self.leave(session, &noted, node).await.map(drop)
-    }
-
-    pub(crate) fn check_buried(&self, key: &LeaseKey) -> Result<()> {
-        match self.connection.is_buried(key.id) {
-            true => Err(Error::lost(LossReason::Refused)),
-            false => Ok(()),
-        }
-    }
-
-    /// Ends whatever there is of that request, if it is one of the session of now. Answers what there was,
-    /// and its node.
-    async fn undo(&self, key: &LeaseKey) -> Result<Option<(bool, Node, Left)>> {
-        self.connection.check_open()?;
-        // What hung on an earlier session went with it.
-        let session = self.connection.present();
-        if session.is_none_or(|s| !s.requests.knows(key)) {
-            return Ok(None);
-        }
-        let session = self.connection.session().await?;
-        let _in_call = session.requests.call(key)?;
-        match session.requests.get(key) {
-            Some(request) => self.undo_in(&session, &request).await,
-            None => Ok(None),
-        }
-    }
-
-    /// The same in that session, of what is noted there.
-    async fn undo_in(&self, session: &Session, request: &Request) -> Result<Option<(bool, Node, Left)>> {
-        let key = &request.key;
-        let node = match &request.node {
-            Some(node) => Some(node.clone()),
-            None if self.paths().unfair => self.find_taken(session, key).await?,
-            None => self.find(session, key).await?,
-        };
-        let Some(node) = node else {
-            if self.paths().unfair {
-                // Somebody may have deleted the other one by hand.
-                self.delete_own(session, &self.paths().holder(key.id)).await?;
-            }
-            session.requests.forget(key);
-            if !self.paths().unfair {
-                // Its first half may have been done.
-                let line = self.paths().lock(&key.name);
-                self.remove_line(&*session.client()?, &line).await;
-            }
-            return Ok(None);
-        };
-        let left = match self.paths().unfair {
-            true => self.give_back(session, request, &node).await?,
-            false => self.leave(session, request, &node).await?,
-        };
-        Ok(Some((request.granted, node, left)))
-    }
-
-    async fn abandon_one(&self, key: &LeaseKey) -> Result<Abandoned> {
-        // First the tombstone: an attempt that comes just now sees it, or is seen.
-        self.connection.bury(key.id);
-        Ok(match self.undo(key).await? {
-            Some((true, node, Left::Gone)) => Abandoned::WasGranted(node.token()),
-            Some((false, _, Left::Gone)) => Abandoned::Withdrawn,
-            _ => Abandoned::Nothing,
-        })
-    }
-}
-
-pub(crate) fn unsupported(message: &'static str) -> Error {
-    Error::new(ErrorKind::Unsupported, message)
-}
-
-/// The request may have a node in the line: however the question behind that failed, it may be granted.
-pub(crate) fn in_line(e: Error) -> Error {
-    match e.kind() {
-        ErrorKind::Unavailable => Error::new(
-            ErrorKind::Unknown,
-            "the request may be in the line of the lock, and where is not known",
-        )
-        .with_source(e),
-        _ => e,
-    }
-}
-
-#[async_trait]
-impl Lock for ZkLock {
-    fn capabilities(&self) -> &Capabilities {
-        &self.capabilities
-    }
-
-    fn renew(&self) -> Option<&dyn Renew> {
-        Some(self)
-    }
-
-    fn rwlock(&self) -> Option<&dyn RwLock> {
-        self.capabilities.has(Capability::Shared).then_some(self)
-    }
-
-    fn fencing(&self) -> Option<&dyn Fencing> {
-        Some(self)
-    }
-
-    fn watch(&self) -> Option<&dyn Watch> {
-        Some(self)
-    }
-
-    fn signals(&self) -> BoxStream<'static, Signal> {
-        self.connection.signals().boxed()
-    }
-
-    async fn attempt(&self, request: &Acquire) -> Result<Attempt> {
-        self.try_attempt(request)
-            .await
-            .map_err(|e| e.with_name(&request.key.name))
-    }
-
     async fn release(&self, lease: &LeaseKey, how: Release) -> Result<Released> {
         if how != Release::Now {
-            return Err(unsupported("a minimum hold is not for ZooKeeper").with_name(&lease.name));
+            return Err(unsupported("a minimum hold is not for ZooKeeper"));
         }
-        match self.undo(lease).await.map_err(|e| e.with_name(&lease.name))? {
-            Some((_, _, Left::Gone)) => Ok(Released::Released),
-            _ => Ok(Released::NotHeld),
+        match self.undo(lease).await? {
+            Some(_) => Ok(Released::Released),
+            None => Ok(Released::NotHeld),
         }
     }
 
     async fn abandon(&self, requests: &[LeaseKey]) -> Vec<Result<Abandoned>> {
         join_all(requests.iter().map(|key| async move {
-            let abandoned = self.abandon_one(key).await;
-            abandoned.map_err(|e| e.with_name(&key.name))
+            // First the tombstone: an attempt that comes just now sees it, or is seen.
+            self.connection.bury(key.id);
+            Ok(match self.undo(key).await? {
+                Some((true, node)) => Abandoned::WasGranted(node.token()),
+                Some((false, _)) => Abandoned::Withdrawn,
+                None => Abandoned::Nothing,
+            })
         }))
         .await
     }

@@ -35,18 +35,6 @@ pub(crate) struct Entry {
     pub(crate) place: i64,
 }
 
-impl Entry {
-    /// Of who has a lock alone, and not by its place in a line.
-    pub(crate) fn alone(id: RequestId) -> Self {
-        Self {
-            node: String::new(),
-            id,
-            mode: Mode::Exclusive,
-            place: 0,
-        }
-    }
-}
-
 /// What a child of a line is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Child {

@@ -20,22 +20,12 @@ use crate::session::Session;
 #[async_trait]
 impl RwLock for ZkLock {
     async fn convert(&self, lease: &LeaseKey, to: Mode) -> Result<Converted> {
-        self.try_convert(lease, to)
-            .await
-            .map_err(|e| e.with_name(&lease.name))
-    }
-}
-
-impl ZkLock {
-    async fn try_convert(&self, lease: &LeaseKey, to: Mode) -> Result<Converted> {
         let session = self.connection.session().await?;
         let _in_call = session.requests.call(lease)?;
-        let Some(request) = session.requests.get(lease).filter(|r| r.granted && !r.leaving) else {
-            return Err(Error::lost(LossReason::Refused));
-        };
-        let Some(node) = request.node else {
-            return Err(Error::lost(LossReason::Refused));
-        };
+        let lost = || Error::lost(LossReason::Refused);
+        let request = session.requests.get(lease).filter(|r| r.granted && !r.leaving);
+        let request = request.ok_or_else(lost)?;
+        let node = request.node.ok_or_else(lost)?;
         let is = request.converted.unwrap_or(request.mode);
         if is != to {
             match (is, to) {
@@ -47,12 +37,11 @@ impl ZkLock {
             }
         }
         session.be_heard().await?;
-        let grant = session.grant(lease, &node);
-        grant
-            .map(Converted::Done)
-            .ok_or_else(|| Error::lost(LossReason::Refused))
+        session.grant(lease, &node).map(Converted::Done).ok_or_else(lost)
     }
+}
 
+impl ZkLock {
     async fn mark(&self, session: &Session, lease: &LeaseKey, node: &Node, to: Mode) -> Result<()> {
         let perhaps = |e| session.perhaps(e);
         let line = self.paths().lock(&lease.name);

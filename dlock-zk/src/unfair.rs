@@ -35,7 +35,6 @@ use zookeeper_client::{Client, CreateMode, Error as Zk, MultiWriteResult, Stat};
 
 use crate::failure::did_nothing;
 use crate::force_release;
-use crate::join::Left;
 use crate::keys::Paths;
 use crate::lock::{ZkLock, in_line};
 use crate::node::NodeData;
@@ -68,7 +67,8 @@ impl ZkLock {
         let mut made = self.make_both(session, &client, [&lock, &holder], &data).await;
         if made == Err(Zk::NoNode) {
             // Nothing was made. Who has abandoned it meanwhile counts on that.
-            self.check_buried(key)
+            self.connection
+                .check_buried(key.id)
                 .inspect_err(|_| session.requests.forget(key))?;
             for directory in [self.paths().locks(), &self.paths().holders()] {
                 let making = self.connection.make_directory(&client, directory).await;
@@ -157,11 +157,11 @@ impl ZkLock {
         }
     }
 
-    /// Deletes the nodes of that request.
+    /// Deletes the nodes of that request. Answers as [`leave`](Self::leave).
     ///
     /// # Errors
     /// `Unknown` if they may be there yet.
-    pub(crate) async fn give_back(&self, session: &Session, request: &Request, node: &Node) -> Result<Left> {
+    pub(crate) async fn give_back(&self, session: &Session, request: &Request, node: &Node) -> Result<bool> {
         let key = &request.key;
         let client = session.client()?;
         let told = |e| session.perhaps(e);
@@ -170,22 +170,19 @@ impl ZkLock {
         let mut both = client.new_multi_writer();
         both.add_delete(&holder, None).map_err(told)?;
         both.add_delete(&node.name, None).map_err(told)?;
-        let left = match session.commit(both).await {
-            Ok(_) => Left::Gone,
+        let was_there = match session.commit(both).await {
+            Ok(_) => true,
             // One of them has gone: both by an earlier deletion of ours, or one by somebody's hand.
             Err(Zk::NoNode) => {
                 let had = self.delete_in_turn(session, key, &node.name).await?;
                 self.delete_own(session, &holder).await?;
-                match request.leaving || had {
-                    true => Left::Gone,
-                    false => Left::NotThere,
-                }
+                request.leaving || had
             }
-            Err(Zk::SessionExpired) => return Ok(Left::NotThere),
+            Err(Zk::SessionExpired) => return Ok(false),
             Err(e) => return Err(told(e)),
         };
         session.requests.forget(key);
-        Ok(left)
+        Ok(was_there)
     }
 
     /// Forgets a hold whose node has gone, of an unfair lock when the other one has gone as well.

@@ -22,7 +22,7 @@
 //!   or it is asked now.
 
 use std::collections::HashMap;
-use std::future::poll_fn;
+use std::future::{poll_fn, ready};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -37,15 +37,6 @@ use crate::lock::ZkLock;
 use crate::requests::Node;
 use crate::session::Session;
 use crate::watch_budget::Room;
-
-/// A waiter of this client.
-struct Waiter {
-    lock: ZkLock,
-    key: LeaseKey,
-    node: Node,
-    watch: Vec<String>,
-    watching: Watching,
-}
 
 /// What a waiter watches of a line.
 struct Watching {
@@ -67,13 +58,6 @@ struct Watched {
 /// zero: nobody changed it since it was made.
 type Versions = HashMap<String, i32>;
 
-/// What became of the nodes that are watched.
-enum Seen {
-    Changed,
-    /// The watch says nothing any more.
-    Over,
-}
-
 impl ZkLock {
     /// Tells when it is the turn of that node.
     pub(crate) fn turn(
@@ -81,19 +65,29 @@ impl ZkLock {
         session: &Arc<Session>,
         key: &LeaseKey,
         node: &Node,
-        watch: Vec<String>,
+        mut watch: Vec<String>,
     ) -> BoxStream<'static, Push> {
         let line = self.paths().lock(&key.name);
-        let waiter = Waiter {
-            lock: self.clone(),
-            key: key.clone(),
-            node: node.clone(),
-            watch,
-            watching: Watching::new(session, line, Some(Versions::new())),
+        let mut watching = Watching::new(session, line, Some(Versions::new()));
+        let (lock, session, key, node) = (self.clone(), session.clone(), key.clone(), node.clone());
+        let turn = async move {
+            loop {
+                watching.changed(&watch).await?;
+                let line = lock.read_line(&session, &watching.line).await.ok()?;
+                match line.place(&node.name) {
+                    Some(Place::Admitted) => {
+                        session.be_ample().await.ok()?;
+                        // Or it was withdrawn meanwhile, or ended: whoever asks in full is told.
+                        let grant = session.grant(&key, &node);
+                        return Some(grant.map_or(Push::Changed, Push::Granted));
+                    }
+                    Some(Place::Behind { watch: nodes, .. }) => watch = nodes,
+                    // Whoever asks in full is told why.
+                    _ => return Some(Push::Changed),
+                }
+            }
         };
-        stream::once(waiter.turn())
-            .filter_map(|push| async { push })
-            .boxed()
+        stream::once(turn).filter_map(ready).boxed()
     }
 
     /// Tells when one of those nodes has gone, to whoever is not in the line.
@@ -104,36 +98,8 @@ impl ZkLock {
         watch: Vec<String>,
     ) -> BoxStream<'static, Push> {
         let mut watching = Watching::new(session, line, None);
-        let changed = async move {
-            match watching.changed(&watch).await {
-                Seen::Changed => Some(Push::Changed),
-                Seen::Over => None,
-            }
-        };
-        stream::once(changed).filter_map(|push| async { push }).boxed()
-    }
-}
-
-impl Waiter {
-    async fn turn(mut self) -> Option<Push> {
-        let session = self.watching.session.clone();
-        loop {
-            if let Seen::Over = self.watching.changed(&self.watch).await {
-                return None;
-            }
-            let line = self.lock.read_line(&session, &self.watching.line).await.ok()?;
-            match line.place(&self.node.name) {
-                Some(Place::Admitted) => {
-                    session.be_ample().await.ok()?;
-                    // Or it was withdrawn meanwhile, or ended: whoever asks in full is told.
-                    let grant = session.grant(&self.key, &self.node);
-                    return Some(grant.map_or(Push::Changed, Push::Granted));
-                }
-                Some(Place::Behind { watch, .. }) => self.watch = watch,
-                // Whoever asks in full is told why.
-                _ => return Some(Push::Changed),
-            }
-        }
+        let changed = async move { watching.changed(&watch).await.map(|()| Push::Changed) };
+        stream::once(changed).filter_map(ready).boxed()
     }
 }
 
@@ -147,28 +113,24 @@ impl Watching {
         }
     }
 
-    /// Waits until one of those nodes has gone or is changed.
-    async fn changed(&mut self, nodes: &[String]) -> Seen {
+    /// Waits until one of those nodes has gone or is changed. `None`: the watch says nothing any more.
+    async fn changed(&mut self, nodes: &[String]) -> Option<()> {
         // Those that are in front now: of many who overtake it none is remembered.
         self.watched.retain(|node, _| nodes.contains(node));
         if let Some(versions) = &mut self.versions {
             versions.retain(|node, _| nodes.contains(node));
         }
-        let changed = match self.watch(nodes).await {
-            Ok(changed) => changed,
-            Err(over) => return over,
-        };
-        if changed || self.watched.is_empty() {
-            return Seen::Changed;
+        if self.watch(nodes).await? || self.watched.is_empty() {
+            return Some(());
         }
         poll_fn(|cx| self.told(cx)).await
     }
 
     /// Watches those of the nodes that are not watched yet. Whether one of them has gone or is changed
     /// already.
-    async fn watch(&mut self, nodes: &[String]) -> Result<bool, Seen> {
+    async fn watch(&mut self, nodes: &[String]) -> Option<bool> {
         let (new, rooms) = self.room(nodes).await;
-        let client = self.session.client().map_err(|_| Seen::Over)?;
+        let client = self.session.client().ok()?;
         // With their data, since a watch on what is not there would stay.
         let asked = rooms.iter().map(|room| client.get_and_watch_data(&room.path));
         let answers = join_all(asked).await;
@@ -180,7 +142,7 @@ impl Watching {
                     changed = true;
                     continue;
                 }
-                Err(_) => return Err(Seen::Over),
+                Err(_) => return None,
             };
             if let Some(versions) = &mut self.versions {
                 let before = versions.insert(node.clone(), stat.version);
@@ -192,7 +154,7 @@ impl Watching {
             };
             self.watched.insert(node, watched);
         }
-        Ok(changed)
+        Some(changed)
     }
 
     /// Which nodes are to be watched beside those that are, and room for each of them.
@@ -210,16 +172,16 @@ impl Watching {
     }
 
     /// What the watches tell. Those that did are there no more.
-    fn told(&mut self, cx: &mut Context<'_>) -> Poll<Seen> {
-        let mut seen = Poll::Pending;
+    fn told(&mut self, cx: &mut Context<'_>) -> Poll<Option<()>> {
+        let mut told = Poll::Pending;
         self.watched.retain(|_, watched| {
             let Poll::Ready(event) = watched.event.poll_unpin(cx) else {
                 return true;
             };
-            let is_over = event.event_type == EventType::Session || matches!(seen, Poll::Ready(Seen::Over));
-            seen = Poll::Ready(if is_over { Seen::Over } else { Seen::Changed });
+            let is_over = event.event_type == EventType::Session || told == Poll::Ready(None);
+            told = Poll::Ready((!is_over).then_some(()));
             false
         });
-        seen
+        told
     }
 }

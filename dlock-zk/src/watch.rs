@@ -5,11 +5,10 @@
 //! was missed. Otherwise the state as a whole is told, and that something was skipped.
 //!
 //! *Why one watch after the other, and no persistent one* (`AddWatch`, of 3.6). That tells more of holds that
-//! are shorter than a look: of 2,000 in a row, with nothing between taking and releasing, 1,964 instead of
-//! 838; of 2,000 that lasted two milliseconds all instead of 1,917. But after a reconnect the driver (0.11.2)
-//! does not set persistent watches again, so that nothing is told any more, and no error either. Servers
-//! before 3.6 break the connection of whoever asks for one, with all its locks on it. And its events pile up
-//! without bound in front of a watcher that is slow. What is skipped is said in either case.
+//! are shorter than a look. But after a reconnect the driver (0.11.2) does not set persistent watches again,
+//! so that nothing is told any more, and no error either. Servers before 3.6 break the connection of whoever
+//! asks for one, with all its locks on it. And its events pile up without bound in front of a watcher that is
+//! slow. What is skipped is said in either case.
 //!
 //! *Whether a holder let go or its session ended* is not seen from its node. Each session has a node of its
 //! own, which goes with it: if that is there, it was let go. One that is closed at once after it let go is
@@ -20,7 +19,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use dlock_core::spi::Watch;
-use dlock_core::{Change, Error, Holder, Inspection, LockName, Result, Token};
+use dlock_core::{Change, Error, Holder, Inspection, LockName, Mode, RequestId, Result, Token};
 use futures::channel::mpsc;
 use futures::future::{BoxFuture, join, join_all};
 use futures::stream::BoxStream;
@@ -32,7 +31,7 @@ use crate::deadline::believed;
 use crate::force_release::foreign;
 use crate::line::Line;
 use crate::lock::{ZkLock, unsupported};
-use crate::node::{Entry, NodeData};
+use crate::node::NodeData;
 use crate::session::Session;
 use crate::watch_budget::Room;
 
@@ -127,7 +126,9 @@ impl ZkLock {
                 match asking {
                     None => Ok(before.cloned()),
                     Some(asking) => match asking.await {
-                        Ok((data, stat)) => Ok(Some(self.seen(session, entry, &data, &stat))),
+                        Ok((data, stat)) => {
+                            Ok(Some(self.seen(session, (entry.id, entry.mode), &data, &stat)))
+                        }
                         Err(Zk::NoNode) => Ok(None),
                         Err(e) => Err(session.failed(e)),
                     },
@@ -146,11 +147,11 @@ impl ZkLock {
         Ok(())
     }
 
-    fn seen(&self, session: &Session, entry: &Entry, data: &[u8], stat: &Stat) -> Seen {
+    fn seen(&self, session: &Session, (id, mode): (RequestId, Mode), data: &[u8], stat: &Stat) -> Seen {
         let data = NodeData::read(data);
         let id = match self.paths().layout {
-            Layout::Own => entry.id,
-            Layout::Curator => data.id.unwrap_or(entry.id),
+            Layout::Own => id,
+            Layout::Curator => data.id.unwrap_or(id),
         };
         let token = u64::try_from(stat.czxid).ok().and_then(Token::new);
         let expires_in = match session.owns(stat) {
@@ -161,7 +162,7 @@ impl ZkLock {
             false => believed(data.ttl),
         };
         Seen {
-            holder: Holder::new(id, entry.mode, token, expires_in)
+            holder: Holder::new(id, mode, token, expires_in)
                 .with_owner(data.owner)
                 .with_whereabouts(data.whereabouts),
             session: stat.ephemeral_owner,
@@ -194,8 +195,8 @@ impl ZkLock {
         let Some((data, stat)) = session.data(client, &self.paths().lock(name)).await? else {
             return Ok(Inspection::default());
         };
-        let entry = Entry::alone(NodeData::read(&data).id.ok_or_else(foreign)?);
-        let holder = self.seen(session, &entry, &data, &stat).holder;
+        let id = NodeData::read(&data).id.ok_or_else(foreign)?;
+        let holder = self.seen(session, (id, Mode::Exclusive), &data, &stat).holder;
         Ok(Inspection::new(vec![holder], 0))
     }
 }

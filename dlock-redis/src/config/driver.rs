@@ -7,8 +7,6 @@ use dlock_core::spi::Host;
 use dlock_core::{Error, Result};
 use redis::{Client, ProtocolVersion, RedisError};
 
-#[cfg(feature = "tls")]
-use super::Certificates;
 #[cfg(any(feature = "cluster", feature = "sentinel"))]
 use super::url::Address;
 #[cfg(feature = "sentinel")]
@@ -27,13 +25,13 @@ use crate::failure::{Failed, nothing_done};
 impl Config {
     /// The servers of these settings, none of them connected to.
     pub(super) fn connection(&self, at: &Arc<str>, setup: &Setup) -> Result<Connection> {
-        #[cfg(feature = "cluster")]
-        if let Place::Url(address) = &self.place
-            && address.is_cluster()
-        {
-            return self.cluster(address, at, setup).map(Connection::Cluster);
+        match &self.place {
+            #[cfg(feature = "cluster")]
+            Place::Url(address) if address.is_cluster() => {
+                self.cluster(address, at, setup).map(Connection::Cluster)
+            }
+            _ => Ok(Connection::Single(self.server(at, setup)?)),
         }
-        Ok(Connection::Single(self.server(at, setup)?))
     }
 
     /// The one server, or the master that the sentinels name.
@@ -71,85 +69,53 @@ impl Config {
         Ok(Cluster::new(seeds, Box::new(connect), setup.clone()))
     }
 
+    /// A client of each of them.
     #[cfg(feature = "sentinel")]
     fn sentinels(&self, address: &Address, master: &str, at: &str) -> Result<Source> {
-        let each = address
-            .hosts
-            .iter()
-            .map(|host| self.sentinel(address, &address.info(host)?, master, at));
-        let each = each.collect::<Result<Vec<_>>>()?;
+        use redis::sentinel::{SentinelClientBuilder, SentinelServerType};
+
+        let one = |host| {
+            let node = address.info(host)?;
+            let addr = [node.addr().clone()];
+            let mut builder = SentinelClientBuilder::new(addr, master, SentinelServerType::Master)
+                .map_err(|e| unsent(e, at))?
+                .set_client_to_redis_protocol(ProtocolVersion::RESP3)
+                .set_client_to_redis_db(address.database)
+                .set_client_to_redis_tcp_settings(node.tcp_settings().clone());
+            if let Some(user) = &address.user {
+                builder = builder.set_client_to_redis_username(user);
+            }
+            if let Some(password) = &address.password {
+                builder = builder.set_client_to_redis_password(password);
+            }
+            if let Some((user, password)) = &self.sentinel_login {
+                builder = builder.set_client_to_sentinel_password(password);
+                if let Some(user) = user {
+                    builder = builder.set_client_to_sentinel_username(user);
+                }
+            }
+            #[cfg(feature = "tls")]
+            if address.tls {
+                builder = builder
+                    .set_client_to_redis_tls_mode(redis::TlsMode::Secure)
+                    .set_client_to_redis_certificates(self.certificates.clone())
+                    .set_client_to_sentinel_tls_mode(redis::TlsMode::Secure)
+                    .set_client_to_sentinel_certificates(self.certificates.clone());
+            }
+            builder.build().map_err(|e| unsent(e, at))
+        };
+        let each = address.hosts.iter().map(one).collect::<Result<Vec<_>>>()?;
         Ok(Source::Sentinel(Sentinels::new(each)))
     }
 
-    /// One of them.
-    #[cfg(feature = "sentinel")]
-    fn sentinel(
-        &self,
-        address: &Address,
-        node: &redis::ConnectionInfo,
-        master: &str,
-        at: &str,
-    ) -> Result<redis::sentinel::SentinelClient> {
-        use redis::sentinel::{SentinelClientBuilder, SentinelServerType};
-
-        let addr = [node.addr().clone()];
-        let mut builder = SentinelClientBuilder::new(addr, master, SentinelServerType::Master)
-            .map_err(|e| unsent(e, at))?
-            .set_client_to_redis_protocol(ProtocolVersion::RESP3)
-            .set_client_to_redis_db(address.database)
-            .set_client_to_redis_tcp_settings(node.tcp_settings().clone());
-        if let Some(user) = &address.user {
-            builder = builder.set_client_to_redis_username(user);
-        }
-        if let Some(password) = &address.password {
-            builder = builder.set_client_to_redis_password(password);
-        }
-        if let Some((user, password)) = &self.sentinel_login {
-            builder = builder.set_client_to_sentinel_password(password);
-            if let Some(user) = user {
-                builder = builder.set_client_to_sentinel_username(user);
-            }
-        }
+    #[cfg_attr(not(feature = "tls"), expect(clippy::unused_self, reason = "as with TLS"))]
+    fn client(&self, info: redis::ConnectionInfo, at: &str) -> Result<Client> {
         #[cfg(feature = "tls")]
-        if address.tls {
-            builder = builder
-                .set_client_to_redis_tls_mode(redis::TlsMode::Secure)
-                .set_client_to_redis_certificates(self.certificates.of_driver())
-                .set_client_to_sentinel_tls_mode(redis::TlsMode::Secure)
-                .set_client_to_sentinel_certificates(self.certificates.of_driver());
+        if matches!(info.addr(), redis::ConnectionAddr::TcpTls { .. }) {
+            let client = Client::build_with_tls(info, self.certificates.clone());
+            return client.map_err(|e| unsent(e, at));
         }
-        builder.build().map_err(|e| unsent(e, at))
-    }
-
-    #[cfg(feature = "tls")]
-    fn client(&self, info: redis::ConnectionInfo, at: &str) -> Result<Client> {
-        let client = match matches!(info.addr(), redis::ConnectionAddr::TcpTls { .. }) {
-            true => Client::build_with_tls(info, self.certificates.of_driver()),
-            false => Client::open(info),
-        };
-        client.map_err(|e| unsent(e, at))
-    }
-
-    #[cfg(not(feature = "tls"))]
-    #[expect(clippy::unused_self, reason = "as with TLS")]
-    fn client(&self, info: redis::ConnectionInfo, at: &str) -> Result<Client> {
         Client::open(info).map_err(|e| unsent(e, at))
-    }
-}
-
-#[cfg(feature = "tls")]
-impl Certificates {
-    fn of_driver(&self) -> redis::TlsCertificates {
-        redis::TlsCertificates {
-            client_tls: self
-                .client
-                .clone()
-                .map(|(client_cert, client_key)| redis::ClientTlsConfig {
-                    client_cert,
-                    client_key,
-                }),
-            root_cert: self.root.clone(),
-        }
     }
 }
 

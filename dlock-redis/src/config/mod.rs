@@ -55,7 +55,7 @@ pub struct Config {
     members: Option<Members>,
     lazily: bool,
     #[cfg(feature = "tls")]
-    certificates: Certificates,
+    certificates: redis::TlsCertificates,
     #[cfg(feature = "sentinel")]
     sentinel_login: Option<(Option<String>, String)>,
 }
@@ -65,14 +65,6 @@ enum Place {
     Url(Address),
     /// A program's own client.
     Client(Box<redis::Client>),
-}
-
-/// In PEM.
-#[cfg(feature = "tls")]
-#[derive(Clone, Default)]
-struct Certificates {
-    root: Option<Vec<u8>>,
-    client: Option<(Vec<u8>, Vec<u8>)>,
 }
 
 impl Config {
@@ -89,7 +81,10 @@ impl Config {
             members: None,
             lazily: false,
             #[cfg(feature = "tls")]
-            certificates: Certificates::default(),
+            certificates: redis::TlsCertificates {
+                client_tls: None,
+                root_cert: None,
+            },
             #[cfg(feature = "sentinel")]
             sentinel_login: None,
         }
@@ -205,13 +200,7 @@ impl Config {
     ///   asking again settles it.
     /// * *A release* waits for nobody: one that is forgotten costs others what is left of the ttl.
     ///
-    /// It costs a second connection, and beside each grant a share in a script, a `WAIT` and an `INFO` on
-    /// that, as slow as the slowest replica. A waiter whose turn comes asks for its grant, instead of taking
-    /// it from the push: one more command for each hand-off.
-    ///
-    /// *It is no consensus.* The replicas acknowledge what is in their memory, not on their disks; a replica
-    /// that did not acknowledge may take over, if there are more of them than these; a master that is cut off
-    /// grants no more, but does not know that it is not the master: see `docs/redis.md`. Fencing tokens are
+    /// It is no consensus: `docs/redis.md` says what it does not cover, and what it costs. Fencing tokens are
     /// as strong as without it.
     #[must_use]
     pub fn replicas(mut self, needed: u32) -> Self {
@@ -228,10 +217,9 @@ impl Config {
     /// margin on top: 40 s are good for locks of 30 s. Longer ones are refused here, by
     /// [`max_ttl`](dlock_core::Capabilities::max_ttl).
     ///
-    /// It is a server's own word, by its wall clock: not covered are `FLUSHALL` and other ways to delete
-    /// keys, a clock that is set *forward* after the server was started, and a machine that was put back to a
-    /// snapshot. The server says it in `INFO`, which the user must be allowed, and in whole seconds: it stays
-    /// out for up to a second longer. For the form `redis://` alone, with or without TLS.
+    /// It is a server's own word, by its wall clock: `docs/redis.md` says what that does not cover. The
+    /// server says it in `INFO`, which the user must be allowed, and in whole seconds: it stays out for up to
+    /// a second longer. For the form `redis://` alone, with or without TLS.
     #[must_use]
     pub fn rejoin_after(mut self, uptime: Duration) -> Self {
         self.rejoin = Some(Rejoin::new(uptime));
@@ -260,7 +248,7 @@ impl Config {
     #[cfg(feature = "tls")]
     #[must_use]
     pub fn root_certificate(mut self, pem: impl Into<Vec<u8>>) -> Self {
-        self.certificates.root = Some(pem.into());
+        self.certificates.root_cert = Some(pem.into());
         self
     }
 
@@ -268,7 +256,10 @@ impl Config {
     #[cfg(feature = "tls")]
     #[must_use]
     pub fn client_certificate(mut self, pem: impl Into<Vec<u8>>, key: impl Into<Vec<u8>>) -> Self {
-        self.certificates.client = Some((pem.into(), key.into()));
+        self.certificates.client_tls = Some(redis::ClientTlsConfig {
+            client_cert: pem.into(),
+            client_key: key.into(),
+        });
         self
     }
 

@@ -42,8 +42,12 @@ impl Config {
         #[cfg(feature = "tls")]
         {
             let mut pem = |key| Ok::<_, Error>(url.take_file(key)?.map(|(_, pem)| pem));
-            self.certificates.root = pem("ca")?;
-            self.certificates.client = Url::both(("cert", pem("cert")?), ("key", pem("key")?))?;
+            self.certificates.root_cert = pem("ca")?;
+            let client = Url::both(("cert", pem("cert")?), ("key", pem("key")?))?;
+            self.certificates.client_tls = client.map(|(client_cert, client_key)| redis::ClientTlsConfig {
+                client_cert,
+                client_key,
+            });
         }
         #[cfg(feature = "sentinel")]
         match (url.take("sentinel_user")?, url.take("sentinel_password")?) {
@@ -93,61 +97,40 @@ impl Config {
             true => prefix.bytes().all(|b| b.is_ascii_graphic()),
             false => !prefix.is_empty() && prefix.bytes().all(fits),
         };
-        let windows = Duration::from_millis(50)..=Duration::from_secs(60);
         let window = self.window.unwrap_or(WINDOW);
         let is_single = match &self.place {
             Place::Url(address) => address.is_single(),
             Place::Client(_) => true,
         };
-        let least = Quorum::MIN_TTL;
-        let is_short = |rejoin: Rejoin| rejoin.longest_ttl() < least;
-        for (is_wrong, why) in [
-            (
-                self.timeout.is_zero() || self.timeout > LONGEST_TIMEOUT,
-                "a timeout is longer than nothing, and 3600s at most",
-            ),
-            (
-                self.plain && self.window.is_some(),
-                "a plain lock has no hand-off, and so no claim window",
-            ),
-            (
-                self.plain && self.replicas > 0,
-                "a plain lock is acknowledged by no replicas",
-            ),
-            (
-                self.plain && self.rejoin.is_some(),
-                "a plain lock is no member of a quorum, which `rejoin_after` is for",
-            ),
-            (
-                self.plain && (prefix.len() > 64 || !fits),
-                "the prefix of plain locks is text without blanks, 64 bytes at most",
-            ),
-            (
-                prefix.len() > 64 || !fits,
-                "a prefix is made of letters, digits, `_`, `-` and `.`, 1 to 64 of them",
-            ),
-            (!windows.contains(&window), "a claim window is 50 ms to 60 s long"),
-            (
-                self.rejoin.is_some() && !is_single,
-                "`rejoin_after` is for a single server: of several, one may be up for long that knows \
-                 nothing of the locks",
-            ),
-            (
-                self.lazily && self.is_cluster(),
-                "a cluster is connected to when it is opened",
-            ),
-        ] {
-            if is_wrong {
-                return Err(invalid(why));
-            }
-        }
-        match self.rejoin.is_some_and(is_short) {
-            true => Err(invalid(format!(
+        let (least, longest) = (Quorum::MIN_TTL, self.rejoin.map(Rejoin::longest_ttl));
+        let why = if self.timeout.is_zero() || self.timeout > LONGEST_TIMEOUT {
+            "a timeout is longer than nothing, and 3600s at most"
+        } else if self.plain && self.window.is_some() {
+            "a plain lock has no hand-off, and so no claim window"
+        } else if self.plain && self.replicas > 0 {
+            "a plain lock is acknowledged by no replicas"
+        } else if self.plain && self.rejoin.is_some() {
+            "a plain lock is no member of a quorum, which `rejoin_after` is for"
+        } else if self.plain && (prefix.len() > 64 || !fits) {
+            "the prefix of plain locks is text without blanks, 64 bytes at most"
+        } else if prefix.len() > 64 || !fits {
+            "a prefix is made of letters, digits, `_`, `-` and `.`, 1 to 64 of them"
+        } else if !(Duration::from_millis(50)..=Duration::from_secs(60)).contains(&window) {
+            "a claim window is 50 ms to 60 s long"
+        } else if self.rejoin.is_some() && !is_single {
+            "`rejoin_after` is for a single server: of several, one may be up for long that knows nothing of \
+             the locks"
+        } else if self.lazily && self.is_cluster() {
+            "a cluster is connected to when it is opened"
+        } else if longest.is_some_and(|longest| longest < least) {
+            return Err(invalid(format!(
                 "after a `rejoin_after` that short no lease has run out: it takes {least:?} and the drift \
                  margin at the least"
-            ))),
-            false => Ok(()),
-        }
+            )));
+        } else {
+            return Ok(());
+        };
+        Err(invalid(why))
     }
 }
 

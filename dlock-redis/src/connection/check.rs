@@ -30,7 +30,7 @@ pub(crate) struct Demands {
 pub(crate) async fn check(
     demands: &Demands,
     server: &mut MultiplexedConnection,
-) -> Result<Option<String>, Cause> {
+) -> Result<Option<Arc<str>>, Cause> {
     let hello = cmd("HELLO").arg(3).query_async(server).await?;
     let hello: HashMap<String, Value> =
         HashMap::from_redis_value(hello).map_err(|_| refused("does not say what it is"))?;
@@ -95,7 +95,7 @@ pub(crate) async fn check(
     if let (Some(run), Some(member)) = (run, &demands.member) {
         member.comes_to(run)?;
     }
-    Ok(run.map(str::to_owned))
+    Ok(run.map(Arc::from))
 }
 
 pub(crate) async fn info(section: &str, server: &mut MultiplexedConnection) -> RedisResult<String> {

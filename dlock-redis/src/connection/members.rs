@@ -65,20 +65,3 @@ impl Member {
         Ok(())
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_server_has_one_member() {
-        let all = Members::default();
-        let [one, two] = [all.member(), all.clone().member()];
-        let both = one.clone();
-        assert!(one.comes_to("a").is_ok() && both.comes_to("a").is_ok());
-        assert!(two.comes_to("a").is_err() && two.comes_to("b").is_ok());
-        assert!(one.comes_to("b").is_err());
-        // Restarted.
-        assert!(two.comes_to("c").is_ok() && one.comes_to("c").is_err() && one.comes_to("b").is_ok());
-    }
-}

@@ -10,33 +10,18 @@ pub(crate) mod sentinel;
 pub(crate) mod server;
 
 use std::future::Future;
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_core::Runtime;
 use dlock_core::runtime::yield_now;
-use futures::future::{Either, select};
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, ErrorKind, RedisResult, ServerErrorKind, Value};
 
 #[cfg(feature = "cluster")]
 use self::cluster::Cluster;
 use self::server::Server;
-use crate::failure::{Failed, timed_out};
+use crate::failure::Failed;
 use crate::scripts::Script;
-
-/// Gives a request that long.
-pub(crate) async fn within<T>(
-    runtime: &dyn Runtime,
-    limit: Duration,
-    request: impl Future<Output = Result<T, Failed>>,
-) -> Result<T, Failed> {
-    match select(pin!(request), runtime.sleep(limit)).await {
-        Either::Left((answer, _)) => answer,
-        Either::Right(_) => Err(Failed::sent(timed_out())),
-    }
-}
 
 /// Sleeps, and lets others run. The timers of a runtime that shuts down complete at once: a loop of such
 /// pauses, and of requests that fail at once then, would keep its thread to itself, and the runtime from its

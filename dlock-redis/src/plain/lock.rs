@@ -52,8 +52,27 @@ impl PlainLock {
             _ => Err(strange("no number")),
         }
     }
+}
 
-    async fn try_attempt(&self, request: &Acquire) -> Result<Attempt> {
+pub(super) fn unsupported(what: &'static str) -> Error {
+    Error::new(ErrorKind::Unsupported, what)
+}
+
+#[async_trait]
+impl Lock for PlainLock {
+    fn capabilities(&self) -> &Capabilities {
+        &self.store.capabilities
+    }
+
+    fn renew(&self) -> Option<&dyn Renew> {
+        Some(self)
+    }
+
+    fn signals(&self) -> BoxStream<'static, Signal> {
+        self.store.signals()
+    }
+
+    async fn attempt(&self, request: &Acquire) -> Result<Attempt> {
         self.check(request)?;
         let (key, tombstone) = self.keys(&request.key)?;
         let call = self.store.call(&self.scripts.acquire, 2).arg(&key).arg(tombstone);
@@ -78,40 +97,14 @@ impl PlainLock {
             _ => Err(strange("an unknown word")),
         }
     }
-}
-
-pub(super) fn unsupported(what: &'static str) -> Error {
-    Error::new(ErrorKind::Unsupported, what)
-}
-
-#[async_trait]
-impl Lock for PlainLock {
-    fn capabilities(&self) -> &Capabilities {
-        &self.store.capabilities
-    }
-
-    fn renew(&self) -> Option<&dyn Renew> {
-        Some(self)
-    }
-
-    fn signals(&self) -> BoxStream<'static, Signal> {
-        self.store.signals()
-    }
-
-    async fn attempt(&self, request: &Acquire) -> Result<Attempt> {
-        let attempt = self.try_attempt(request).await;
-        attempt.map_err(|e| e.with_name(&request.key.name))
-    }
 
     async fn release(&self, lease: &LeaseKey, how: Release) -> Result<Released> {
-        let named = |e: Error| e.with_name(&lease.name);
         if how != Release::Now {
-            return Err(named(unsupported("a plain lock has no minimum hold")));
+            return Err(unsupported("a plain lock has no minimum hold"));
         }
         let open = self.store.unanswered.of(lease);
         let asks = self.store.unanswered.asks(lease, Sent::Release);
-        let deleted = asks.answered(self.delete(lease, open.acquire).await);
-        let deleted = deleted.map_err(named)?;
+        let deleted = asks.answered(self.delete(lease, open.acquire).await)?;
         self.store.unanswered.forget(lease);
         Ok(match deleted || open.release {
             true => Released::Released,
@@ -121,8 +114,7 @@ impl Lock for PlainLock {
 
     async fn abandon(&self, requests: &[LeaseKey]) -> Vec<Result<Abandoned>> {
         join_all(requests.iter().map(|key| async move {
-            let deleted = self.delete(key, true).await;
-            let deleted = deleted.map_err(|e| e.with_name(&key.name))?;
+            let deleted = self.delete(key, true).await?;
             self.store.unanswered.forget(key);
             Ok(match deleted {
                 true => Abandoned::WasGranted(None),

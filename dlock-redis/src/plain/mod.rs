@@ -10,8 +10,7 @@
 //! * *A release comes twice, or after the lease.* It compares the id and deletes in one step.
 //! * *Somebody else's lock has no end* (redis-py, with no timeout). Then it is held until it is deleted.
 //! * *Somebody takes the expiry from ours, or deletes it.* The next renewal gives it back, or tells the loss.
-//! * *What the recipe itself cannot do*: it has no fencing token, and its store may forget. Two can hold it
-//!   after a failover, and nobody can tell.
+//! * *What the recipe itself cannot do*: see [`PlainLock`].
 
 mod lock;
 mod renew;
@@ -85,37 +84,23 @@ impl PlainLock {
     /// Where an abandoned request is remembered: in the slot of its lock.
     fn tombstone(&self, key: &[u8], id: RequestId) -> Result<Vec<u8>> {
         let end = format!(":dlock:{id}");
-        match slot(key) {
-            Slot::ByTag => Ok([key, end.as_bytes()].concat()),
-            Slot::Whole => Ok([b"{", key, b"}", end.as_bytes()].concat()),
-            Slot::Unsure if !self.store.connection.is_spread() => Ok([key, end.as_bytes()].concat()),
-            Slot::Unsure => Err(invalid(
+        match (has_tag(key), key.contains(&b'}')) {
+            (false, false) => Ok([b"{", key, b"}", end.as_bytes()].concat()),
+            (false, true) if self.store.connection.is_spread() => Err(invalid(
                 "on a cluster a plain lock needs a name without `}`, or with a hash tag: nothing else is \
                  sure to be in its slot",
             )),
+            _ => Ok([key, end.as_bytes()].concat()),
         }
     }
 }
 
-/// What a cluster finds the slot of a key by.
-#[derive(Debug, PartialEq, Eq)]
-enum Slot {
-    /// By a part in braces; what is put behind the key changes nothing.
-    ByTag,
-    /// By all of it, which can be put in braces.
-    Whole,
-    /// By all of it, and it cannot.
-    Unsure,
-}
-
-fn slot(key: &[u8]) -> Slot {
+/// Whether a cluster finds the slot of a key by a part in braces, and not by all of it. Then what is put
+/// behind the key changes nothing.
+fn has_tag(key: &[u8]) -> bool {
     let open = key.iter().position(|b| *b == b'{');
     let tag = open.and_then(|o| key[o + 1..].iter().position(|b| *b == b'}'));
-    match tag {
-        Some(1..) => Slot::ByTag,
-        _ if key.contains(&b'}') => Slot::Unsure,
-        _ => Slot::Whole,
-    }
+    tag.is_some_and(|len| len > 0)
 }
 
 impl fmt::Debug for PlainLock {
@@ -132,16 +117,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_remembered_is_in_the_slot_of_the_lock() {
+    fn a_tag_is_what_is_in_the_first_braces() {
         for (key, is) in [
-            ("stock/42", Slot::Whole),
-            ("a{b", Slot::Whole),
-            ("a{b}c", Slot::ByTag),
-            ("a{}b", Slot::Unsure),
-            ("a}b", Slot::Unsure),
-            ("a}{b}", Slot::ByTag),
+            ("a", false),
+            ("a{b", false),
+            ("a{b}c", true),
+            ("a{}b", false),
+            ("a}{b}", true),
         ] {
-            assert_eq!(slot(key.as_bytes()), is, "{key}");
+            assert_eq!(has_tag(key.as_bytes()), is, "{key}");
         }
     }
 }

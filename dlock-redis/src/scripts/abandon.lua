@@ -14,13 +14,7 @@ if w then
 -- A minimum hold stands: it was asked for, and it is nobody's lease.
 elseif held and held.phase ~= 'k' then
   answer, token = 'G', held.token
-  if held == hold then
-    clear_x()
-    forget_note()
-  else
-    forget(held)
-  end
-  tell('R', id)
+  let_go(held, 'R')
 end
 admit()
 return {answer, token, finish()}

@@ -6,57 +6,52 @@
 -- by a push; who dies in the queue is gone when its queue lease is over. KEYS: x, t. ARGV: id, ttl, owner,
 -- and in one mode:limit:queue ttl (0: does not queue):priority:window:channel
 local id, ttl, owner = ARGV[1], ARGV[2], ARGV[3]
-local mode, limit, qttl, priority, window, chan
 -- The short ways, for exclusive requests. They do what the rest would do and no more: most of what a script
 -- costs are the functions that it makes, and these make none.
-if ARGV[4]:byte() == 120 then
-  local call, x, e, t = redis.call, KEYS[1], KEYS[1] .. ':e', KEYS[2]
-  local there = call('EXISTS', x, e, t .. ':' .. id)
-  -- Nobody holds, waits, shares or watches, and the request was not abandoned.
-  if there == 0 then
-    local clock = call('TIME')
-    local token = clock[1] .. ('00000' .. clock[2]):sub(-6)
+local call, x, e, t = redis.call, KEYS[1], KEYS[1] .. ':e', KEYS[2]
+local there = ARGV[4]:byte() == 120 and call('EXISTS', x, e, t .. ':' .. id)
+-- Nobody holds, waits, shares or watches, and the request was not abandoned.
+if there == 0 then
+  local clock = call('TIME')
+  local token = clock[1] .. ('00000' .. clock[2]):sub(-6)
 --mint
-    call('SET', x, '1h' .. id .. token .. ':' .. ttl .. ':' .. owner, 'PX', ttl)
-    return token
-  end
-  mode, limit, qttl, priority, window, chan = ARGV[4]:match('^(%l):(%d+):(%d+):(%d+):(%d+):(.*)$')
-  -- Somebody else holds it alone, nobody shares or wants to, the request is new and queues: it has to wait,
-  -- whatever stands in the queue.
-  local v = qttl ~= '0' and call('GET', x)
-  if v and v:find('^1[hpk]') and v:sub(3, 26) ~= id then
-    local fields = call('HMGET', e, 'h', 'n', id)
-    -- Of the three keys those two, or x alone: so it was not abandoned.
-    if there == (fields[1] and 2 or 1) and not fields[2] and not fields[3] then
-      local clock, life, q = call('TIME'), tonumber(qttl), x .. ':q'
-      local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
-      local arrival = call('HINCRBY', e, 'a', 1)
-      call('ZADD', q, string.format('%d', (10 - priority) * 281474976710656 + arrival), id)
-      local entry = '1qx:0:' .. ttl .. ':0:' .. string.format('%d', now + life) .. ':' .. chan .. ':' .. owner
-      if fields[1] then call('HSET', e, id, entry) else call('HSET', e, id, entry, 'h', v:sub(2, 26)) end
-      local left, rank = call('PTTL', e), call('ZRANK', q, id)
-      if left < life then
-        left = string.format('%d', life + 1000 + life / 2)
-        call('PEXPIRE', e, left)
-        call('PEXPIRE', q, left)
-      elseif rank == 0 then
-        call('PEXPIRE', q, left)
-      end
-      if arrival % 8 == 0 then
-        for _, other in ipairs(call('ZRANGEBYSCORE', q, '4503599627370496', '+inf', 'LIMIT', 0, 16)) do
-          local gone = call('HGET', e, other)
-          local ends = gone and gone:match('^1qx:0:%d+:%d+:(%d+):')
-          if ends and tonumber(ends) <= now then
-            call('HDEL', e, other)
-            call('ZREM', q, other)
-          end
+  call('SET', x, '1h' .. id .. token .. ':' .. ttl .. ':' .. owner, 'PX', ttl)
+  return token
+end
+local mode, limit, qttl, priority, window, chan = ARGV[4]:match('^(%l):(%d+):(%d+):(%d+):(%d+):(.*)$')
+-- Somebody else holds it alone, nobody shares or wants to, the request is new and queues: it has to wait,
+-- whatever stands in the queue.
+local v = there and qttl ~= '0' and call('GET', x)
+if v and v:find('^1[hpk]') and v:sub(3, 26) ~= id then
+  local fields = call('HMGET', e, 'h', 'n', id)
+  -- Of the three keys those two, or x alone: so it was not abandoned.
+  if there == (fields[1] and 2 or 1) and not fields[2] and not fields[3] then
+    local clock, life, q = call('TIME'), tonumber(qttl), x .. ':q'
+    local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
+    local arrival = call('HINCRBY', e, 'a', 1)
+    call('ZADD', q, string.format('%d', (10 - priority) * 281474976710656 + arrival), id)
+    local entry = '1qx:0:' .. ttl .. ':0:' .. string.format('%d', now + life) .. ':' .. chan .. ':' .. owner
+    if fields[1] then call('HSET', e, id, entry) else call('HSET', e, id, entry, 'h', v:sub(2, 26)) end
+    local left, rank = call('PTTL', e), call('ZRANK', q, id)
+    if left < life then
+      left = string.format('%d', life + 1000 + life / 2)
+      call('PEXPIRE', e, left)
+      call('PEXPIRE', q, left)
+    elseif rank == 0 then
+      call('PEXPIRE', q, left)
+    end
+    if arrival % 8 == 0 then
+      for _, other in ipairs(call('ZRANGEBYSCORE', q, '4503599627370496', '+inf', 'LIMIT', 0, 16)) do
+        local gone = call('HGET', e, other)
+        local ends = gone and gone:match('^1qx:0:%d+:%d+:(%d+):')
+        if ends and tonumber(ends) <= now then
+          call('HDEL', e, other)
+          call('ZREM', q, other)
         end
       end
-      return {'Q', call('PTTL', x), now, rank, 0}
     end
+    return {'Q', call('PTTL', x), now, rank, 0}
   end
-else
-  mode, limit, qttl, priority, window, chan = ARGV[4]:match('^(%l):(%d+):(%d+):(%d+):(%d+):(.*)$')
 end
 --state
 ttl, qttl = tonumber(ttl), tonumber(qttl)

@@ -31,7 +31,6 @@ if held == hold and mode == 's' then
   join(held)
   grant(held, held.ttl, held.token)
   clear_x()
-  forget_note()
   admit()
   return {'G', held.token, held.ttl, now, finish()}
 end

@@ -8,17 +8,13 @@ settle()
 local ended = 0
 if ARGV[3] == '1' then
   if hold then
-    local id = hold.id
-    clear_x()
-    forget_note()
-    tell('F', id)
+    let_go(hold, 'F')
     ended = 1
   end
   for _, id in ipairs(call('ZRANGE', s, 0, -1)) do
     local w = read_e(id)
     if w then
-      forget(w)
-      tell('F', id)
+      let_go(w, 'F')
       ended = ended + 1
     end
   end

@@ -69,25 +69,18 @@ settle()
 local held = find(id)
 if held and held.phase ~= 'k' then
   if keep == 0 then
-    if held == hold then
-      clear_x()
-      forget_note()
-    else
-      forget(held)
-    end
-    tell('R', id)
+    let_go(held, 'R')
   else
     held.phase = 'k'
     if held == hold then
       write_x(held, keep)
       note('k', id)
-      hint()
     else
       write_e(held)
       call('ZADD', s, now + keep, id)
       last(keep, s)
-      hint()
     end
+    hint()
   end
 end
 admit()

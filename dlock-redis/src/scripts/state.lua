@@ -73,12 +73,13 @@ local function write_x(h, life)
   local v = VERSION .. h.phase .. h.id .. h.token .. ':' .. string.format('%d', h.ttl) .. ':' .. h.owner
   if life then call('SET', x, v, 'PX', string.format('%d', life)) else call('SET', x, v, 'KEEPTTL') end
 end
+local function note(phase, id, chan) noted, renoted = phase .. id .. (chan or ''), true end
+local function forget_note() noted, renoted = false, true end
 local function clear_x()
   hold = nil
   call('DEL', x)
+  forget_note()
 end
-local function note(phase, id, chan) noted, renoted = phase .. id .. (chan or ''), true end
-local function forget_note() noted, renoted = false, true end
 
 local function at(key, counter, id)
   x, t = key, counter
@@ -143,14 +144,16 @@ local function tell(what, id, rest)
     call('HDEL', e, 'o')
   end
 end
-local function described(mode, limit, token, life, owner)
-  return table.concat({mode, limit, token, string.format('%d', life), owner}, ':')
-end
 
 local function forget(w)
   call('HDEL', e, w.id)
   call('ZREM', w.phase == 'q' and q or s, w.id)
   if w.mode == 's' then count(-1) end
+end
+-- Ends what somebody holds, and tells how.
+local function let_go(held, what)
+  if held == hold then clear_x() else forget(held) end
+  tell(what, held.id)
 end
 
 -- Who cannot be reached has no turn, and keeps the place: it is back there when it asks again. So a dead
@@ -221,7 +224,7 @@ local function grant(w, life, token)
     write_e(w)
     last(life, s)
   end
-  tell('G', w.id, described(w.mode, w.limit, w.token, life, w.owner))
+  tell('G', w.id, table.concat({w.mode, w.limit, token, string.format('%d', life), w.owner}, ':'))
 end
 
 -- Admits from the head of the queue while the head is admissible. `asker` is there for sure, and gets all of

@@ -1,10 +1,6 @@
 -- Comes by when a claim window is over: whom nobody heard of has lost the turn, and the next one gets it.
 -- Answers how long the last of the windows that are open now has yet (-1: there is none, 0: there is more to
 -- do at once). KEYS: x, t. ARGV: window
---
--- This is what bounds a waiter that was stopped or cut off just as its turn came, which Redis, having no
--- timer, would not notice. If it does not come (whoever should is dead too) the next one in line finds out as
--- it extends its place in the queue.
 local window = ARGV[1]
 --state
 at(KEYS[1], KEYS[2], '')

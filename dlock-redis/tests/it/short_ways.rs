@@ -17,7 +17,11 @@ const LOOK: &str = include_str!("../../src/scripts/look.lua");
 
 /// What a script begins its short ways with, and what keeps it from them.
 const SHORT: [(&str, &str, &str); 2] = [
-    (ACQUIRE, "if ARGV[4]:byte() == 120 then", "if false then"),
+    (
+        ACQUIRE,
+        "local there = ARGV[4]:byte() == 120",
+        "local there = false",
+    ),
     (
         RELEASE,
         "if keep == 0 then\n  local call",

@@ -5,19 +5,19 @@
 //! * *A node that knows of a part alone*, since it was cut off or the cluster is just being made, is believed
 //!   if nobody knows more. The nodes that were known before stay those to ask; only who knows all the slots
 //!   ends that.
-//! * *A node that says nothing*, or hangs: two are asked, and all others as soon as one of them does not say
-//!   it, or not at once.
+//! * *A node that says nothing*, or hangs: two are asked, and all others when neither has said it after a
+//!   moment.
 //! * *What the slots are told of does not change*, while a master is dead that nobody replaces: everybody who
 //!   asks wants a look. They share it, and each one that has shown nothing new puts the next one off, up to a
 //!   second. One that has shown something does not: there may be more.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use dlock_core::{Runtime, Timestamp};
 use futures::FutureExt as _;
-use futures::future::{BoxFuture, Either, pending, select};
+use futures::future::{BoxFuture, Either, select};
 use futures::stream::{FuturesUnordered, StreamExt as _};
 use redis::{ErrorKind, RedisError, ServerErrorKind as Said, Value};
 
@@ -75,48 +75,26 @@ impl Cluster {
     /// Asks where the slots are; whether that is another place than was told before.
     pub(super) async fn look(self: &Arc<Self>) -> Result<bool, Failed> {
         let mut first = self.candidates();
-        let mut others = first.split_off(FIRST.min(first.len()));
-        let mut asked: FuturesUnordered<_> = first.into_iter().map(ask).collect();
-        // Then a part is taken for an answer, so that one that hangs keeps nobody from it.
-        let long_enough = self.setup.timeout / 2;
-        let alone = if others.is_empty() { long_enough } else { ALONE };
-        let mut patience: BoxFuture<'static, ()> = self.setup.runtime.sleep(alone);
-        let (mut part, mut is_late): (Option<Slots>, bool) = (None, false);
-        let mut why: Option<Failed> = None;
-        loop {
-            let over = match select(asked.next(), &mut patience).await {
-                Either::Left((Some(Ok(slots)), _)) if slots.are_all() => return Ok(self.learn(slots)),
-                Either::Left((Some(Ok(slots)), _)) => {
-                    if part.as_ref().is_none_or(|part| part.count() < slots.count()) {
-                        part = Some(slots);
-                    }
-                    false
+        let others = first.split_off(FIRST.min(first.len()));
+        let mut asked = FuturesUnordered::new();
+        let mut best = Err(Failed::unsent(nobody()));
+        // After the last of them a part is taken for an answer, so that one that hangs keeps nobody from it.
+        for (nodes, patience) in [(first, ALONE), (others, self.setup.timeout / 2)] {
+            asked.extend(nodes.into_iter().map(ask));
+            let mut over = self.setup.runtime.sleep(patience);
+            while let Either::Left((Some(answer), _)) = select(asked.next(), &mut over).await {
+                best = better(best, answer);
+                if best.as_ref().is_ok_and(Slots::are_all) {
+                    return best.map(|slots| self.learn(slots));
                 }
-                Either::Left((Some(Err(failed)), _)) => {
-                    // That one is not there says less than what another one says.
-                    if why.as_ref().is_none_or(|why| kind(why) == Some(ErrorKind::Io)) {
-                        why = Some(failed);
-                    }
-                    false
-                }
-                Either::Left((None, _)) if others.is_empty() => break,
-                Either::Left((None, _)) => false,
-                Either::Right(_) => true,
-            };
-            if !others.is_empty() {
-                asked.extend(others.drain(..).map(ask));
-                patience = self.setup.runtime.sleep(long_enough);
-            } else if over {
-                (is_late, patience) = (true, pending().boxed());
-            }
-            if is_late && part.is_some() {
-                break;
             }
         }
-        match part {
-            Some(slots) => Ok(self.learn(slots)),
-            None => Err(why.unwrap_or_else(|| Failed::unsent(nobody()))),
+        while best.is_err()
+            && let Some(answer) = asked.next().await
+        {
+            best = better(best, answer);
         }
+        best.map(|slots| self.learn(slots))
     }
 
     /// All nodes that are known, two of them, whichever they are, in front.
@@ -132,47 +110,28 @@ impl Cluster {
         all
     }
 
-    /// Takes in where the slots are; whether it was told otherwise before. Of nodes that have none any more
-    /// nothing is kept.
+    /// Takes in where the slots are; whether it was told otherwise before. Of nodes that have no slots any
+    /// more, and are not among those that are known, nothing is kept: nobody hears anything there.
     fn learn(self: &Arc<Self>, slots: Slots) -> bool {
-        let (changed, gone) = {
-            let mut state = self.state();
-            // Not with what redirections said since: of a node that is behind, that would be news each time.
-            let changed = state.told != slots;
-            state.told = slots.clone();
-            (changed, self.replace(&mut state, slots))
-        };
-        for node in gone {
-            node.close();
-        }
-        changed
-    }
-
-    /// The nodes that have no slots any more, and are no longer among those that are known: nobody hears
-    /// anything there.
-    fn replace(self: &Arc<Self>, state: &mut State, slots: Slots) -> Vec<Arc<Node>> {
-        state.slots = slots;
-        let State {
-            slots,
-            nodes,
-            channels,
-            ..
-        } = state;
-        if !slots.are_all() {
-            return Vec::new();
-        }
-        let kept: HashSet<_> = slots.masters().chain(&self.seeds).collect();
-        let gone: Vec<_> = nodes.extract_if(|at, _| !kept.contains(at)).collect();
-        let mut is_deaf = false;
-        for listened_at in channels.values_mut() {
-            if gone.iter().any(|(at, _)| listened_at.as_ref() == Some(at)) {
-                (*listened_at, is_deaf) = (None, true);
+        let state = &mut *self.state();
+        // Not with what redirections said since: of a node that is behind, that would be news each time.
+        let changed = state.told != slots;
+        (state.told, state.slots) = (slots.clone(), slots);
+        if state.slots.are_all() {
+            let kept: HashSet<_> = state.slots.masters().chain(&self.seeds).collect();
+            let gone = state.nodes.extract_if(|at, _| !kept.contains(at));
+            let gone: HashMap<_, _> = gone.inspect(|(_, node)| node.close()).collect();
+            let mut is_deaf = false;
+            for listened_at in state.channels.values_mut() {
+                if listened_at.take_if(|at| gone.contains_key(at)).is_some() {
+                    is_deaf = true;
+                }
+            }
+            if is_deaf {
+                self.look_again_in(state);
             }
         }
-        if is_deaf {
-            self.look_again_in(state);
-        }
-        gone.into_iter().map(|(_, node)| node).collect()
+        changed
     }
 
     /// Has it looked for once more.
@@ -197,6 +156,15 @@ impl Cluster {
         let over = state.closed || ((heard || nobody_waits) && !state.again);
         state.looking = !over;
         over
+    }
+}
+
+/// Who knows of more slots says more. That one is not there says less than what another one says.
+fn better(best: Result<Slots, Failed>, answer: Result<Slots, Failed>) -> Result<Slots, Failed> {
+    match (&best, &answer) {
+        (Ok(best), Ok(slots)) if best.count() < slots.count() => answer,
+        (Err(why), _) if answer.is_ok() || kind(why) == Some(ErrorKind::Io) => answer,
+        _ => best,
     }
 }
 
@@ -246,24 +214,6 @@ fn belongs_to_none() -> RedisError {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn looks_that_show_nothing_new_come_more_and_more_seldom() {
-        let (mut pace, mut now, mut looks) = (Pace::default(), Timestamp::ZERO + PAUSE_MAX * 5, 0);
-        let end = now + Duration::from_secs(10);
-        while now < end {
-            now = now + pace.wait(now);
-            pace.over(now, false, 0);
-            looks += 1;
-        }
-        assert!(looks < 30, "{looks}");
-        // Never more seldom than that.
-        pace.over(now, false, 255);
-        assert_eq!(pace.wait(now), PAUSE_MAX);
-        // There was something new.
-        pace.over(now, true, 255);
-        assert!(pace.wait(now) <= PAUSE_MIN);
-    }
 
     #[test]
     fn the_first_look_after_a_while_is_at_once() {

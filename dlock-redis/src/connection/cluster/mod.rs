@@ -275,26 +275,18 @@ impl Cluster {
     async fn listen_again(self: &Arc<Self>) -> bool {
         // Where they were is taken back first: should it fail here, and the slot come back to where it was.
         let misplaced: Vec<(Vec<u8>, Option<Arc<Node>>)> = {
-            let mut state = self.state();
-            let State {
-                slots,
-                nodes,
-                channels,
-                ..
-            } = &mut *state;
-            let misplaced = channels
+            let state = &mut *self.state();
+            let misplaced = state
+                .channels
                 .iter_mut()
-                .filter(|(channel, at)| at.is_none() || at.as_ref() != slots.master(slot_of(channel)));
+                .filter(|(channel, at)| at.is_none() || at.as_ref() != state.slots.master(slot_of(channel)));
             misplaced
                 .map(|(channel, at)| {
-                    let old = at.take().and_then(|at| nodes.get(&at).cloned());
+                    let old = at.take().and_then(|at| state.nodes.get(&at).cloned());
                     (channel.clone(), old)
                 })
                 .collect()
         };
-        if misplaced.is_empty() {
-            return true;
-        }
         for (channel, old) in &misplaced {
             if let Some(ears) = old.as_ref().and_then(|old| old.ears.get()) {
                 ears.forget(channel);

@@ -1,7 +1,7 @@
 //! The connection to one server, which is the master: made, kept, made again.
 //!
 //! Everything of a client goes over one connection, which the driver multiplexes; grants and changes are
-//! pushed on it. The driver's connection manager has not all that a lock needs:
+//! pushed on it. What the driver's connection manager does not do:
 //!
 //! * A connection is made in a task of its own on the client's runtime: a request that is dropped, or polled
 //!   on a foreign thread, neither cuts it short nor decides where it lives.
@@ -19,6 +19,7 @@ mod probe;
 
 use std::collections::BTreeSet;
 use std::future::Future;
+use std::pin::pin;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -26,7 +27,7 @@ use std::time::Duration;
 use dlock_core::Runtime;
 use futures::FutureExt as _;
 use futures::channel::oneshot;
-use futures::future::Shared;
+use futures::future::{Either, Shared, select};
 use redis::aio::{MultiplexedConnection, SendError};
 use redis::{
     AsyncConnectionConfig, Client, ErrorKind, PushInfo, PushKind, RedisError, RedisResult, ServerErrorKind,
@@ -35,11 +36,11 @@ use redis::{
 
 use self::probe::Asked;
 use crate::connection::check::{self, Demands};
+use crate::connection::load;
 use crate::connection::rejoin::Bar;
 #[cfg(feature = "sentinel")]
 use crate::connection::sentinel::Sentinels;
-use crate::connection::{load, within};
-use crate::failure::{Cause, Failed, is_of_a_replica};
+use crate::failure::{Cause, Failed, is_of_a_replica, timed_out};
 use crate::scripts::Script;
 use crate::wait::Pushes;
 
@@ -76,7 +77,10 @@ impl Setup {
         &self,
         request: impl Future<Output = Result<T, Failed>>,
     ) -> Result<T, Failed> {
-        within(&*self.runtime, self.timeout, request).await
+        match select(pin!(request), self.runtime.sleep(self.timeout)).await {
+            Either::Left((answer, _)) => answer,
+            Either::Right(_) => Err(Failed::sent(timed_out())),
+        }
     }
 
     pub(super) fn random(&self) -> u8 {
@@ -138,13 +142,12 @@ struct State {
 
 impl Server {
     pub(crate) fn new(setup: Setup, source: Source, moved: Option<Moved>) -> Arc<Self> {
-        let (state, heard) = (Mutex::default(), AtomicU64::new(0));
         Arc::new(Self {
             source,
             moved,
             setup,
-            state,
-            heard,
+            state: Mutex::default(),
+            heard: AtomicU64::new(0),
         })
     }
 
@@ -170,12 +173,9 @@ impl Server {
     }
 
     pub(crate) async fn subscribe(self: &Arc<Self>, channel: &[u8]) -> Result<(), Failed> {
-        {
-            // First written down: a connection that is made meanwhile subscribes by itself.
-            let mut state = self.state();
-            state.channels.insert(channel.to_vec());
-            self.probe(&mut state);
-        }
+        // First written down: a connection that is made meanwhile subscribes by itself.
+        self.state().channels.insert(channel.to_vec());
+        self.probe();
         let asked = self.ask(|mut c| async move { self.subscribe_on(&mut c, channel).await });
         let subscribed = self.setup.within(asked).await;
         if subscribed.is_err() && self.moved.is_some() {
@@ -209,11 +209,9 @@ impl Server {
     pub(crate) fn forget(self: &Arc<Self>, channel: &[u8]) {
         let mut state = self.state();
         state.channels.remove(channel);
-        if let Line::Up(up) = &state.line {
-            let generation = up.generation;
-            drop(state);
-            self.lost(generation);
-        }
+        let generation = state.generation;
+        drop(state);
+        self.lost(generation);
     }
 
     pub(crate) fn setup(&self) -> &Setup {
@@ -305,7 +303,7 @@ impl Server {
         Ok(Up {
             connection,
             generation,
-            run: run.map(Arc::from),
+            run,
         })
     }
 
@@ -384,9 +382,7 @@ impl Server {
         if std::mem::replace(&mut state.retrying, true) {
             return;
         }
-        let longest = RETRY_MIN
-            .saturating_mul(1 << state.failures.min(8))
-            .min(RETRY_MAX);
+        let longest = (RETRY_MIN * (1 << state.failures.min(8))).min(RETRY_MAX);
         let pause = longest / 2 + longest / 2 * u32::from(self.setup.random()) / 255;
         let (sleep, me) = (self.setup.runtime.sleep(pause), Arc::downgrade(self));
         let retrying = async move {
@@ -402,36 +398,30 @@ impl Server {
     }
 
     fn hear(self: &Arc<Self>, generation: u64, push: PushInfo) {
-        if push.kind == PushKind::Disconnection {
-            let mut state = self.state();
-            if state.generation == generation && matches!(state.line, Line::Connecting(_)) {
-                state.broken = true;
+        let mut state = self.state();
+        if state.generation != generation {
+            return;
+        }
+        match (&push.kind, &self.moved, push.data.first()) {
+            (PushKind::Disconnection, ..) => {
+                state.broken |= matches!(state.line, Line::Connecting(_));
+                drop(state);
+                self.lost(generation);
             }
-            drop(state);
-            return self.lost(generation);
+            // The node has ended a subscription by itself: its slot is no longer there. The driver may have
+            // taken that for an answer, so the connection is of no more use.
+            (PushKind::SUnsubscribe, Some(moved), Some(Value::BulkString(channel)))
+                if state.channels.remove(channel) =>
+            {
+                drop(state);
+                moved(channel);
+                self.lost(generation);
+            }
+            _ => {
+                drop(state);
+                self.setup.pushes.take(push);
+            }
         }
-        if push.kind == PushKind::SUnsubscribe && self.is_deaf_to(generation, &push) {
-            return self.lost(generation);
-        }
-        if self.state().generation == generation {
-            self.setup.pushes.take(push);
-        }
-    }
-
-    /// Whether the node has ended a subscription by itself: its slot is no longer there. The driver may have
-    /// taken that for an answer, so the connection is of no more use.
-    fn is_deaf_to(&self, generation: u64, push: &PushInfo) -> bool {
-        let (Some(moved), Some(Value::BulkString(channel))) = (&self.moved, push.data.first()) else {
-            return false;
-        };
-        let ended = {
-            let mut state = self.state();
-            state.generation == generation && state.channels.remove(channel)
-        };
-        if ended {
-            moved(channel);
-        }
-        ended
     }
 
     /// That connection is of no more use.

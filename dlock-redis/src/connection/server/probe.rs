@@ -11,7 +11,7 @@ use futures::FutureExt as _;
 use futures::channel::oneshot;
 use futures::future::{Either, select};
 
-use super::{Line, Server, State};
+use super::{Line, Server};
 use crate::connection::pause;
 
 /// How long a request may be without an answer, when it is given up, before the connection is suspected.
@@ -72,8 +72,7 @@ impl Server {
             let ping = redis::cmd("PING");
             let answers = match select(pin!(ping.exec_async(&mut connection)), limit).await {
                 // Who is not allowed to ask that is answered too.
-                Either::Left((Err(e), _)) => e.code() == Some("NOPERM"),
-                Either::Left((Ok(()), _)) => true,
+                Either::Left((answer, _)) => answer.map_or_else(|e| e.code() == Some("NOPERM"), |()| true),
                 Either::Right(_) => false,
             };
             let Some(me) = me.upgrade() else { return };
@@ -85,9 +84,11 @@ impl Server {
         self.setup.runtime.spawn(checking.boxed());
     }
 
-    /// Has a task look, now and then, whether what is listened on still answers, if anything is listened to.
-    pub(super) fn probe(self: &Arc<Self>, state: &mut State) {
-        if state.closed || state.channels.is_empty() || state.probing.is_some() {
+    /// Has a task look, now and then, whether what is listened on still answers, as long as anything is
+    /// listened to.
+    pub(super) fn probe(self: &Arc<Self>) {
+        let mut state = self.state();
+        if state.closed || state.probing.is_some() {
             return;
         }
         let (probing, ended) = oneshot::channel();
@@ -95,38 +96,25 @@ impl Server {
         let probing = probe(Arc::downgrade(self), self.setup.runtime.clone(), ended);
         self.setup.runtime.spawn(probing.boxed());
     }
-
-    /// How long it is until the connection has to be probed, which is done if it is now; `None` if nothing is
-    /// listened to.
-    fn probed(self: &Arc<Self>) -> Option<Duration> {
-        let mut state = self.state();
-        if state.closed || state.channels.is_empty() {
-            state.probing = None;
-            return None;
-        }
-        let heard = Timestamp::from_nanos(self.heard.load(Ordering::Relaxed));
-        let pause = Timestamp::now().until(heard + PROBE);
-        if !pause.is_zero() {
-            return Some(pause);
-        }
-        // One that is not there is being made, or will be.
-        if let Line::Up(up) = &state.line {
-            let generation = up.generation;
-            drop(state);
-            self.suspect(generation);
-        }
-        Some(PROBE)
-    }
 }
 
-/// As long as anything is listened to: asks on the connection when it has been silent.
 async fn probe(me: Weak<Server>, runtime: Arc<dyn Runtime>, mut ended: oneshot::Receiver<()>) {
     let mut next = PROBE;
     // Without the connection: it may be given up meanwhile.
     while let Either::Left(_) = select(pin!(pause(runtime.sleep(next))), &mut ended).await {
-        match me.upgrade().and_then(|me| me.probed()) {
-            Some(pause) => next = pause,
-            None => return,
+        let Some(me) = me.upgrade() else { return };
+        let mut state = me.state();
+        if state.channels.is_empty() {
+            state.probing = None;
+            return;
+        }
+        let heard = Timestamp::from_nanos(me.heard.load(Ordering::Relaxed));
+        next = Timestamp::now().until(heard + PROBE);
+        if next.is_zero() {
+            next = PROBE;
+            let generation = state.generation;
+            drop(state);
+            me.suspect(generation);
         }
     }
 }

@@ -176,8 +176,8 @@ fn in_words(text: &str, otherwise: ErrorKind) -> Option<Said> {
         return Some((ErrorKind::Unsupported, what));
     }
     if says(&["DLOCKFOREIGN", "WRONGTYPE"]) {
-        let what = "has something under a key of the lock that dlock did not write: remove it, or use another \
-                    prefix";
+        let what = "has something under a key of the lock that dlock did not write: remove it, or use \
+                    another prefix";
         return Some((ErrorKind::BackendData, what));
     }
     // Of a script that comes upon a key which is on another node already, or on none: what it did before that

@@ -193,8 +193,8 @@ impl Replicas {
             return Ok(life);
         }
         let message = format!(
-            "{acknowledged} of {needed} replicas of Redis at {at} acknowledged it within {limit:?}, so it does \
-             not count: see that they are connected and keep up (INFO replication), or ask for fewer"
+            "{acknowledged} of {needed} replicas of Redis at {at} acknowledged it within {limit:?}, so it \
+             does not count: see that they are connected and keep up (INFO replication), or ask for fewer"
         );
         Err(Error::new(ErrorKind::Unavailable, message))
     }

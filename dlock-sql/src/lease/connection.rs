@@ -309,9 +309,9 @@ impl<D: Dialect> Database<D> {
 }
 
 impl<D: Sweeping> Database<D> {
-    /// Deletes the rows of dead names, in a task, if nobody has for a while. Where it fails somebody else does
-    /// it, or this one does next time. Done as a client is opened: all of them may live for less than the time
-    /// between two sweeps.
+    /// Deletes the rows of dead names, in a task, if nobody has for a while. Where it fails somebody else
+    /// does it, or this one does next time. Done as a client is opened: all of them may live for less than
+    /// the time between two sweeps.
     pub(in crate::lease) async fn sweep_if_due(self: &Arc<Self>) {
         if matches!(D::is_due(self).await, Ok(true)) {
             let db = Arc::clone(self);

@@ -30,8 +30,8 @@ const TOGETHER: usize = 50;
 const FAR: u64 = 1 << 62;
 
 impl Sweeping for Mysql {
-    /// Whether it is this client's turn. If it is, nobody else's comes before some time has passed; and the floor
-    /// has risen.
+    /// Whether it is this client's turn. If it is, nobody else's comes before some time has passed; and the
+    /// floor has risen.
     async fn is_due(db: &Arc<Db>) -> Result<bool> {
         let (p, every) = (&db.sql.prefix, db.sweep_every.as_micros());
         let turn = format!(

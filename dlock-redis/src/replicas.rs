@@ -41,7 +41,6 @@ use redis::{Cmd, ErrorKind as Kind, RedisError, RedisResult, ServerErrorKind, Va
 
 use crate::backend::{Store, millis};
 use crate::connection::check::{field, info, text_of};
-use crate::connection::load;
 use crate::connection::server::Server;
 use crate::failure::{nothing_done, of_item};
 use crate::keys::{holder, id_bytes};
@@ -212,7 +211,7 @@ impl Replicas {
         let mut answers: Vec<RedisResult<Value>> = all.query_async(&mut connection).await?;
         let is_unknown = |e: &RedisError| e.kind() == Kind::Server(ServerErrorKind::NoScript);
         if answers.iter().any(|a| a.as_ref().is_err_and(is_unknown)) {
-            load(&self.scripts.mark).exec_async(&mut connection).await?;
+            self.scripts.mark.load().exec_async(&mut connection).await?;
             sent = Timestamp::now();
             answers = all.query_async(&mut connection).await?;
         }

@@ -1,6 +1,6 @@
 //! The scripts, with the parts that they share put in once.
 
-use redis::Script as Text;
+use redis::{Cmd, Script as Text};
 
 const MINT: &str = include_str!("scripts/mint.lua");
 const STATE: &str = include_str!("scripts/state.lua");
@@ -16,6 +16,13 @@ impl Script {
     pub(crate) fn new(text: String) -> Self {
         let hash = Text::new(&text).get_hash().to_owned();
         Self { hash, text }
+    }
+
+    /// Gives it to the server.
+    pub(crate) fn load(&self) -> Cmd {
+        let mut load = redis::cmd("SCRIPT");
+        load.arg("LOAD").arg(&self.text);
+        load
     }
 }
 

@@ -3,7 +3,7 @@
 use dlock_core::Result;
 use zookeeper_client::{Acl, Acls, AuthId, CreateMode, CreateOptions, Permission};
 
-use crate::config::invalid;
+use crate::failure::invalid;
 
 /// Who may see and change the nodes that are made.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -5,12 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dlock_core::spi::{Host, Url};
-use dlock_core::{Error, ErrorKind, Result, Runtime};
+use dlock_core::{Result, Runtime};
 
 use crate::access::{Access, Rights};
 use crate::connect::Settings;
 use crate::connection::Connection;
+use crate::failure::invalid;
 use crate::keys::{Paths, check_path};
+use crate::layout::Layout;
 use crate::lock::ZkLock;
 
 const PORT: u16 = 2181;
@@ -63,23 +65,6 @@ pub struct Config {
 struct Certificates {
     root: Option<String>,
     client: Option<(String, String)>,
-}
-
-/// How the nodes of a lock are laid out.
-///
-/// All who use a lock must have it the same way: locks of one name in different layouts do not exclude one
-/// another, and nobody notices.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Layout {
-    /// Dlock's own: all modes.
-    #[default]
-    Own,
-    /// That of Apache Curator's `InterProcessMutex`, so that both exclude one another while a service is
-    /// moved from one to the other. The lock `orders` below the root `/locks` is Curator's mutex of the path
-    /// `/locks/orders`. Exclusive locks alone; every other mode is `Unsupported`. What is in a name beside
-    /// letters, digits, `.`, `-`, `_` and `~` is percent-encoded in the path.
-    Curator,
 }
 
 impl Config {
@@ -458,10 +443,6 @@ impl fmt::Debug for Config {
             .field("login", &self.login.as_ref().map(|(user, _)| user))
             .finish_non_exhaustive()
     }
-}
-
-pub(crate) fn invalid(message: impl Into<std::borrow::Cow<'static, str>>) -> Error {
-    Error::new(ErrorKind::InvalidInput, message)
 }
 
 #[cfg(test)]

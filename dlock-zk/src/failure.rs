@@ -3,6 +3,10 @@
 use dlock_core::{Error, ErrorKind};
 use zookeeper_client::Error as Zk;
 
+pub(crate) fn invalid(message: impl Into<std::borrow::Cow<'static, str>>) -> Error {
+    Error::new(ErrorKind::InvalidInput, message)
+}
+
 /// The error that a caller is told; of kind `away` if no answer came.
 pub(crate) fn told(e: Zk, away: ErrorKind, at: &str) -> Error {
     let (kind, what) = match &e {

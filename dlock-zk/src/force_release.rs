@@ -30,9 +30,9 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use dlock_core::spi::LeaseKey;
-use dlock_core::{Error, ErrorKind, LockName, Result};
+use dlock_core::{Error, ErrorKind, LockName, RequestId, Result};
 use futures::future::join_all;
-use zookeeper_client::{Client, CreateMode, Error as Zk, EventType};
+use zookeeper_client::{Client, CreateMode, Error as Zk, EventType, Stat};
 
 use crate::connection::Connection;
 use crate::keys::Paths;
@@ -40,7 +40,6 @@ use crate::lock::ZkLock;
 use crate::node::{NodeData, marker, who};
 use crate::requests::Request;
 use crate::session::Session;
-use crate::unfair::is_gone;
 
 /// How many are kept, and how many are ended in one step at the most.
 const KEPT: usize = 64;
@@ -349,6 +348,38 @@ impl ZkLock {
 pub(crate) fn foreign() -> Error {
     let message = "the node of the lock was not made by dlock: remove it, or use another root";
     Error::new(ErrorKind::BackendData, message)
+}
+
+/// Whether nothing is left of that request's hold of an unfair lock. What is left of one that has gone is
+/// deleted first.
+///
+/// # Errors
+/// If that is not known, or something may be left.
+async fn is_gone(paths: &Paths, session: &Session, client: &Client, key: &LeaseKey) -> Result<bool, Zk> {
+    let lock = paths.lock(&key.name);
+    let has = async || match client.get_data(&lock).await {
+        Ok(found) => Ok(is_of(session, key.id, &found)),
+        Err(Zk::NoNode) => Ok(false),
+        Err(e) => Err(e),
+    };
+    if has().await? {
+        return Ok(false);
+    }
+    // The call that has it sees to that itself. And it may have had it anew before.
+    if let Ok(_in_call) = session.requests.call(key) {
+        if has().await? {
+            return Ok(false);
+        }
+        match client.delete(&paths.holder(key.id), None).await {
+            Ok(()) | Err(Zk::NoNode) => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(true)
+}
+
+pub(crate) fn is_of(session: &Session, id: RequestId, (data, stat): &(Vec<u8>, Stat)) -> bool {
+    session.owns(stat) && NodeData::read(data).id == Some(id)
 }
 
 #[cfg(test)]

@@ -20,7 +20,7 @@ use dlock_core::{Access, Admission, Error, ErrorKind, FenceGate, FencedValue, Lo
 use futures::FutureExt as _;
 use zookeeper_client::{Client, CreateMode, Error as Zk};
 
-use crate::config::invalid;
+use crate::failure::invalid;
 use crate::lock::ZkLock;
 use crate::session::Session;
 

@@ -47,8 +47,8 @@ use dlock_core::{Error, ErrorKind, RequestId, Result};
 use futures::future::{BoxFuture, join, join_all, join3};
 use zookeeper_client::{Client, CreateMode, Error as Zk};
 
-use crate::config::Layout;
 use crate::failure::did_nothing;
+use crate::layout::Layout;
 use crate::line::Line;
 use crate::lock::ZkLock;
 use crate::node::{Child, NodeData, is_place, marker, parse, prefix, who};

@@ -8,7 +8,8 @@ use dlock_core::RequestId;
 use dlock_core::{LockName, Result};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 
-use crate::config::{Layout, invalid};
+use crate::failure::invalid;
+use crate::layout::Layout;
 
 /// Everything but letters, digits and these.
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC

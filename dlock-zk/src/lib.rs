@@ -40,6 +40,7 @@ mod force_release;
 mod gate;
 mod join;
 mod keys;
+mod layout;
 mod line;
 mod lock;
 mod node;
@@ -54,5 +55,6 @@ mod watch;
 mod watch_budget;
 
 pub use self::access::Access;
-pub use self::config::{Config, Layout};
+pub use self::config::Config;
+pub use self::layout::Layout;
 pub use self::lock::ZkLock;

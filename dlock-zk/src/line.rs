@@ -24,7 +24,7 @@ use std::collections::HashMap;
 
 use dlock_core::Mode;
 
-use crate::config::Layout;
+use crate::layout::Layout;
 use crate::node::{Child, Entry, is_place, parse};
 
 /// The entries of a lock, first come first.

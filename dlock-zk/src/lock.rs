@@ -13,9 +13,9 @@ use dlock_core::{Capabilities, Capability, Error, ErrorKind, LockName, Mode, Nat
 use futures::future::join_all;
 use futures::stream::BoxStream;
 
-use crate::config::Layout;
 use crate::connection::Connection;
 use crate::keys::Paths;
+use crate::layout::Layout;
 use crate::line::{Line, Place};
 use crate::node::host_and_process;
 use crate::requests::{Node, Request};

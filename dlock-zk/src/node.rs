@@ -20,7 +20,7 @@ use std::time::Duration;
 use dlock_core::Mode;
 use dlock_core::RequestId;
 
-use crate::config::Layout;
+use crate::layout::Layout;
 
 /// What comes between who it is and the place in the layout of Curator.
 const CURATOR: &str = "-lock-";

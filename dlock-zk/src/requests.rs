@@ -47,7 +47,7 @@ use dlock_core::spi::{Acquire, LeaseKey};
 use dlock_core::{Error, ErrorKind, Mode, RequestId, Result, Token};
 use zookeeper_client::Error as Zk;
 
-use crate::config::invalid;
+use crate::failure::invalid;
 use crate::failure::told;
 
 /// What was asked for and may have a node.

@@ -28,16 +28,14 @@
 use std::sync::Arc;
 
 use dlock_core::spi::{Acquire, Attempt, LeaseKey, Wait, Wake};
-use dlock_core::{Error, ErrorKind, RequestId, Result};
+use dlock_core::{Error, ErrorKind, Result};
 use futures::FutureExt as _;
 use futures::future::try_join;
-use zookeeper_client::{Client, CreateMode, Error as Zk, MultiWriteResult, Stat};
+use zookeeper_client::{Client, CreateMode, Error as Zk, MultiWriteResult};
 
 use crate::failure::did_nothing;
-use crate::force_release;
-use crate::keys::Paths;
+use crate::force_release::{self, is_of};
 use crate::lock::{ZkLock, in_line};
-use crate::node::NodeData;
 use crate::requests::{Node, Request};
 use crate::session::Session;
 
@@ -260,43 +258,6 @@ impl ZkLock {
         let message = "others were ended by force each time that this lock was about to be released";
         Err(Error::new(ErrorKind::Unknown, message))
     }
-}
-
-/// Whether nothing is left of that request's hold of an unfair lock. What is left of one that has gone is
-/// deleted first.
-///
-/// # Errors
-/// If that is not known, or something may be left.
-pub(crate) async fn is_gone(
-    paths: &Paths,
-    session: &Session,
-    client: &Client,
-    key: &LeaseKey,
-) -> Result<bool, Zk> {
-    let lock = paths.lock(&key.name);
-    let has = async || match client.get_data(&lock).await {
-        Ok(found) => Ok(is_of(session, key.id, &found)),
-        Err(Zk::NoNode) => Ok(false),
-        Err(e) => Err(e),
-    };
-    if has().await? {
-        return Ok(false);
-    }
-    // The call that has it sees to that itself. And it may have had it anew before.
-    if let Ok(_in_call) = session.requests.call(key) {
-        if has().await? {
-            return Ok(false);
-        }
-        match client.delete(&paths.holder(key.id), None).await {
-            Ok(()) | Err(Zk::NoNode) => {}
-            Err(e) => return Err(e),
-        }
-    }
-    Ok(true)
-}
-
-fn is_of(session: &Session, id: RequestId, (data, stat): &(Vec<u8>, Stat)) -> bool {
-    session.owns(stat) && NodeData::read(data).id == Some(id)
 }
 
 fn handed_out(session: &Session, key: &LeaseKey, node: &Node) -> Result<Attempt> {

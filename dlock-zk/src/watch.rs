@@ -26,9 +26,9 @@ use futures::stream::BoxStream;
 use futures::{FutureExt as _, SinkExt as _, StreamExt as _};
 use zookeeper_client::{Client, Error as Zk, Stat};
 
-use crate::config::Layout;
 use crate::deadline::believed;
 use crate::force_release::foreign;
+use crate::layout::Layout;
 use crate::line::Line;
 use crate::lock::{ZkLock, unsupported};
 use crate::node::NodeData;

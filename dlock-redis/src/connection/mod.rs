@@ -4,16 +4,15 @@ pub(crate) mod check;
 #[cfg(feature = "cluster")]
 pub(crate) mod cluster;
 pub(crate) mod members;
+pub(crate) mod pause;
 pub(crate) mod rejoin;
 #[cfg(feature = "sentinel")]
 pub(crate) mod sentinel;
 pub(crate) mod server;
 
-use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_core::runtime::yield_now;
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, ErrorKind, RedisResult, ServerErrorKind, Value};
 
@@ -22,14 +21,6 @@ use self::cluster::Cluster;
 use self::server::Server;
 use crate::failure::Failed;
 use crate::scripts::Script;
-
-/// Sleeps, and lets others run. The timers of a runtime that shuts down complete at once: a loop of such
-/// pauses, and of requests that fail at once then, would keep its thread to itself, and the runtime from its
-/// end.
-pub(crate) async fn pause(sleep: impl Future<Output = ()>) {
-    sleep.await;
-    yield_now().await;
-}
 
 pub(crate) enum Connection {
     Single(Arc<Server>),
@@ -112,16 +103,9 @@ async fn ask(
     let answer = command.query_async(&mut connection).await;
     match (answer, script) {
         (Err(e), Some(script)) if e.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
-            load(script).exec_async(&mut connection).await?;
+            script.load().exec_async(&mut connection).await?;
             command.query_async(&mut connection).await
         }
         (answer, _) => answer,
     }
-}
-
-/// Gives the server a script.
-pub(crate) fn load(script: &Script) -> Cmd {
-    let mut load = redis::cmd("SCRIPT");
-    load.arg("LOAD").arg(&script.text);
-    load
 }

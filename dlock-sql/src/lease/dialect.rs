@@ -8,15 +8,14 @@ use std::time::Duration;
 use dlock_core::spi::{
     Abandoned, Acquire, Attempt, Converted, LeaseKey, Raised, RenewItem, RenewOutcome, Signal,
 };
-use dlock_core::{
-    Access, Admission, Change, ErrorKind, FencedValue, Inspection, LockName, Mode, Result, Token,
-};
+use dlock_core::{Access, Admission, Change, FencedValue, Inspection, LockName, Mode, Result, Token};
 use futures::future::BoxFuture;
 use futures::stream::{self, BoxStream, StreamExt as _};
 
 use super::call::{Answer, Statement};
 use super::connection::Database;
-use super::wait::Look;
+use super::failure::Failures;
+use super::look::Look;
 
 type Db<D> = Arc<Database<D>>;
 
@@ -113,21 +112,6 @@ pub(in crate::lease) trait Dialect: Failures {
 
     /// The backend is being closed.
     fn closing(&self) {}
-}
-
-/// What the errors of the server mean.
-pub(in crate::lease) trait Failures: Send + Sync + Sized + 'static {
-    /// What the server is called in messages.
-    const NAME: &'static str;
-
-    /// Nothing more can be asked on that connection.
-    fn is_fatal(e: &sqlx::Error) -> bool;
-
-    /// It is not known what became of a change that failed so. (Any other failure has rolled it back.)
-    fn is_unknown(e: &sqlx::Error) -> bool;
-
-    /// What an error says that the server has answered.
-    fn meaning(e: &sqlx::Error) -> Option<(ErrorKind, &'static str)>;
 }
 
 pub(in crate::lease) trait Renewing: Dialect {

@@ -4,7 +4,20 @@ use std::borrow::Cow;
 
 use dlock_core::{Error, ErrorKind, Result};
 
-use super::dialect::Failures;
+/// What the errors of the server mean.
+pub(in crate::lease) trait Failures: Send + Sync + Sized + 'static {
+    /// What the server is called in messages.
+    const NAME: &'static str;
+
+    /// Nothing more can be asked on that connection.
+    fn is_fatal(e: &sqlx::Error) -> bool;
+
+    /// It is not known what became of a change that failed so. (Any other failure has rolled it back.)
+    fn is_unknown(e: &sqlx::Error) -> bool;
+
+    /// What an error says that the server has answered.
+    fn meaning(e: &sqlx::Error) -> Option<(ErrorKind, &'static str)>;
+}
 
 /// The typed error for what has changed nothing: it was refused, it only read, it was rolled back, or it was
 /// never sent.

@@ -53,6 +53,7 @@
 mod background;
 mod call;
 mod config;
+mod connect;
 mod connection;
 mod contention;
 mod dialect;
@@ -61,6 +62,7 @@ mod fencing;
 mod gate;
 mod keys;
 mod lock;
+mod look;
 #[cfg(feature = "mysql")]
 mod mysql;
 mod pool;

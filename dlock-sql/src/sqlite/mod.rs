@@ -71,6 +71,7 @@ mod renew;
 mod row;
 mod rwlock;
 mod schema;
+mod take_over;
 mod wait;
 mod watch;
 

@@ -36,7 +36,7 @@ use redis::{Cmd, ErrorKind, RedisError, RedisResult, ServerErrorKind as Said, Va
 
 use self::discovery::Pace;
 use self::slots::{Slots, host, slot_of};
-use crate::connection;
+use crate::connection::pause;
 use crate::connection::server::{Moved, Server, Setup};
 use crate::failure::{Cause, Failed};
 
@@ -143,7 +143,7 @@ impl Cluster {
             if Timestamp::now() + pause > until {
                 return Err(Failed::unsent(failed.cause));
             }
-            connection::pause(self.setup.runtime.sleep(pause)).await;
+            pause::pause(self.setup.runtime.sleep(pause)).await;
             pause = (pause * 2).min(PAUSE_MAX);
         }
     }

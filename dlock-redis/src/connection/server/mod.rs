@@ -36,7 +36,6 @@ use redis::{
 
 use self::probe::Asked;
 use crate::connection::check::{self, Demands};
-use crate::connection::load;
 use crate::connection::rejoin::Bar;
 #[cfg(feature = "sentinel")]
 use crate::connection::sentinel::Sentinels;
@@ -340,7 +339,7 @@ impl Server {
         let there: Vec<bool> = exists.query_async(connection).await?;
         for (script, there) in scripts.iter().zip(there) {
             if !there {
-                load(script).exec_async(connection).await?;
+                script.load().exec_async(connection).await?;
             }
         }
         Ok(())

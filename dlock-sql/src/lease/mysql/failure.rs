@@ -4,7 +4,7 @@ use dlock_core::ErrorKind;
 use sqlx::mysql::MySqlDatabaseError;
 
 use super::Mysql;
-use crate::lease::dialect::Failures;
+use crate::lease::failure::Failures;
 
 fn number(e: &sqlx::Error) -> Option<u16> {
     let e = e.as_database_error()?.try_downcast_ref::<MySqlDatabaseError>()?;

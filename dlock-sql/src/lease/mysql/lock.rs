@@ -18,7 +18,8 @@ use crate::lease::call::{get, run};
 use crate::lease::dialect::Dialect;
 use crate::lease::failure::invalid;
 use crate::lease::keys::{id_bytes, micros, read_ids};
-use crate::lease::wait::{Look, looking};
+use crate::lease::look::Look;
+use crate::lease::wait::looking;
 
 fn bind<'q, T>(args: &mut MySqlArguments, value: T) -> Result<()>
 where

@@ -17,7 +17,7 @@ use crate::admit::{Entry, NameState, Phase, Row, Tokens, Watch};
 use crate::lease::call::get;
 use crate::lease::failure::foreign;
 use crate::lease::keys::{hex, id_bytes, read_id, read_mode, read_token, share};
-use crate::lease::wait::Mark;
+use crate::lease::look::Mark;
 
 /// How long a tombstone stands: longer than a request can be under way.
 const TOMBSTONE: Duration = Duration::from_secs(60);

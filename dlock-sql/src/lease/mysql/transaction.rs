@@ -12,9 +12,9 @@ use super::state::{CLOCK, ENTRY, Loaded, NAME, read_clock, read_name};
 use super::{Db, Mysql, Statement};
 use crate::lease::call::get;
 use crate::lease::connection::Lent;
-use crate::lease::dialect::Failures as _;
+use crate::lease::failure::Failures as _;
 use crate::lease::failure::{foreign, nothing_done, perhaps_done};
-use crate::lease::wait::Mark;
+use crate::lease::look::Mark;
 
 /// What becomes of a name that has no row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

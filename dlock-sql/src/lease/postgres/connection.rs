@@ -17,8 +17,7 @@ use super::wait::Pushes;
 use super::{Db, Rows};
 use crate::lease::Config;
 use crate::lease::connection::{Database, connect};
-use crate::lease::dialect::Failures as _;
-use crate::lease::failure::nothing_done;
+use crate::lease::failure::{Failures as _, nothing_done};
 use crate::lease::keys::{hex, id_bytes};
 use crate::lease::lock::Lease;
 

@@ -1,9 +1,10 @@
 //! What the errors of PostgreSQL mean to a caller.
 
-use dlock_core::{Error, ErrorKind};
+use dlock_core::ErrorKind;
 
 use super::Postgres;
-use crate::lease::dialect::Failures;
+use super::schema::OTHER_ISOLATION;
+use crate::lease::failure::Failures;
 
 /// The SQLSTATE of an error that the server has answered.
 fn state(e: &sqlx::Error) -> Option<String> {
@@ -45,15 +46,6 @@ impl Failures for Postgres {
             false => Some(of_state(&state)),
         }
     }
-}
-
-const OTHER_ISOLATION: &str = "runs transactions of another isolation level than `read committed`; set \
-    `default_transaction_isolation` for this user";
-
-/// What the functions would say.
-pub(super) fn other_isolation(at: &str) -> Error {
-    let text = format!("the PostgreSQL database {at} {OTHER_ISOLATION}");
-    Error::new(ErrorKind::Unsupported, text)
 }
 
 fn of_state(state: &str) -> (ErrorKind, &'static str) {

@@ -21,7 +21,8 @@ use crate::lease::call::{get, run};
 use crate::lease::dialect::{Dialect, Sweeping};
 use crate::lease::failure::foreign;
 use crate::lease::keys::{micros, read_id, read_ids, read_micros, read_mode, read_token, share};
-use crate::lease::wait::{Look, looking};
+use crate::lease::look::Look;
+use crate::lease::wait::looking;
 
 /// For how long nobody has used a name whose row is deleted. Longer than a tombstone stands.
 const AGE: Duration = Duration::from_secs(120);

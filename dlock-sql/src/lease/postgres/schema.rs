@@ -13,10 +13,13 @@ use sqlx::postgres::{PgConnection, PgRow};
 
 use super::Postgres;
 use super::call::{Value, statement};
-use super::failure::other_isolation;
 use crate::lease::Config;
 use crate::lease::call::{get, run};
 use crate::lease::failure::{invalid, known_version, nothing_done, perhaps_done};
+
+/// What the functions say of it, too.
+pub(super) const OTHER_ISOLATION: &str = "runs transactions of another isolation level than `read committed`; set \
+    `default_transaction_isolation` for this user";
 
 /// Step `n` leads from version `n` to `n + 1`. A step is never changed after a release; a new version adds
 /// one, and keeps the functions of those before it as they are or removes them: clients of before go on with
@@ -200,7 +203,8 @@ impl Session {
                 .text("SELECT current_setting('transaction_isolation')")
                 .await?;
             if level.as_deref() != Some("read committed") {
-                return Err(other_isolation(&self.at));
+                let text = format!("the PostgreSQL database {} {OTHER_ISOLATION}", self.at);
+                return Err(Error::new(ErrorKind::Unsupported, text));
             }
         }
         let schema = match config.schema.clone() {

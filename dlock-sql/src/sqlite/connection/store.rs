@@ -12,10 +12,11 @@ use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Sqlite};
 
 use crate::admit::{Entry, Glance, NameState, Row, Watch};
 use crate::gate;
-use crate::sqlite::boot::{FileId, ONE_BOOT_ID, in_use, take_over};
+use crate::sqlite::boot::{FileId, ONE_BOOT_ID, in_use};
 use crate::sqlite::failure::{foreign_row, is_busy, is_fatal, nothing_done, perhaps_done};
 use crate::sqlite::row::{bind, bind_key, bind_row, column, read_glance, read_name, read_row, to_sql};
 use crate::sqlite::schema::{CHUNK, Database, Meta, migrate};
+use crate::sqlite::take_over::take_over;
 
 /// What a commit survives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

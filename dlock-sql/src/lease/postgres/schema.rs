@@ -18,8 +18,8 @@ use crate::lease::call::{get, run};
 use crate::lease::failure::{invalid, known_version, nothing_done, perhaps_done};
 
 /// What the functions say of it, too.
-pub(super) const OTHER_ISOLATION: &str = "runs transactions of another isolation level than `read committed`; set \
-    `default_transaction_isolation` for this user";
+pub(super) const OTHER_ISOLATION: &str = "runs transactions of another isolation level than `read \
+    committed`; set `default_transaction_isolation` for this user";
 
 /// Step `n` leads from version `n` to `n + 1`. A step is never changed after a release; a new version adds
 /// one, and keeps the functions of those before it as they are or removes them: clients of before go on with

@@ -217,7 +217,9 @@ impl Replicas {
         }
         let answers = answers.into_iter().collect::<RedisResult<Vec<_>>>();
         let answers = answers.map_err(|e| if is_of_a_replica(&e) { demoted() } else { e })?;
-        let (leases, acknowledged) = read(answers).ok_or_else(demoted)?;
+        // One for each, or it is not known whose is whose.
+        let whole = read(answers).filter(|(leases, _)| leases.len() == round.len());
+        let (leases, acknowledged) = whole.ok_or_else(demoted)?;
         Ok((sent, leases, acknowledged))
     }
 

@@ -165,6 +165,7 @@ impl Connection {
         let (send, receive) = mpsc::unbounded();
         {
             let mut state = self.state();
+            state.signals.retain(|s| !s.is_closed());
             state.signals.push(send);
             state.users += 1;
             state.left = false;

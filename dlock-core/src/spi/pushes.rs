@@ -53,6 +53,7 @@ impl Pushes {
     /// What [`Lock::signals`](super::Lock::signals) answers, but that it ends when this is closed.
     pub fn signals(&mut self) -> UnboundedReceiver<Signal> {
         let (send, receive) = unbounded();
+        self.observers.retain(|o| !o.is_closed());
         if !self.closed {
             self.observers.push(send);
         }

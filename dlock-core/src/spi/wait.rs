@@ -127,7 +127,8 @@ pub trait Probe: Send + Sync + 'static {
 
     /// What the name looked like when this probe saw it last, or as the attempt left it that answered with
     /// it: a number that is another one whenever the holders are others. With it a probe of another waiter,
-    /// made before the latest look of this one began, need not look by itself. `None` where it is not known.
+    /// made before the latest look of this one began, need not look by itself. `None` where it is not known,
+    /// and where a look names an admission only once.
     fn seen(&self) -> Option<u64> {
         None
     }

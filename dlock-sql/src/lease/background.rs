@@ -87,14 +87,19 @@ impl Background {
     /// Whether there are requests. If not, nobody looks any more.
     fn look(&self) -> bool {
         let mut requests = lock(&self.requests);
+        let mut askers = Vec::new();
         requests.all.retain(|one| {
             let one = one.upgrade();
-            one.map(|one| one.look(&*self.runtime)).is_some()
+            one.map(|one| askers.extend(one.look(&*self.runtime))).is_some()
         });
-        if requests.all.is_empty() {
+        let goes_on = !requests.all.is_empty();
+        if !goes_on {
             requests.looker = Weak::new();
         }
-        !requests.all.is_empty()
+        // Outside the mutex: who is woken may run at once, and begin or drop a request.
+        drop(requests);
+        askers.into_iter().for_each(Waker::wake);
+        goes_on
     }
 }
 
@@ -125,33 +130,40 @@ enum Work<T> {
 }
 
 trait Look: Send + Sync {
-    fn look(&self, runtime: &dyn Runtime);
+    /// Whom to wake.
+    fn look(&self, runtime: &dyn Runtime) -> Option<Waker>;
 }
 
 impl<T: Send + 'static> Look for Mutex<State<T>> {
-    fn look(&self, runtime: &dyn Runtime) {
+    fn look(&self, runtime: &dyn Runtime) -> Option<Waker> {
         // If it is locked it is polled just now.
-        let Ok(mut state) = self.try_lock() else { return };
+        let Ok(mut state) = self.try_lock() else {
+            return None;
+        };
         if std::mem::replace(&mut state.was_polled, false) {
-            return;
+            return None;
         }
         let (mut send, done) = channel();
         let work = match state.work.take() {
             Some(Work::Own(work)) => work,
-            other => return state.work = other,
+            other => {
+                state.work = other;
+                return None;
+            }
         };
         state.work = Some(Work::Given(done));
         let asker = state.asker.take();
         drop(state);
         let task = async move {
-            let done = match select(work, send.cancellation()).await {
-                Either::Left((done, _)) => done,
-                Either::Right(_) => return,
+            // Whether it is wanted first: what nobody wants takes no further step.
+            let done = match select(send.cancellation(), work).await {
+                Either::Left(_) => return,
+                Either::Right((done, _)) => done,
             };
             let _ = send.send(done);
         };
         runtime.spawn(task.boxed());
-        asker.into_iter().for_each(Waker::wake);
+        asker
     }
 }
 

@@ -220,8 +220,8 @@ impl Board {
         self.state().crowded.note(key, now);
     }
 
-    /// Somebody listens for its turn.
-    pub(super) fn step(self: &Arc<Self>, key: &Key, lease: &LeaseKey, now: Timestamp) -> Step {
+    /// Somebody listens for its turn; `expects` an idle connection, and has not tried.
+    pub(super) fn step(self: &Arc<Self>, key: &Key, lease: &LeaseKey, expects: bool, now: Timestamp) -> Step {
         let state = &mut *self.state();
         if state.check_open().is_err() || state.buried.has(&lease.id) {
             return Step::Ready;
@@ -252,6 +252,9 @@ impl Board {
         }
         let connection = state.idle.pop();
         if connection.is_none() {
+            if expects {
+                return Step::Ready;
+            }
             if state.waiting >= self.most_waiting {
                 return Step::Starved(rung, state.free.listen());
             }
@@ -269,9 +272,8 @@ impl Board {
         let Some(name) = state.names.get_mut(key) else {
             return;
         };
-        // Whoever tries is here.
-        let bidder = name.bidder.iter_mut().filter(|bidder| bidder.stop.is_some());
-        let mut all = bidder.map(|bidder| &mut bidder.waiter).chain(&mut name.line);
+        let bidder = name.bidder.iter_mut().map(|bidder| &mut bidder.waiter);
+        let mut all = bidder.chain(&mut name.line);
         if let Some(waiter) = all.find(|w| w.lease.id == lease.id) {
             waiter.left = Some(now);
         }

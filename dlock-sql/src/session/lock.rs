@@ -104,9 +104,11 @@ impl SessionLock {
         // First the connection: nothing is awaited between bidding and sending.
         let shared = self.client.shared().await?;
         let board = &self.client.board;
-        match board.ask(&key, lease, request.waits, self.client.now())? {
+        let asked = board.ask(&key, lease, request.waits, self.client.now())?;
+        let expects = matches!(asked, Asked::Expect);
+        match asked {
             Asked::Granted(holder) => return self.grant(lease, holder.token, &holder.connection).await,
-            Asked::Wait => {}
+            Asked::Wait | Asked::Expect => {}
             Asked::Try(bid) => {
                 let (reply, answer) = oneshot::channel();
                 shared.send(Job::Try(bid, shared.clone(), reply))?;
@@ -117,7 +119,7 @@ impl SessionLock {
                 board.met_others(&key, self.client.now());
             }
         }
-        let wait = self.client.wait(key, lease.clone());
+        let wait = self.client.wait(key, lease.clone(), expects);
         Ok(Attempt::Held(Wait::new(Wake::Push(wait))))
     }
 

@@ -48,6 +48,7 @@ impl Table {
             Ok(Asked::Granted(holder)) if holder.token.get() == n => "granted",
             Ok(Asked::Granted(_)) => "somebody else's",
             Ok(Asked::Wait) => "wait",
+            Ok(Asked::Expect) => "expect",
             Ok(Asked::Try(bid)) => {
                 self.bids.insert(n, (bid, None));
                 "try"
@@ -58,7 +59,7 @@ impl Table {
     }
 
     fn step(&mut self, n: u64, ms: u64) -> &'static str {
-        match self.board.step(&key(), &lease(n), at(ms)) {
+        match self.board.step(&key(), &lease(n), false, at(ms)) {
             Step::Ready => "ready",
             Step::Stay(_) => "stay",
             Step::Starved(..) => "starved",
@@ -198,9 +199,32 @@ fn a_waiter_that_is_away_for_long_is_passed_over() {
 }
 
 #[test]
+fn a_try_counts_though_nobody_listened_for_long() {
+    let mut table = Table::new(0);
+    assert_eq!(table.step(1, 0), "starved");
+    table.board.left(&key(), &lease(1), at(0));
+    assert_eq!(table.ask(1, true, 1000), "try");
+    assert!(table.won(1, 1, 3001), "whoever asked waits for the answer");
+}
+
+#[test]
+fn a_waiter_that_finds_no_idle_connection_asks_again() {
+    let mut table = Table::new(4);
+    table.board.put_back(connection(1));
+    table.board.met_others(&key(), at(1));
+    assert_eq!(table.ask(1, true, 2), "expect");
+    let _taken = table
+        .board
+        .step(&Key::new("other", &lease(9).name, 28), &lease(9), false, at(2));
+    let step = table.board.step(&key(), &lease(1), true, at(2));
+    assert!(matches!(step, Step::Ready));
+    assert_eq!(table.ask(1, true, 2), "try");
+}
+
+#[test]
 fn a_waiter_without_a_connection_is_rung_when_there_is_one() {
     let mut table = Table::new(0);
-    let starve = |table: &Table| match table.board.step(&key(), &lease(1), at(0)) {
+    let starve = |table: &Table| match table.board.step(&key(), &lease(1), false, at(0)) {
         Step::Starved(rung, free) => (rung, free),
         _ => panic!("there is no connection"),
     };
@@ -285,7 +309,7 @@ fn a_waiter_where_others_were_a_moment_ago_does_not_try() {
     table.board.met_others(&key(), at(1000));
     assert_eq!(ask(&mut table, 2, true, 1001), "try", "no connection to wait on");
     table.board.put_back(connection(1));
-    assert_eq!(ask(&mut table, 3, true, 1999), "wait");
+    assert_eq!(ask(&mut table, 3, true, 1999), "expect");
     assert_eq!(ask(&mut table, 4, false, 1999), "try", "it does not wait");
     assert_eq!(ask(&mut table, 5, true, 2000), "try", "that is long ago");
     table.board.met_others(&key(), at(2000));

@@ -61,13 +61,18 @@ impl Drop for Seat {
 impl Connections {
     /// Tells when it pays to ask again. It begins to wait when it is first polled: who only tries leaves
     /// nothing behind.
-    pub(super) fn wait(self: &Arc<Self>, key: Key, lease: LeaseKey) -> BoxStream<'static, Push> {
+    pub(super) fn wait(
+        self: &Arc<Self>,
+        key: Key,
+        lease: LeaseKey,
+        expects: bool,
+    ) -> BoxStream<'static, Push> {
         let client = self.clone();
         let waiting = async move {
             let seat = Seat { client, key, lease };
             let (client, lease) = (&seat.client, &seat.lease);
             loop {
-                match client.board.step(&key, lease, client.now()) {
+                match client.board.step(&key, lease, expects, client.now()) {
                     Step::Ready => return Some(Push::Changed),
                     // The stream ends, and the engine asks again after a pause that grows.
                     Step::Failed => return None,

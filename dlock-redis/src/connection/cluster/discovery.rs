@@ -79,7 +79,8 @@ impl Cluster {
         let mut asked = FuturesUnordered::new();
         let mut best = Err(Failed::unsent(nobody()));
         // After the last of them a part is taken for an answer, so that one that hangs keeps nobody from it.
-        for (nodes, patience) in [(first, ALONE), (others, self.setup.timeout / 2)] {
+        let alone = ALONE.min(self.setup.timeout / 8);
+        for (nodes, patience) in [(first, alone), (others, self.setup.timeout / 2 - alone)] {
             asked.extend(nodes.into_iter().map(ask));
             let mut over = self.setup.runtime.sleep(patience);
             while let Either::Left((Some(answer), _)) = select(asked.next(), &mut over).await {

@@ -47,10 +47,12 @@ pub(crate) struct Bid {
 pub(crate) enum Asked {
     /// It has it.
     Granted(Holder),
-    /// Somebody of this client is there. Or somebody of another client was a moment ago, and a connection to
-    /// wait on is to spare. A waiter is let in at once if nobody is there: one request, where a try in vain
-    /// would be the first of two.
+    /// Somebody of this client is there.
     Wait,
+    /// Somebody of another client was there a moment ago, and a connection to wait on is to spare. A waiter
+    /// is let in at once if nobody is there: one request, where a try in vain would be the first of two. If
+    /// the connection is taken meanwhile, it is to ask again.
+    Expect,
     /// Try it.
     Try(Bid),
 }
@@ -102,7 +104,7 @@ impl Board {
         let to_spare = state.idle.len() > 1 || state.idle.len() == 1 && state.waiting < self.most_waiting;
         if waits && is_crowded && to_spare {
             state.tidy(key);
-            return Ok(Asked::Wait);
+            return Ok(Asked::Expect);
         }
         let place = name.line.pop_front();
         name.bidder = Some(Bidder {
@@ -162,14 +164,17 @@ impl Bid {
         let Some(name) = state.names.get_mut(&self.key) else {
             return false;
         };
-        let is_it = |bidder: &mut Bidder| bidder.waiter.lease.id == id && bidder.waiter.is_here(now);
-        let Some(Bidder { waiter, .. }) = name.bidder.take_if(is_it) else {
+        // Whoever tries is here, whether its stream is or not.
+        let is_it = |bidder: &mut Bidder| {
+            bidder.waiter.lease.id == id && (bidder.stop.is_none() || bidder.waiter.is_here(now))
+        };
+        let Some(Bidder { waiter, stop, .. }) = name.bidder.take_if(is_it) else {
             return false;
         };
         self.doubt = None;
         state.doubtful.remove(&id);
         let mut until = connection.life.lapses();
-        if waiter.left.is_some() {
+        if stop.is_some() && waiter.left.is_some() {
             // Nobody has heard of it yet.
             until = until.min(now + GRACE);
         }

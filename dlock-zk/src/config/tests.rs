@@ -1,4 +1,5 @@
 use super::*;
+use dlock_core::ErrorKind;
 
 fn settings(url: &str) -> Settings {
     Config::from_url(url).unwrap().settings().unwrap()

@@ -9,7 +9,9 @@ use dlock_core::{Guard, Mode};
 use dlock_zk::ZkLock;
 
 use crate::servers::{ZkOptions, ZkServer};
-use crate::{LONG, client_of, config, granted, hands, here, key, listens, queued, turn, until, waits, with};
+use crate::{
+    LONG, at_once, client_of, config, granted, hands, here, key, listens, queued, turn, until, waits, with,
+};
 
 /// So long that nothing comes between two counts, however long that takes: no ping, and no sweep that finds a
 /// line empty for a moment, which has to be made again then.
@@ -74,7 +76,9 @@ async fn an_unfair_cycle_costs_two_requests() {
     listens(&server, &lock).await;
     let cycle = async |n: u64| {
         let k = key("x", 1, n);
-        granted(&lock, &ask(&k, X)).await;
+        let mut request = at_once(&k, X);
+        request.ttl = UNHURRIED;
+        granted(&lock, &request).await;
         lock.release(&k, Release::Now).await.unwrap();
     };
     cycle(0).await;

@@ -123,7 +123,10 @@ impl Config {
             #[cfg(not(feature = "tls"))]
             "zks" => {
                 let message = "this build of dlock-zk has not its feature `tls`, which the URL asks for";
-                return Err(Error::new(ErrorKind::Unsupported, message));
+                return Err(dlock_core::Error::new(
+                    dlock_core::ErrorKind::Unsupported,
+                    message,
+                ));
             }
             _ => {
                 return Err(invalid(

@@ -19,9 +19,6 @@ pub mod redis;
 pub mod sql;
 pub mod zookeeper;
 
-#[path = "../../tests/servers/mod.rs"]
-mod servers;
-
 use std::sync::Arc;
 use std::time::Duration;
 

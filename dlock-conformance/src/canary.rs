@@ -6,6 +6,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 const TICK: Duration = Duration::from_millis(1);
+/// What is less is not kept.
+const STALL: Duration = Duration::from_millis(2);
 
 /// Measures stalls of the machine while rules run: a rule about time says nothing if the machine stood still.
 #[derive(Debug)]
@@ -20,8 +22,8 @@ struct Shared {
     stop: AtomicBool,
     /// When the latest tick began, in nanoseconds since the start.
     ticking: AtomicU64,
-    /// The worst stall since it was last asked for, in nanoseconds.
-    worst: AtomicU64,
+    /// Each stall: until when, and how long.
+    stalls: Mutex<Vec<(Instant, Duration)>>,
     /// All latenesses, in microseconds, in buckets of powers of two.
     buckets: Mutex<[u64; 32]>,
 }
@@ -43,16 +45,18 @@ impl Canary {
         }
     }
 
-    /// The worst stall since this was last called. One that the canary has not woken from yet is one: after
-    /// it the rule may run, fail and be judged before the canary does.
-    pub(crate) fn take_worst(&self) -> Duration {
+    /// The worst stall since then. One that the canary has not woken from yet is one: after it the rule may
+    /// run, fail and be judged before the canary does.
+    pub(crate) fn worst_since(&self, then: Instant) -> Duration {
         let ticking = Duration::from_nanos(self.shared.ticking.load(Ordering::Relaxed));
         let now = self
             .started
             .elapsed()
             .saturating_sub(ticking)
             .saturating_sub(TICK);
-        now.max(Duration::from_nanos(self.shared.worst.swap(0, Ordering::Relaxed)))
+        let stalls = self.shared.stalls.lock().unwrap_or_else(PoisonError::into_inner);
+        let later = stalls.iter().rev().take_while(|stall| stall.0 >= then);
+        later.map(|stall| stall.1).max().unwrap_or_default().max(now)
     }
 
     /// The lateness that 999 of 1000 ticks stayed below.
@@ -79,10 +83,10 @@ impl Shared {
                 .store(u64::try_from(since).unwrap_or(u64::MAX), Ordering::Relaxed);
             std::thread::sleep(TICK);
             let late = before.elapsed().saturating_sub(TICK);
-            self.worst.fetch_max(
-                u64::try_from(late.as_nanos()).unwrap_or(u64::MAX),
-                Ordering::Relaxed,
-            );
+            if late >= STALL {
+                let mut stalls = self.stalls.lock().unwrap_or_else(PoisonError::into_inner);
+                stalls.push((Instant::now(), late));
+            }
             let power = (u64::BITS - (late.as_micros() as u64).leading_zeros()).min(31) as usize;
             self.buckets.lock().unwrap_or_else(PoisonError::into_inner)[power] += 1;
         }
@@ -104,10 +108,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_canary_measures_some_lateness_and_forgets_what_was_asked() {
+    fn a_stall_counts_until_it_is_over_and_not_after() {
         let canary = Canary::start();
-        std::thread::sleep(Duration::from_millis(30));
-        assert!(canary.take_worst() > Duration::ZERO);
+        let before = Instant::now();
+        std::thread::sleep(Duration::from_millis(5));
+        let shared = &canary.shared;
+        shared
+            .stalls
+            .lock()
+            .unwrap()
+            .push((Instant::now(), Duration::from_secs(9)));
+        assert_eq!(canary.worst_since(before), Duration::from_secs(9));
+        std::thread::sleep(Duration::from_millis(5));
+        assert!(canary.worst_since(Instant::now()) < Duration::from_secs(9));
         assert!(canary.p999() < Duration::from_secs(1));
     }
 
@@ -119,6 +132,6 @@ mod tests {
             thread: None,
         };
         std::thread::sleep(Duration::from_millis(60));
-        assert!(asleep.take_worst() >= Duration::from_millis(50));
+        assert!(asleep.worst_since(Instant::now()) >= Duration::from_millis(50));
     }
 }

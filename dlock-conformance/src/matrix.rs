@@ -75,18 +75,6 @@ impl Default for Options {
 }
 
 impl Options {
-    /// A few seeds each.
-    pub fn quick() -> Self {
-        Self {
-            deterministic: 3,
-            stochastic: 10,
-            others: 1,
-            correct: 3,
-            correct_timed: 3,
-            ..Self::default()
-        }
-    }
-
     /// The correct backend alone, on so many seeds that what goes wrong once in a hundred runs shows.
     pub fn soak() -> Self {
         Self {

@@ -1,8 +1,8 @@
 //! Runs the rules: which, in which order, how often.
 //!
-//! Rules about time and about networks run one after the other, with the canary watching; the others run a
-//! few at a time, and once more alone if beside the others they saw too little. In a simulation all run one
-//! after the other.
+//! First those that look for races, a few at a time; then those about time, a few at a time as well, with the
+//! canary watching; then, one after the other, those that disturb others: about networks, and with hands at the
+//! store. What saw too little beside others runs once more alone. In a simulation all run one after the other.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -45,7 +45,7 @@ pub struct Options {
     pub exact: bool,
     /// Which rules not, in the same way.
     pub skip: Vec<String>,
-    /// How many rules that are not about time run at once.
+    /// How many rules that disturb no others run at once.
     pub parallel: usize,
     /// Where reports go; `None`: nowhere.
     pub report_to: Option<PathBuf>,
@@ -161,32 +161,35 @@ pub(crate) fn run_with(
     let selected: Vec<&'static Rule> = rules::all().filter(|rule| options.selects(rule)).collect();
     let (alone, together): (Vec<_>, Vec<_>) = selected
         .into_iter()
-        .partition(|rule| is_virtual || rule.test == Test::T || rule.disturbs());
+        .partition(|rule| is_virtual || rule.disturbs());
+    let (timed, together): (Vec<_>, Vec<_>) = together.into_iter().partition(|rule| rule.test == Test::T);
     let done = Mutex::new(Vec::new());
     let finish = |report: RuleReport| {
         tell(&report);
         done.lock().unwrap_or_else(PoisonError::into_inner).push(report);
     };
-    let next = AtomicUsize::new(0);
     // Beside others, and saw too little for it: the store is slower then.
     let again = Mutex::new(Vec::new());
-    std::thread::scope(|scope| {
-        for _ in 0..options.parallel.clamp(1, together.len().max(1)) {
-            scope.spawn(|| {
-                while let Some(rule) = together.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let report = runner.rule(rule, Vec::new(), options.parallel > 1);
-                    if report.outcome.kind() == Kind::Inconclusive && options.parallel > 1 {
-                        again
-                            .lock()
-                            .unwrap_or_else(PoisonError::into_inner)
-                            .push((*rule, report.attempts));
-                    } else {
-                        finish(report);
+    for side_by_side in [together, timed] {
+        let next = AtomicUsize::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..options.parallel.clamp(1, side_by_side.len().max(1)) {
+                scope.spawn(|| {
+                    while let Some(rule) = side_by_side.get(next.fetch_add(1, Ordering::Relaxed)) {
+                        let report = runner.rule(rule, Vec::new(), options.parallel > 1);
+                        if report.outcome.kind() == Kind::Inconclusive && options.parallel > 1 {
+                            again
+                                .lock()
+                                .unwrap_or_else(PoisonError::into_inner)
+                                .push((*rule, report.attempts));
+                        } else {
+                            finish(report);
+                        }
                     }
-                }
-            });
-        }
-    });
+                });
+            }
+        });
+    }
     for (rule, attempts) in again.into_inner().unwrap_or_else(PoisonError::into_inner) {
         finish(runner.rule(rule, attempts, false));
     }
@@ -299,9 +302,7 @@ impl Runner<'_> {
         for _ in 0..ATTEMPTS {
             // Also its number: the seed and the names of each attempt are its own.
             let n = u32::try_from(attempts.len()).unwrap_or(u32::MAX);
-            if let Some(canary) = &self.canary {
-                canary.take_worst();
-            }
+            let began = Instant::now();
             let late = self.canary.as_ref().map_or(Duration::ZERO, Canary::p999);
             let seed = rule_seed(self.options.seed, rule.id, n);
             let mut attempt = attempt(
@@ -313,7 +314,8 @@ impl Runner<'_> {
                 self.options.effort,
                 Conditions { late, beside_others },
             );
-            attempt.stall = self.canary.as_ref().map_or(Duration::ZERO, Canary::take_worst);
+            let canary = self.canary.as_ref();
+            attempt.stall = canary.map_or(Duration::ZERO, |canary| canary.worst_since(began));
             let limit = self.state.claims.slack / 2;
             let stalled = rule.test == Test::T
                 && attempt.stall > limit

@@ -4,8 +4,6 @@
 mod redis_hooks;
 #[path = "redlock.rs"]
 mod redlock;
-#[path = "../servers/mod.rs"]
-mod servers;
 #[path = "sql.rs"]
 mod sql;
 #[path = "sql_hooks.rs"]
@@ -38,12 +36,12 @@ use futures::future::BoxFuture;
 use self::RuntimeKind::{AsyncStdGlobal, SmolGlobal, TokioCurrentThread, TokioMultiThread};
 use self::redis_hooks::RedisHooks;
 use self::redlock::RedlockHooks;
-use self::servers::{Persistence, RedisCluster, RedisOptions, RedisPair, RedisServer};
 use self::sql::{Sql, Way};
 use self::sql_hooks::SqlHooks;
 use self::sqlite_hooks::SqliteHooks;
 use self::zookeeper::ZooKeeper;
 use self::zookeeper_hooks::ZkHooks;
+use dlock_testkit::{Persistence, RedisCluster, RedisOptions, RedisPair, RedisServer};
 
 const EVERY_RUNTIME: &[RuntimeKind] = &[TokioMultiThread, TokioCurrentThread, AsyncStdGlobal, SmolGlobal];
 
@@ -51,41 +49,28 @@ const EVERY_RUNTIME: &[RuntimeKind] = &[TokioMultiThread, TokioCurrentThread, As
 /// socket, so that the rules about networks are run as well. The quorum is one of three of these, and redlock
 /// one of five Redis servers.
 pub(crate) const BACKENDS: [(&str, &[RuntimeKind]); 15] = [
-    ("memory", EVERY_RUNTIME),
-    ("sqlite", EVERY_RUNTIME),
-    ("redis", EVERY_RUNTIME),
-    ("redis-cluster", EVERY_RUNTIME),
-    ("redis-plain", &[TokioMultiThread]),
-    ("remote", &[TokioMultiThread]),
-    ("quorum", &[TokioMultiThread]),
-    ("redlock", &[TokioMultiThread, AsyncStdGlobal, SmolGlobal]),
+    // What takes longest comes first.
+    ("mariadb-session", EVERY_RUNTIME),
+    ("postgres-session", EVERY_RUNTIME),
     ("zookeeper", EVERY_RUNTIME),
-    ("zookeeper-ensemble", EVERY_RUNTIME),
     ("postgres", EVERY_RUNTIME),
     ("postgres-pooler", &[TokioMultiThread]),
-    ("postgres-session", EVERY_RUNTIME),
+    ("redlock", &[TokioMultiThread, AsyncStdGlobal, SmolGlobal]),
     ("mariadb", EVERY_RUNTIME),
-    ("mariadb-session", EVERY_RUNTIME),
+    ("redis", EVERY_RUNTIME),
+    ("remote", &[TokioMultiThread]),
+    ("quorum", &[TokioMultiThread]),
+    ("redis-cluster", EVERY_RUNTIME),
+    ("sqlite", EVERY_RUNTIME),
+    ("redis-plain", &[TokioMultiThread]),
+    ("memory", EVERY_RUNTIME),
+    ("zookeeper-ensemble", EVERY_RUNTIME),
 ];
 
-/// The rules that do beside the smoke set, also on the first runtime, unless more is asked for: of a backend
-/// that is mostly the same code as another one, with other servers or in another way.
-pub(crate) fn differs_in(backend: &str) -> Option<&'static [&'static str]> {
-    match backend {
-        "zookeeper-ensemble" => Some(&[]),
-        _ => None,
-    }
-}
-
-/// Whether it is run there without `--cross`, too: what another backend of the same crate has shown of a
-/// runtime is not shown once more.
-pub(crate) fn is_usual(backend: &str, runtime: RuntimeKind) -> bool {
-    backend != "zookeeper-ensemble" || matches!(runtime, TokioMultiThread)
-}
-
-/// Whether that run is one on a server of databases.
-pub(crate) fn is_database(label: &str) -> bool {
-    ["postgres", "mariadb"].iter().any(|name| label.starts_with(name))
+/// Whether it is the same code as another backend, on other servers: then the smoke set on one runtime does,
+/// unless more is asked for.
+pub(crate) fn is_mostly_another(backend: &str) -> bool {
+    backend == "zookeeper-ensemble"
 }
 
 /// Whether there is a server that a proxy can be put before: for access P.
@@ -347,7 +332,8 @@ impl Subjects {
                 Store::Sql(Sql::start(way, &runtime))
             }
             _ => {
-                let directory = tempfile::tempdir_in(servers::temporary()).expect("a directory can be made");
+                let directory =
+                    tempfile::tempdir_in(dlock_testkit::temporary()).expect("a directory can be made");
                 return Self::sqlite(kind, directory.path().to_owned(), Some(directory));
             }
         };

@@ -1,15 +1,17 @@
 //! Every backend of this repository under the conformance kit, on every runtime.
 //!
-//! `cargo test --all-features --test conformance`            every rule of each backend on one runtime, the
-//! smoke set on the others, and on an ensemble of ZooKeeper `cargo test --all-features --test conformance --
-//! --cross`  every rule on every runtime `cargo test --all-features --test conformance -- --full`   the
-//! budgets of the catalogue instead of quick ones `cargo test --all-features --test conformance -- --only
-//! sqlite-smol 3.02`   some rules on one of them `cargo test --all-features --test conformance -- --databases
-//! none`   all but the servers of databases, which `--databases only` runs meanwhile: rules wait most of
-//! their time
+//! ```text
+//! cargo test --all-features --test conformance                                every rule of each backend on one
+//!                                                          runtime, the smoke set on the others
+//! cargo test --all-features --test conformance -- --cross  every rule on every runtime
+//! cargo test --all-features --test conformance -- --full   the budgets of the catalogue instead of quick ones
+//! cargo test --all-features --test conformance -- --only sqlite-smol 3.02      some rules on one of them
+//! ```
 //!
-//! Writes `target/conformance/summary.json` and a directory of reports for each run; where something was
-//! chosen, only if `--report` says where, so that a part does not pass for the whole.
+//! Each backend on a runtime is a process of its own, and some run at once: rules wait for most of their time.
+//!
+//! Writes a folder of reports for each run to `target/conformance`; where something was chosen, only if
+//! `--report` says where, so that a part does not pass for the whole.
 //!
 //! To `cargo test` and `cargo nextest` each backend on a runtime is one test, and the flags of libtest are
 //! taken.
@@ -17,30 +19,31 @@
 
 mod backends;
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
-use std::process::ExitCode;
+use std::process::{self, ExitCode, Stdio};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use backends::{BACKENDS, Subjects};
+use backends::{BACKENDS, RuntimeKind, Subjects};
 use dlock_conformance::{
-    Access, Effort, Histories, Kind, Options, Report, RuleReport, agent, catalogue, rules, run, verify,
+    Access, Effort, Histories, Kind, Options, Report, RuleReport, agent, rules, run, verify,
 };
 
 const HELP: &str =
-    "usage: conformance [--cross] [--full] [--only BACKEND-RUNTIME] [--databases only|none] [--report DIR] [--seed N] [--attempt-seed N] [NAME...]
+    "usage: conformance [--cross] [--full] [--only BACKEND-RUNTIME] [--test-threads N] [--report DIR] [--seed N] [--attempt-seed N] [NAME...]
   NAME         a backend on a runtime or a part of its name, as --list shows them; otherwise a rule's number or a part of its
                test's name. One that matches nothing runs nothing, says so, and ends with 0, as in libtest
   --cross      every rule on every runtime, instead of the smoke set on all but the first
   --full       the budgets of the catalogue instead of quick ones
   --only X     one backend on one runtime, such as sqlite-smol; every rule unless some are named
-  --databases D only: PostgreSQL and MariaDB in all their ways; none: all but them. For two that run at once, with a --report each
-  --report DIR where reports go; target/conformance unless given, or nowhere where --only, --databases or a NAME is
+  --test-threads N  how many of them run at once, each in a process of its own; 5 unless given
+  --report DIR where reports go; target/conformance unless given, or nowhere where --only or a NAME is
   --seed N     the seed of the run
   --attempt-seed N  the seed of one attempt, as a report gives it: to run a rule again just as it was
   --histories  keep what happened in every rule that records it, not only in those that did not pass
   verify FILE...  judge stored histories again, without the store
   --list, --format pretty|terse, --exact, --skip NAME, --ignored, --include-ignored, --nocapture, --show-output,
-  --test-threads N, --quiet, --color C: as in libtest";
+  --quiet, --color C: as in libtest";
 
 /// Which rules may be left out, and why; any other that was not run is a failure.
 fn excuse(backend: &str, rule: &RuleReport) -> Option<&'static str> {
@@ -114,8 +117,10 @@ fn excuse(backend: &str, rule: &RuleReport) -> Option<&'static str> {
 struct Command {
     cross: bool,
     only: Option<String>,
-    /// Whether those that are servers of databases are run, or all others; both unless said.
-    databases: Option<bool>,
+    /// The one run of this process, which another one started.
+    one: Option<String>,
+    /// How many runs at once.
+    at_once: usize,
     list: bool,
     terse: bool,
     ignored_only: bool,
@@ -132,9 +137,7 @@ impl Command {
     fn chooses(&self, label: &str) -> bool {
         let matches = |name: &String| names(name, label, self.options.exact);
         self.only.as_ref().is_none_or(|only| only == label)
-            && self
-                .databases
-                .is_none_or(|only| only == backends::is_database(label))
+            && self.one.as_ref().is_none_or(|one| one == label)
             && (self.runs.is_empty() || self.runs.iter().any(matches))
             && !self.options.skip.iter().any(matches)
     }
@@ -155,7 +158,8 @@ fn parse() -> Result<Command, String> {
     let mut command = Command {
         cross: false,
         only: None,
-        databases: None,
+        one: None,
+        at_once: 5,
         list: false,
         terse: false,
         ignored_only: false,
@@ -195,20 +199,20 @@ fn parse() -> Result<Command, String> {
                 let skip = value()?;
                 command.options.skip.push(skip);
             }
-            // Nothing is captured, coloured or ignored, and the runs come one after the other.
+            // Nothing is captured, coloured or ignored.
             "--nocapture" | "--no-capture" | "--show-output" | "--include-ignored" | "--quiet" | "-q" => {}
-            "--color" | "--test-threads" => drop(value()?),
+            "--color" => drop(value()?),
+            "--test-threads" => {
+                let n = value()?;
+                command.at_once = n
+                    .parse()
+                    .map_err(|_| format!("--test-threads {n} is no number"))?;
+            }
             "--format" => command.terse = value()? == "terse",
             "--cross" => command.cross = true,
             "--full" => command.options.effort = Effort::Full,
             "--only" => command.only = Some(value()?),
-            "--databases" => {
-                command.databases = Some(match value()?.as_str() {
-                    "only" => true,
-                    "none" => false,
-                    other => return Err(format!("--databases is `only` or `none`, not `{other}`")),
-                });
-            }
+            "--one" => command.one = Some(value()?),
             "--histories" => command.options.histories = Histories::All,
             "--report" => command.report = Some(PathBuf::from(value()?)),
             "--seed" => command.options.seed = seed(&value()?)?,
@@ -239,7 +243,7 @@ fn parse() -> Result<Command, String> {
         // What a failure has to show is kept, whatever was chosen.
         command.options.histories_to = Some(reports.join("history"));
     }
-    let all = command.only.is_none() && command.databases.is_none() && command.runs.is_empty();
+    let all = command.only.is_none() && command.runs.is_empty();
     if all && command.options.is_complete() {
         command.report.get_or_insert(reports);
     }
@@ -318,113 +322,152 @@ fn main() -> ExitCode {
         );
         return ExitCode::SUCCESS;
     }
-    let mut table = Vec::new();
-    let mut left_out: BTreeMap<_, BTreeSet<String>> = BTreeMap::new();
-    let mut passed = 0;
-    let mut red = Vec::new();
-    for (backend, runtimes) in BACKENDS {
-        for (i, runtime) in runtimes.iter().enumerate() {
-            let label = format!("{backend}-{}", runtime.name());
-            let named = command.cross || command.only.is_some() || !command.runs.is_empty();
-            if !command.chooses(&label) || !(named || backends::is_usual(backend, *runtime)) {
-                continue;
-            }
-            let differs_in = backends::differs_in(backend);
-            let first = i == 0 && differs_in.is_none();
-            let whole =
-                first || command.cross || command.only.is_some() || !command.options.filters.is_empty();
-            let mut options = if whole {
-                command.options.clone()
-            } else {
-                let mut smoke = command.options.clone().smoke();
-                let more = differs_in.unwrap_or_default().iter().map(|rule| rule.to_string());
-                smoke.filters.extend(more);
-                smoke
-            };
-            options.report_to = command.report.clone();
-            options.replay = format!("cargo test --all-features --test conformance -- --only {label}");
-            println!(
-                "== {label}: {}",
-                if whole { "every rule" } else { "the smoke set" }
-            );
-            let report = run(Subjects::new(backend, *runtime), &options);
-            let faults = faults(backend, &report);
-            for fault in &faults {
-                println!("{fault}");
-            }
-            passed += report.count(Kind::Pass);
-            red.extend(faults.into_iter().map(|fault| format!("{label}: {fault}")));
-            for rule in &report.rules {
-                if rule.outcome.kind() == Kind::NotRun
-                    && let Some(why) = excuse(backend, rule)
-                {
-                    left_out
-                        .entry((backend, why))
-                        .or_default()
-                        .insert(rule.id.clone());
-                }
-                // Without a server, the rules about networks are not run by the dozen; that is said once,
-                // below.
-                let has_place = !rule.access.contains(&Access::P) || backends::has_server(backend);
-                if matches!(rule.outcome.kind(), Kind::NotRun | Kind::Unsupported) && has_place {
-                    println!(
-                        "rule {} {}: {}",
-                        rule.id,
-                        rule.outcome.kind(),
-                        rule.outcome.text()
-                    );
-                }
-            }
-            // What the catalogue numbers and nothing tests yet is in the report, not in the table.
-            let counts = Kind::ALL.map(|kind| (kind, report.count(kind)));
-            let counts = counts
-                .iter()
-                .filter(|(kind, n)| *n > 0 && *kind != Kind::Untested)
-                .map(|(kind, n)| format!("{n} {kind}"));
-            let counts = counts.collect::<Vec<_>>().join(", ");
-            table.push(format!(
-                "| {label:<26} | {:<9} | {counts} | {:.0} s |",
-                if whole { "every one" } else { "smoke set" },
-                report.took.as_secs_f64()
-            ));
-        }
-    }
-    if table.is_empty() {
+    let runs = chosen(&command);
+    if runs.is_empty() {
         println!("all runs were skipped: nothing is said about any rule");
         return ExitCode::SUCCESS;
     }
-    println!("\n| backend and runtime | rules | outcomes | time |\n|---|---|---|---|");
-    for line in table {
-        println!("{line}");
-    }
-    if !left_out.is_empty() {
-        println!();
-    }
-    for ((backend, why), ids) in left_out {
-        let (rules, are) = if ids.len() == 1 {
-            ("rule", "is")
-        } else {
-            ("rules", "are")
-        };
-        let ids: Vec<String> = ids.into_iter().collect();
-        println!("{rules} {} {are} not run on {backend}: {why}", ids.join(", "));
-    }
-    println!(
-        "rules about networks are run where there is a server to put a proxy before: on redis (one server), \
-            the remote backend, the quorum, redlock, zookeeper and the databases"
-    );
-    println!(
-        "{} MUST rules of the first phase have no test yet; RULES.json and the reports list them",
-        catalogue::open().count()
-    );
-    // Once more, where one looks first and where a log that is cut still has them.
-    for fault in &red {
-        println!("\n{fault}");
-    }
-    println!("\n{passed} passed, {} failed", red.len());
-    if red.is_empty() {
+    let passed = match runs[..] {
+        [one] => one.judged(&command),
+        _ => side_by_side(&runs, command.at_once),
+    };
+    if passed {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE
+    }
+}
+
+/// One backend on one runtime.
+#[derive(Clone, Copy)]
+struct Run {
+    backend: &'static str,
+    runtime: RuntimeKind,
+    /// Every rule, and not the smoke set alone.
+    whole: bool,
+}
+
+/// What the command asks for; what takes longest comes first.
+fn chosen(command: &Command) -> Vec<Run> {
+    let every = command.cross || command.only.is_some();
+    let named = every || !command.runs.is_empty();
+    let mut runs = Vec::new();
+    for (backend, runtimes) in BACKENDS {
+        for (i, &runtime) in runtimes.iter().enumerate() {
+            let differs = backends::is_mostly_another(backend);
+            let first = i == 0 && !differs;
+            let whole = first || every || !command.options.filters.is_empty();
+            let run = Run {
+                backend,
+                runtime,
+                whole,
+            };
+            if command.chooses(&run.label()) && (named || i == 0 || !differs) {
+                runs.push(run);
+            }
+        }
+    }
+    runs.sort_by_key(|run| !run.whole);
+    runs
+}
+
+/// Each in a process of its own, some at once. Says whether all passed.
+fn side_by_side(runs: &[Run], at_once: usize) -> bool {
+    let next = AtomicUsize::new(0);
+    let done = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for _ in 0..at_once.max(1) {
+            scope.spawn(|| {
+                while let Some(run) = runs.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let label = run.label();
+                    println!("== {label}: {}", run.rules());
+                    let output = std::env::current_exe().and_then(|this| {
+                        process::Command::new(this)
+                            .args(std::env::args().skip(1))
+                            .args(["--one", &label])
+                            .stderr(Stdio::inherit())
+                            .output()
+                    });
+                    let (passed, text) = match output {
+                        Ok(output) => (
+                            output.status.success(),
+                            String::from_utf8_lossy(&output.stdout).into_owned(),
+                        ),
+                        Err(error) => (false, format!("{label} could not be run: {error}\n")),
+                    };
+                    print!("{text}");
+                    done.lock().expect("no run panics").push((label, passed, text));
+                }
+            });
+        }
+    });
+    let mut done = done.into_inner().expect("no run panics");
+    done.sort();
+    println!("\n| backend and runtime | rules | outcomes | time |\n|---|---|---|---|");
+    for row in done
+        .iter()
+        .flat_map(|(.., text)| text.lines())
+        .filter(|line| line.starts_with("| "))
+    {
+        println!("{row}");
+    }
+    // Once more, where one looks first and where a log that is cut still has them.
+    done.retain(|(_, passed, _)| !passed);
+    for (label, _, text) in &done {
+        println!("\n== {label} failed:\n{text}");
+    }
+    println!("{} runs, {} failed", runs.len(), done.len());
+    done.is_empty()
+}
+
+impl Run {
+    fn label(self) -> String {
+        format!("{}-{}", self.backend, self.runtime.name())
+    }
+
+    fn rules(self) -> &'static str {
+        if self.whole { "every rule" } else { "the smoke set" }
+    }
+
+    /// Runs the rules here, says what came of it, and whether it is good.
+    fn judged(self, command: &Command) -> bool {
+        let (backend, label) = (self.backend, self.label());
+        let mut options = command.options.clone();
+        if !self.whole {
+            options = options.smoke();
+        }
+        if command.one.is_some() {
+            // Others run beside this one.
+            options.parallel = 2;
+        }
+        options.report_to = command.report.as_ref().map(|reports| reports.join(&label));
+        options.replay = format!("cargo test --all-features --test conformance -- --only {label}");
+        let report = run(Subjects::new(backend, self.runtime), &options);
+        let faults = faults(backend, &report);
+        for fault in &faults {
+            println!("{label}: {fault}");
+        }
+        for rule in &report.rules {
+            // Without a server, the rules about networks are not run by the dozen, and have nothing to say.
+            let no_server = rule.access.contains(&Access::P) && !backends::has_server(backend);
+            let kind = rule.outcome.kind();
+            if matches!(kind, Kind::NotRun | Kind::Unsupported) && !no_server {
+                let why = excuse(backend, rule).map_or(rule.outcome.text(), |why| why);
+                println!("rule {} {kind} on {label}: {why}", rule.id);
+            }
+        }
+        // What the catalogue numbers and nothing tests yet is in the report, not in the table.
+        let counts = Kind::ALL.map(|kind| (kind, report.count(kind)));
+        let counts = counts
+            .iter()
+            .filter(|(kind, n)| *n > 0 && *kind != Kind::Untested)
+            .map(|(kind, n)| format!("{n} {kind}"));
+        println!(
+            "| {label:<36} | {:<13} | {} | {:.0} s |",
+            self.rules(),
+            counts.collect::<Vec<_>>().join(", "),
+            report.took.as_secs_f64()
+        );
+        faults.is_empty()
     }
 }

@@ -11,7 +11,7 @@ use futures::FutureExt;
 use futures::channel::oneshot;
 use futures::future::BoxFuture;
 
-use super::servers::{RedisCluster, RedisPair, RedisSentinel, RedisServer, Value};
+use dlock_testkit::{RedisCluster, RedisPair, RedisSentinel, RedisServer, Value};
 
 /// Whose hands.
 #[derive(Clone)]

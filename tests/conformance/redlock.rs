@@ -13,7 +13,7 @@ use futures::FutureExt;
 use futures::future::{BoxFuture, try_join_all};
 
 use super::redis_hooks::{RedisHooks, Store};
-use super::servers::{Persistence, RedisOptions, RedisServer};
+use dlock_testkit::{Persistence, RedisOptions, RedisServer};
 
 /// How many servers there are: two of them may be away.
 pub(crate) const MEMBERS: usize = 5;

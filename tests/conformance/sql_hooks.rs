@@ -11,8 +11,8 @@ use futures::FutureExt;
 use futures::channel::oneshot;
 use futures::future::BoxFuture;
 
-use super::servers::{MariaDbOptions, MariaDbServer, PgBouncer, PoolMode, PostgresOptions, PostgresServer};
 use super::sql::Way;
+use dlock_testkit::{MariaDbOptions, MariaDbServer, PgBouncer, PoolMode, PostgresOptions, PostgresServer};
 
 /// Whose hands.
 #[derive(Clone)]

@@ -11,7 +11,7 @@ use futures::FutureExt;
 use futures::channel::oneshot;
 use futures::future::BoxFuture;
 
-use super::servers::{ZkEnsemble, ZkOptions, ZkServer, ZkSession, until};
+use dlock_testkit::{ZkEnsemble, ZkOptions, ZkServer, ZkSession, until};
 
 /// Its unit of time, by which its sessions end: short against those of the rules.
 const TICK: Duration = Duration::from_millis(100);

@@ -6,8 +6,8 @@
 
 use std::time::{Duration, Instant};
 
-use crate::servers::{RedisOptions, until};
 use crate::site::{LONG, Resource, SLACK, Site, TTL, lateness};
+use dlock_testkit::{RedisOptions, until};
 
 const HOUR: i64 = 3_600_000;
 

@@ -27,9 +27,6 @@
 //! answers (`dlock-core/src/combinators/quorum/model.rs`).
 #![allow(clippy::unwrap_used)] // in a test, a panic is the report
 
-#[path = "../servers/mod.rs"]
-mod servers;
-
 mod clock_jump;
 mod mixed;
 mod one_server;

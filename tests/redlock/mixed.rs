@@ -8,8 +8,8 @@ use dlock::spi::Lock;
 use dlock::{Capability, Guard, Strength, runtime};
 use dlock::{redis, sqlite};
 
-use crate::servers::{Persistence, RedisOptions, RedisServer};
 use crate::site::{LONG, NAME, Resource, client_of};
+use dlock_testkit::{Persistence, RedisOptions, RedisServer};
 
 /// Two Redis servers and a file. Each of them is away in turn, so that each majority grants.
 #[tokio::test(flavor = "multi_thread")]

@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 
 use dlock::ErrorKind;
 
-use crate::servers::RedisServer;
+use dlock_testkit::RedisServer;
 
 #[tokio::test]
 async fn a_server_that_comes_later_has_one_vote_however_often_it_is_named() {

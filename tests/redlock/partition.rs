@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use dlock::ErrorKind;
 use dlock_conformance::network::{Direction, Fault};
 
-use crate::servers::{RedisOptions, until};
 use crate::site::{LONG, NAME, OP_TIMEOUT, Resource, SLACK, Site, TTL, lateness};
+use dlock_testkit::{RedisOptions, until};
 
 const SILENCE: Fault = Fault::BlackHole(Direction::Both);
 

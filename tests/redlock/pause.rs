@@ -16,8 +16,8 @@ use dlock::{Admission, FenceGate as _};
 use dlock::{LockName, Token, runtime};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
-use crate::servers::{RedisOptions, RedisServer, until};
 use crate::site::{NAME, SLACK, Site, TTL, client};
+use dlock_testkit::{RedisOptions, RedisServer, until};
 
 /// In the environment of the child: where it writes to, where the resource is, and where the members are.
 const TOLD: &str = "DLOCK_REDLOCK_CHILD";

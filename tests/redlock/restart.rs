@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use dlock_conformance::network::Fault;
 
-use crate::servers::{Persistence, RedisOptions};
 use crate::site::{LONG, NAME, Resource, SLACK, Site, TTL};
+use dlock_testkit::{Persistence, RedisOptions};
 
 /// Without a cure: two guards that are both sure of themselves. The resource is not.
 async fn there_is_a_second_holder_and_the_gate_refuses_the_first(members: usize) {

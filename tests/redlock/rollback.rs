@@ -1,7 +1,7 @@
 //! A client that gets a minority gives it back, and leaves no key that keeps others out until its ttl.
 
-use crate::servers::{RedisOptions, until};
 use crate::site::{LONG, NAME, SLACK, Site};
+use dlock_testkit::{RedisOptions, until};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_minority_granted_is_given_back_at_once() {

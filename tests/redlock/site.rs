@@ -13,7 +13,7 @@ use dlock_conformance::network::{Fault, FaultGuard, Network};
 use dlock_conformance::proxy::ProxyNetwork;
 use futures::future::try_join_all;
 
-use crate::servers::{RedisOptions, RedisServer};
+use dlock_testkit::{RedisOptions, RedisServer};
 
 /// Of the locks of these tests. Long enough for a machine that is busy, short enough to wait for its end.
 pub(crate) const TTL: Duration = Duration::from_secs(2);

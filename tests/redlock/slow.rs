@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use dlock_conformance::network::{Direction, Fault};
 
-use crate::servers::RedisOptions;
 use crate::site::{LONG, Party, Site};
+use dlock_testkit::RedisOptions;
 
 const CYCLES: u32 = 20;
 

@@ -26,8 +26,6 @@ mod judge;
 mod ledger;
 mod monitor;
 mod processes;
-#[path = "../servers/mod.rs"]
-mod servers;
 mod storm;
 
 use std::process::ExitCode;

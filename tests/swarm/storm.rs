@@ -11,7 +11,7 @@ use crate::child::NAME;
 use crate::ledger::{Grant, Ledger};
 use crate::monitor;
 use crate::processes::{Told, Worker};
-use crate::servers::RedisServer;
+use dlock_testkit::RedisServer;
 
 /// All that was seen.
 pub(crate) struct Seen {

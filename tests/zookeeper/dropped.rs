@@ -4,8 +4,8 @@
 use std::io;
 use std::time::Duration;
 
-use crate::servers::until;
 use crate::site::{LONG, acquired, alone, blocking, client_for};
+use dlock_testkit::until;
 
 const WAITS: u64 = 1000;
 /// Longer than a request takes, so that some are granted and none gets bored.

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use dlock::ErrorKind;
 
-use crate::servers::{Proxy, ZkEnsemble, until};
 use crate::site::{Judge, LINE, LONG, acquired, blocking, client, ensemble, granted};
+use dlock_testkit::{Proxy, ZkEnsemble, until};
 
 /// How often each client takes its turn.
 const ROUNDS: usize = 60;

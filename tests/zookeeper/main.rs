@@ -17,9 +17,6 @@
 //! | `dropped.rs` | a thousand waits are given up at any point, and nothing is left in the store |
 #![allow(clippy::unwrap_used)] // in a test, a panic is the report
 
-#[path = "../servers/mod.rs"]
-mod servers;
-
 mod black_hole;
 mod dropped;
 mod expired;

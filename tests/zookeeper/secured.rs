@@ -1,7 +1,7 @@
 //! Who comes by a URL with TLS and SASL, in a program that may talk to other stores by TLS as well.
 
-use crate::servers::{Tls, ZkOptions, ZkServer};
 use crate::site::{acquired, blocking};
+use dlock_testkit::{Tls, ZkOptions, ZkServer};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lock_is_had_by_a_url_with_tls_and_sasl() {

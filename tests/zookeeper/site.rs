@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use dlock::{Client, ErrorKind, Guard, Held, LossReason, Timestamp, Token};
 
-use crate::servers::{ZkEnsemble, ZkServer, ZkSession, until};
+use dlock_testkit::{ZkEnsemble, ZkServer, ZkSession, until};
 
 /// Of all clients. Long enough for a machine that is busy, short enough to wait for its end.
 pub(crate) const SESSION: Duration = Duration::from_secs(3);

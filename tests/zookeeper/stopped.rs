@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 use dlock::{Admission, Client, LockName, Token};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
-use crate::servers::until;
 use crate::site::{LONG, NAME, SESSION, SLACK, acquired, alone, client, ensemble};
+use dlock_testkit::until;
 
 /// In the environment of the child: where it writes to, and where the servers are.
 const TOLD: &str = "DLOCK_ZOOKEEPER_CHILD";

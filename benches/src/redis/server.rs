@@ -2,7 +2,7 @@
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-use crate::servers::{Connection, RedisServer};
+use dlock_testkit::{Connection, RedisServer};
 
 use super::stats::{Counted, Meter};
 

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use crate::redis::{Counted, Meter};
-use crate::servers::{MariaDbOptions, MariaDbServer, PostgresOptions, PostgresServer};
+use dlock_testkit::{MariaDbOptions, MariaDbServer, PostgresOptions, PostgresServer};
 
 /// A database server of this program's own, which ends with it.
 #[derive(Debug)]

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use super::server::{SESSION, Server};
-use crate::servers::{Folder, JARS_FOLDER};
+use dlock_testkit::{Folder, JARS_FOLDER};
 
 const SOURCE: &str = include_str!("Bench.java");
 

@@ -4,7 +4,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::redis::{Counted, Meter};
-use crate::servers::{ZkOptions, ZkServer};
+use dlock_testkit::{ZkOptions, ZkServer};
 
 /// Of all clients: so long that no ping is sent where they are busy.
 pub(crate) const SESSION: Duration = Duration::from_secs(60);
@@ -78,7 +78,7 @@ impl Server {
 impl Meter for Server {
     fn counted(&self) -> Counted {
         let clients = self.0.clients().expect("it answers");
-        let sum = |of: fn(&crate::servers::ZkClient) -> u64| clients.iter().map(of).sum();
+        let sum = |of: fn(&dlock_testkit::ZkClient) -> u64| clients.iter().map(of).sum();
         [
             ("received".to_owned(), sum(|c| c.received)),
             ("sent".to_owned(), sum(|c| c.sent)),

@@ -41,7 +41,7 @@ pub(super) static RULES: &[Rule] = &[
             of 100.",
         intent: "Waiters that poll every few seconds make a lock that is mostly idle and always waited for.",
         check_first: "Is the waiter told, or does it look, and how often?",
-        evidence: ["hand_overs" >= 20],
+        evidence: ["hand_overs" >= 100],
         budget: 300 s,
         bug: "poll_every_5s" deterministic
         => prompt_hand_over
@@ -232,9 +232,13 @@ async fn prompt_hand_over(cx: Cx) -> Verdict {
     let clients = [cx.connect().await?, cx.connect().await?];
     let name = cx.name("handed-over");
     let ask = cx.ask();
-    let mut took = Vec::new();
+    let bound = cx.claims().wake_p99 + (cx.slack() - cx.claims().slack);
+    let rounds = cx.rounds(100, 300);
+    // One in a hundred may be late. Two standard deviations more than that are hardly chance.
+    let allowed = rounds / 100 + 2 * (rounds / 100).isqrt();
+    let (mut took, mut late) = (Vec::<Duration>::new(), Vec::new());
     let mut held = clients[1].acquire(&name, &ask).await.seen("B acquires")?;
-    for round in 0..cx.rounds(30, 300) {
+    for round in 0..rounds {
         let waiting = wait_for(&cx, &clients[round % 2], &name, &ask);
         // Long enough that it waits for sure.
         cx.sleep(Duration::from_millis(20)).await;
@@ -256,16 +260,20 @@ async fn prompt_hand_over(cx: Cx) -> Verdict {
             .seen(format_args!("hand-over {round}: the waiter"))?;
         took.push(released.until(cx.now()));
         cx.evidence("hand_overs");
+        late.extend(took.last().copied().filter(|took| *took > bound));
+        ensure!(
+            late.len() <= allowed,
+            "of {} hand-overs {} took longer than {bound:?}: {late:?}",
+            took.len(),
+            late.len()
+        );
     }
     took.sort_unstable();
-    let (p50, p99) = (took[took.len() / 2], took[took.len() * 99 / 100]);
-    cx.note(format_args!("hand-over: p50 {p50:?}, p99 {p99:?}"));
-    let measured_lateness = cx.slack() - cx.claims().slack;
-    let bound = cx.claims().wake_p99 + measured_lateness;
-    ensure!(
-        p99 <= bound,
-        "99 of 100 hand-overs take up to {p99:?}; {bound:?} is the bound"
-    );
+    cx.note(format_args!(
+        "hand-over: p50 {:?}, {} of {rounds} late",
+        took[rounds / 2],
+        late.len()
+    ));
     Ok(())
 }
 

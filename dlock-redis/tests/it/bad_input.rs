@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use dlock_core::{Error, ErrorKind};
 use dlock_redis::Config;
 
-use crate::servers::{RedisOptions, RedisServer};
 use crate::{client, client_of, config, here, open};
+use dlock_testkit::{RedisOptions, RedisServer};
 
 async fn refusal(url: &str) -> Error {
     let from = Instant::now();

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use dlock_core::{Guard, LockOptions};
 
 use crate::cluster::{apart, client, tag};
-use crate::servers::{RedisCluster, RedisOptions};
+use dlock_testkit::{RedisCluster, RedisOptions};
 
 /// They are renewed along with those that cannot be, in one question of the engine's.
 async fn others_live_on(held_there: usize, hurt: impl FnOnce(&RedisCluster)) {

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use dlock_core::{Client, Error, ErrorKind};
 use futures::future::join_all;
 
-use crate::servers::{RedisCluster, RedisOptions, RedisServer};
 use crate::{client_of, config, here, until};
+use dlock_testkit::{RedisCluster, RedisOptions, RedisServer};
 
 const LIMIT: Duration = Duration::from_secs(30);
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 use dlock_core::spi::{Acquire, Lock as _, Release, RenewItem};
 use futures::StreamExt as _;
 
-use crate::servers::{RedisServer, field};
 use crate::{TTL, client, key, open, until};
+use dlock_testkit::{RedisServer, field};
 
 /// How many commands clients have sent, by its statistics: those of scripts are counted apart.
 pub(crate) fn calls(server: &RedisServer, command: &str) -> u64 {
@@ -18,7 +18,7 @@ pub(crate) fn calls(server: &RedisServer, command: &str) -> u64 {
 
 fn keys(server: &RedisServer) -> Vec<String> {
     let keys = server.ask(&["KEYS", "*"]).unwrap().list().unwrap();
-    keys.iter().map(crate::servers::Value::text).collect()
+    keys.iter().map(dlock_testkit::Value::text).collect()
 }
 
 #[tokio::test]

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use dlock_core::LockOptions;
 
-use crate::servers::{RedisOptions, RedisServer};
 use crate::{client, until};
+use dlock_testkit::{RedisOptions, RedisServer};
 
 const SOON: Duration = Duration::from_secs(10);
 

@@ -7,8 +7,8 @@ use dlock_redis::RedisLock;
 use futures::stream::BoxStream;
 use futures::{FutureExt as _, StreamExt as _};
 
-use crate::servers::{Proxy, RedisServer};
 use crate::{config, here, is_granted, key, open, queued, until};
+use dlock_testkit::{Proxy, RedisServer};
 
 const SOON: Duration = Duration::from_secs(5);
 
@@ -113,7 +113,7 @@ mod of_a_cluster {
 
     use super::*;
     use crate::cluster::{apart, slot_of_name};
-    use crate::servers::{Connection, Port, RedisCluster, Value};
+    use dlock_testkit::{Connection, Port, RedisCluster, Value};
 
     /// A cluster whose nodes clients reach by proxies alone: they are told of those.
     async fn behind_proxies() -> (Arc<RedisCluster>, Vec<Proxy>) {
@@ -126,7 +126,7 @@ mod of_a_cluster {
                 node.ask(&["CONFIG", "SET", "cluster-announce-port", port])
                     .unwrap();
             }
-            crate::servers::until("all are told of", Duration::from_secs(30), || {
+            dlock_testkit::until("all are told of", Duration::from_secs(30), || {
                 for node in cluster.nodes() {
                     let told = format!("{:?}", node.ask(&["CLUSTER", "SLOTS"])?);
                     if !ports.iter().all(|port| told.contains(&format!("Number({port})"))) {

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use dlock_core::{ErrorKind, Mode};
 
-use crate::servers::{RedisOptions, RedisServer};
 use crate::{client_of, config, here, until};
+use dlock_testkit::{RedisOptions, RedisServer};
 
 const SOON: Duration = Duration::from_secs(5);
 

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use dlock_core::spi::{Acquire, Attempt, Lock as _, Push, Release, Wake};
 use futures::StreamExt as _;
 
-use crate::servers::RedisServer;
 use crate::{client, config, here, is_granted, key, open, queued, until};
+use dlock_testkit::RedisServer;
 
 const WINDOW: Duration = Duration::from_millis(400);
 /// What a busy machine may add.

@@ -6,14 +6,14 @@ use dlock_core::LockName;
 use dlock_core::spi::{Acquire, Lock as _, Release, Released, Watch as _};
 use futures::FutureExt as _;
 
-use crate::servers::RedisServer;
 use crate::{TTL, is_granted, key, open, until};
+use dlock_testkit::RedisServer;
 
 const LIMIT: Duration = Duration::from_secs(5);
 
 fn holder(server: &RedisServer) -> Option<String> {
     let keys = server.ask(&["KEYS", "dlock{*}:1:x"]).unwrap().list().unwrap();
-    keys.first().map(crate::servers::Value::text)
+    keys.first().map(dlock_testkit::Value::text)
 }
 
 /// Sends it, and is gone before the answer comes.

@@ -3,9 +3,6 @@
 
 #![allow(missing_docs, clippy::unwrap_used)]
 
-#[path = "../../../tests/servers/mod.rs"]
-mod servers;
-
 mod bad_input;
 #[cfg(feature = "cluster")]
 mod bad_node;
@@ -41,7 +38,7 @@ use dlock_core::spi::{Acquire, Attempt, LeaseKey, Queueing};
 use dlock_core::{Client, LockName, Runtime, runtime};
 use dlock_redis::{Config, RedisLock};
 
-use servers::RedisServer;
+use dlock_testkit::RedisServer;
 
 /// Of the tests' own: long enough for a machine that is busy, short enough to wait for.
 const TTL: Duration = Duration::from_secs(2);

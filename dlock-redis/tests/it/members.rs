@@ -5,8 +5,8 @@ use std::time::Duration;
 use dlock_core::ErrorKind;
 use dlock_redis::{Members, RedisLock};
 
-use crate::servers::RedisServer;
 use crate::{config, here, until};
+use dlock_testkit::RedisServer;
 
 const SOON: Duration = Duration::from_secs(5);
 

@@ -10,8 +10,8 @@ use dlock_core::spi::{Abandoned, Acquire, Attempt, Lock as _, Release, Released,
 use dlock_core::{Capability, Client, ErrorKind, LockOptions, LossReason};
 use dlock_redis::{Config, PlainLock};
 
-use crate::servers::{RedisServer, Value};
 use crate::{config, here, is_granted, key, until};
+use dlock_testkit::{RedisServer, Value};
 
 const TTL: Duration = Duration::from_secs(2);
 

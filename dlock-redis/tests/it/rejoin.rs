@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use dlock_core::{Client, Error, ErrorKind, LockOptions};
 use dlock_redis::{Config, RedisLock};
 
-use crate::servers::{RedisOptions, RedisServer};
 use crate::{config, here, until};
+use dlock_testkit::{RedisOptions, RedisServer};
 
 /// Of these tests. Two seconds are the shortest that shows both sides: the start of a server is known to one.
 const AFTER: Duration = Duration::from_secs(2);

@@ -8,8 +8,8 @@ use dlock_core::{Client, ErrorKind, LossReason};
 use dlock_redis::{Config, RedisLock};
 
 use crate::counts::calls;
-use crate::servers::{self, RedisOptions, RedisPair, RedisServer};
 use crate::{client, config, here, is_granted, key, queued, until};
+use dlock_testkit::{self, RedisOptions, RedisPair, RedisServer};
 
 /// An operation of these clients, and the last try that it began within that time.
 const LIMIT: Duration = Duration::from_secs(5);
@@ -23,7 +23,7 @@ fn pair() -> RedisPair {
 
 /// The replica says that it is in sync up to a second before it acknowledges anything.
 fn wait_until_it_acknowledges(pair: &RedisPair) {
-    servers::until("the replica acknowledges", Duration::from_secs(60), || {
+    dlock_testkit::until("the replica acknowledges", Duration::from_secs(60), || {
         let mut connection = pair.serving().connection()?;
         connection.ask(&["SET", "written", "", "PX", "1"])?;
         Ok(connection.ask(&["WAIT", "1", "1000"])?.number()? == 1)
@@ -70,7 +70,7 @@ async fn after_failover(pair: &RedisPair) -> Client {
 /// The keys of holds and queues.
 fn held(server: &RedisServer) -> Vec<String> {
     let keys = server.ask(&["KEYS", "dlock{??}:1:*"]).unwrap().list().unwrap();
-    keys.iter().map(crate::servers::Value::text).collect()
+    keys.iter().map(dlock_testkit::Value::text).collect()
 }
 
 #[tokio::test]

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use dlock_core::{Client, ErrorKind};
 
-use crate::servers::RedisSentinel;
 use crate::{client_of, config, here, until};
+use dlock_testkit::RedisSentinel;
 
 const LIMIT: Duration = Duration::from_secs(30);
 

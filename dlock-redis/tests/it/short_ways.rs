@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use crate::servers::{Connection, RedisServer, Value};
+use dlock_testkit::{Connection, RedisServer, Value};
 
 const SHARED: &str = include_str!("../../src/scripts/state.lua");
 const MINT: &str = include_str!("../../src/scripts/mint.lua");

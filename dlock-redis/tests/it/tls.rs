@@ -2,8 +2,8 @@
 
 use dlock_core::ErrorKind;
 
-use crate::servers::{RedisOptions, RedisServer, Tls};
 use crate::{client_of, config, here};
+use dlock_testkit::{RedisOptions, RedisServer, Tls};
 
 fn url(server: &RedisServer) -> String {
     format!("rediss://localhost:{}", server.tls_address().unwrap().port())

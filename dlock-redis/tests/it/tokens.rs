@@ -6,8 +6,8 @@ use std::time::Duration;
 use dlock_core::spi::{Acquire, Fencing as _, Lock as _, Raised};
 use dlock_core::{Access, Admission, Client, FenceGate as _, LockName, Token};
 
-use crate::servers::{Persistence, RedisOptions, RedisPair, RedisServer};
 use crate::{client, client_of, is_granted, key, open};
+use dlock_testkit::{Persistence, RedisOptions, RedisPair, RedisServer};
 
 async fn token(client: &Client) -> Token {
     let held = client.lock("x").unwrap().acquire().await.unwrap();

@@ -7,8 +7,8 @@ use dlock_core::Mode;
 use dlock_core::spi::{Acquire, Converted, LeaseKey, Lock as _, Release, RenewItem, RwLock as _};
 use dlock_redis::RedisLock;
 
-use crate::servers::RedisServer;
 use crate::{is_granted, key, open};
+use dlock_testkit::RedisServer;
 
 /// Of the one that asks first: so long its wish counts.
 const SHORT: Duration = Duration::from_millis(600);

@@ -9,12 +9,12 @@ use dlock_core::{Access, Admission, Client, FenceGate as _, LockName, LockOption
 use dlock_redis::RedisLock;
 use futures::StreamExt as _;
 
-#[cfg(feature = "cluster")]
-use crate::servers::RedisCluster;
-#[cfg(feature = "sentinel")]
-use crate::servers::{Connection, RedisSentinel};
-use crate::servers::{RedisOptions, RedisServer};
 use crate::{client_of, config, here, until};
+#[cfg(feature = "cluster")]
+use dlock_testkit::RedisCluster;
+#[cfg(feature = "sentinel")]
+use dlock_testkit::{Connection, RedisSentinel};
+use dlock_testkit::{RedisOptions, RedisServer};
 
 /// All that the scripts and the connection need.
 pub(crate) const LEAST: &str = "app on >secret ~dlock{* &dlock* -@all +hello +auth +ping +info +select \

@@ -9,8 +9,8 @@ use dlock_core::spi::{Acquire, Lock as _};
 use dlock_core::{Client, Error, Token};
 use tokio::task::JoinHandle;
 
-use crate::servers::{RedisOptions, RedisServer};
 use crate::{here, is_granted, key, open, until};
+use dlock_testkit::{RedisOptions, RedisServer};
 
 const SOON: Duration = Duration::from_secs(10);
 

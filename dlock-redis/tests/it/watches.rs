@@ -8,8 +8,8 @@ use dlock_redis::RedisLock;
 use futures::StreamExt as _;
 use futures::stream::BoxStream;
 
-use crate::servers::RedisServer;
 use crate::{is_granted, key, open, until};
+use dlock_testkit::RedisServer;
 
 type Changes = BoxStream<'static, Result<Change>>;
 

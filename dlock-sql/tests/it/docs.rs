@@ -11,7 +11,7 @@ use dlock_sql::session;
 use sqlx::{Executor as _, Pool};
 
 use crate::lease::site::{On, TTL, apart, ask, granted, join, queued, run};
-use crate::servers::{MariaDbServer, PostgresServer};
+use dlock_testkit::{MariaDbServer, PostgresServer};
 
 const DOCS: [&str; 2] = [
     include_str!("../../../docs/sql.md"),

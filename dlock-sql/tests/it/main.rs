@@ -3,9 +3,6 @@
 #![allow(missing_docs, clippy::unwrap_used)]
 
 #[cfg(any(feature = "postgres", feature = "mysql"))]
-#[path = "../../../tests/servers/mod.rs"]
-mod servers;
-
 #[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
 mod direct;
 #[cfg(all(feature = "postgres", feature = "mysql"))]

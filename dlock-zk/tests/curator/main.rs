@@ -2,8 +2,6 @@
 //! clients of dlock.
 #![allow(clippy::unwrap_used)] // in a test, a panic is the report
 
-#[path = "../../../tests/servers/mod.rs"]
-mod servers;
 mod worker;
 
 use std::fs::OpenOptions;
@@ -15,8 +13,8 @@ use dlock_core::{Client, LockOptions, runtime};
 use dlock_zk::{Config, Layout};
 use futures::FutureExt as _;
 
-use self::servers::{ZkServer, until};
 use self::worker::Worker;
+use dlock_testkit::{ZkServer, until};
 
 const SESSION: Duration = Duration::from_secs(3);
 /// The path of Curator's mutex.

@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::servers::{Folder, JARS_FOLDER, Process, missing, until};
+use dlock_testkit::{Folder, JARS_FOLDER, Process, missing, until};
 
 const SOURCE: &str = include_str!("Worker.java");
 

@@ -8,8 +8,8 @@ use dlock_zk::ZkLock;
 use futures::StreamExt as _;
 use futures::future::join;
 
-use crate::servers::{Proxy, ZkServer};
 use crate::{LONG, at_once, children, config, granted, hands, here, key, open, queued, start};
+use dlock_testkit::{Proxy, ZkServer};
 
 const X: Mode = Mode::Exclusive;
 const LINE: &str = "/dlock/locks/x";

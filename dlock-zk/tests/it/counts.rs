@@ -8,10 +8,10 @@ use dlock_core::spi::{Acquire, LeaseKey, Lock as _, Release, RenewItem, RenewOut
 use dlock_core::{Guard, Mode};
 use dlock_zk::ZkLock;
 
-use crate::servers::{ZkOptions, ZkServer};
 use crate::{
     LONG, at_once, client_of, config, granted, hands, here, key, listens, queued, turn, until, waits, with,
 };
+use dlock_testkit::{ZkOptions, ZkServer};
 
 /// So long that nothing comes between two counts, however long that takes: no ping, and no sweep that finds a
 /// line empty for a moment, which has to be made again then.

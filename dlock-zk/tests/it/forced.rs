@@ -14,10 +14,10 @@ use futures::future::{Either, select};
 use futures::stream::BoxStream;
 
 use crate::frames::{EXISTS, MULTI, Stop, Way};
-use crate::servers::ZkServer;
 use crate::{
     LONG, at_once, children, config, granted, here, key, listens, open, queued, start, turn, until, waits,
 };
+use dlock_testkit::ZkServer;
 
 const X: Mode = Mode::Exclusive;
 

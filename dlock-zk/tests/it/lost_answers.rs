@@ -5,10 +5,10 @@ use std::time::Duration;
 use dlock_core::spi::{Abandoned, Attempt, Lock as _, Release, Released, RwLock as _};
 use dlock_core::{ErrorKind, Mode};
 
-use crate::servers::Proxy;
 use crate::{
     LONG, at_once, children, config, granted, hands, here, key, open, queued, start, unanswered, until, waits,
 };
+use dlock_testkit::Proxy;
 
 const LINE: &str = "/dlock/locks/x";
 

@@ -3,9 +3,6 @@
 
 #![allow(missing_docs, clippy::unwrap_used)]
 
-#[path = "../../../tests/servers/mod.rs"]
-mod servers;
-
 mod bad_input;
 mod beside;
 mod counts;
@@ -35,7 +32,7 @@ use dlock_core::{Client, LockName, Mode, Runtime, runtime};
 use dlock_zk::{Config, ZkLock};
 use futures::StreamExt as _;
 
-use servers::{ZkOptions, ZkServer};
+use dlock_testkit::{ZkOptions, ZkServer};
 
 /// Of sessions that are to run out by themselves: long enough for a machine that is busy, short enough to
 /// wait for.

@@ -5,8 +5,8 @@ use std::time::Duration;
 use dlock_core::LockName;
 use dlock_core::spi::Watch as _;
 
-use crate::servers::Proxy;
 use crate::{LONG, client, client_of, config, here, start, until, watched_by};
+use dlock_testkit::Proxy;
 
 /// So long a name that each path has some 3 kB; the driver sets 128 KiB of them again.
 const NAME: usize = 1000;

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use dlock_core::Mode;
 use dlock_core::spi::{Attempt, Lock as _, Push, Release, Released};
 
-use crate::servers::ZkServer;
 use crate::{LONG, at_once, children, client, granted, hands, key, open, pushed, queued, start};
+use dlock_testkit::ZkServer;
 
 const X: Mode = Mode::Exclusive;
 const LINE: &str = "/dlock/locks/x";

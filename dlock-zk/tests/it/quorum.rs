@@ -10,8 +10,8 @@ use dlock_core::spi::{Acquire, Attempt, LeaseKey, Lock, Release};
 use dlock_core::{Client, Result};
 use futures::future::join;
 
-use crate::servers::ZkServer;
 use crate::{LONG, children, hands, here, key, open, start, until};
+use dlock_testkit::ZkServer;
 
 const MEMBERS: usize = 3;
 /// How long a member is waited for.

@@ -13,11 +13,11 @@ use futures::channel::oneshot;
 use futures::future::BoxFuture;
 use futures::{FutureExt as _, StreamExt as _};
 
-use crate::servers::ZkServer;
 use crate::{
     LONG, SESSION, at_once, children, client, client_of, config, granted, hands, here, key, open, queued,
     start, until, waits,
 };
+use dlock_testkit::ZkServer;
 
 const X: Mode = Mode::Exclusive;
 

@@ -6,8 +6,8 @@ use std::time::Duration;
 use dlock_core::Mode;
 use dlock_core::spi::{Renew as _, RenewItem, RenewOutcome};
 
-use crate::servers::{Mode as Does, ZkEnsemble, ZkOptions, until};
 use crate::{LONG, at_once, config, granted, here, key};
+use dlock_testkit::{Mode as Does, ZkEnsemble, ZkOptions, until};
 
 /// Its followers give it up after two of them; and so long it may take until it sees that it leads nobody any
 /// more.

@@ -6,10 +6,10 @@ use dlock_core::Mode;
 use dlock_core::spi::{Attempt, Lock as _, Push, Release, Released, Watch as _};
 use dlock_zk::ZkLock;
 
-use crate::servers::ZkServer;
 use crate::{
     LONG, at_once, children, client_of, config, granted, hands, here, key, pushed, start, unanswered,
 };
+use dlock_testkit::ZkServer;
 
 const X: Mode = Mode::Exclusive;
 

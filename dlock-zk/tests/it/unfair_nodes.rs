@@ -11,8 +11,8 @@ use dlock_core::spi::{
 use dlock_zk::ZkLock;
 use futures::StreamExt as _;
 
-use crate::servers::ZkServer;
 use crate::{LONG, at_once, children, config, granted, hands, here, key, queued, start, until};
+use dlock_testkit::ZkServer;
 
 const X: Mode = Mode::Exclusive;
 

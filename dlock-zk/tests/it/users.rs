@@ -4,8 +4,8 @@ use dlock_core::spi::{Lock as _, Release, Released, RenewItem, RenewOutcome};
 use dlock_core::{ErrorKind, Mode};
 use dlock_zk::{Access, ZkLock};
 
-use crate::servers::{Proxy, ZkOptions};
 use crate::{LONG, SESSION, at_once, config, granted, here, key, start, until, with};
+use dlock_testkit::{Proxy, ZkOptions};
 
 #[tokio::test]
 async fn nodes_of_the_creator_alone_are_for_its_user_alone() {
@@ -165,7 +165,7 @@ mod tls {
     use std::net::{SocketAddr, TcpListener, TcpStream};
 
     use super::*;
-    use crate::servers::{Tls, ZkServer};
+    use dlock_testkit::{Tls, ZkServer};
 
     fn authority(server: &ZkServer) -> String {
         let made = server.certificates().unwrap();

@@ -65,7 +65,7 @@ fn fresh() -> String {
 pub(crate) async fn postgres() -> Site<sqlx::Postgres> {
     use std::sync::LazyLock;
 
-    use crate::servers::PostgresServer;
+    use dlock_testkit::PostgresServer;
 
     // Never dropped; it ends with the program all the same.
     static SERVER: LazyLock<PostgresServer> = LazyLock::new(|| PostgresServer::start().unwrap());
@@ -83,9 +83,9 @@ pub(crate) async fn postgres() -> Site<sqlx::Postgres> {
 /// A database by way of a pooler, in transaction mode and with two connections.
 #[cfg(feature = "postgres")]
 pub(crate) async fn pooled(
-    server: &crate::servers::PostgresServer,
-) -> (Site<sqlx::Postgres>, crate::servers::PgBouncer) {
-    use crate::servers::{PgBouncer, PoolMode};
+    server: &dlock_testkit::PostgresServer,
+) -> (Site<sqlx::Postgres>, dlock_testkit::PgBouncer) {
+    use dlock_testkit::{PgBouncer, PoolMode};
     let pooler = tokio::task::block_in_place(|| PgBouncer::start(server, PoolMode::Transaction, 2).unwrap());
     let options: sqlx::postgres::PgConnectOptions = pooler.url().parse().unwrap();
     let site = site(options, None).await;
@@ -115,7 +115,7 @@ async fn site<DB: sqlx::Database>(
 pub(crate) async fn mysql() -> Site<sqlx::MySql> {
     use std::sync::LazyLock;
 
-    use crate::servers::MariaDbServer;
+    use dlock_testkit::MariaDbServer;
 
     static SERVER: LazyLock<MariaDbServer> = LazyLock::new(|| MariaDbServer::start().unwrap());
     let made = tokio::task::spawn_blocking(|| {

@@ -11,7 +11,7 @@ use futures::channel::oneshot;
 use super::faults::{survives, token_of};
 use super::server::{BOTH, Kind};
 use super::site::*;
-use crate::servers::{Following, MariaDbPair, PostgresPair};
+use dlock_testkit::{Following, MariaDbPair, PostgresPair};
 
 #[derive(Clone)]
 enum Pair {

@@ -9,7 +9,7 @@ use dlock_core::{Client, ErrorKind, LockName, Mode, Runtime};
 
 use super::server::{BOTH, Kind, Server};
 use super::site::*;
-use crate::servers::ReadOnly;
+use dlock_testkit::ReadOnly;
 
 /// Asked as often as it takes until it is answered; what went wrong meanwhile was typed as something that
 /// passes.

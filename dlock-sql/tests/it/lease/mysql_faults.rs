@@ -11,7 +11,7 @@ use futures::future::join_all;
 
 use super::server::{Kind, Server};
 use super::site::*;
-use crate::servers::MariaDbServer;
+use dlock_testkit::MariaDbServer;
 
 fn hands(server: &Server) -> Arc<MariaDbServer> {
     match server {

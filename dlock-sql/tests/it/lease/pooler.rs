@@ -8,7 +8,7 @@ use dlock_core::{Client, ErrorKind, Mode, Runtime};
 use dlock_sql::lease::Config;
 
 use super::site::*;
-use crate::servers::{PgBouncer, PoolMode, PostgresServer};
+use dlock_testkit::{PgBouncer, PoolMode, PostgresServer};
 
 async fn start(mode: PoolMode) -> (PostgresServer, Arc<PgBouncer>) {
     apart(move || {

@@ -15,7 +15,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::server::{Kind, Server};
 use super::site::*;
-use crate::servers::{PostgresServer, Proxy};
+use dlock_testkit::{PostgresServer, Proxy};
 
 async fn start(settings: &'static [(&str, &str)]) -> (Server, Arc<PostgresServer>) {
     let server = Server::with(Kind::Postgres, settings).await;

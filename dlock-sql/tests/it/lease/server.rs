@@ -10,7 +10,7 @@ use sqlx::mysql::{MySqlConnectOptions, MySqlConnection};
 use sqlx::postgres::{PgConnectOptions, PgConnection};
 use sqlx::{AssertSqlSafe, ConnectOptions as _};
 
-use crate::servers::{MariaDbOptions, MariaDbServer, PostgresOptions, PostgresServer};
+use dlock_testkit::{MariaDbOptions, MariaDbServer, PostgresOptions, PostgresServer};
 
 use super::site::apart;
 

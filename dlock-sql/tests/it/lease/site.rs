@@ -125,8 +125,8 @@ fn fresh() -> String {
 }
 
 #[cfg(feature = "postgres")]
-pub(crate) static POSTGRES: LazyLock<crate::servers::PostgresServer> =
-    LazyLock::new(|| crate::servers::PostgresServer::start().unwrap());
+pub(crate) static POSTGRES: LazyLock<dlock_testkit::PostgresServer> =
+    LazyLock::new(|| dlock_testkit::PostgresServer::start().unwrap());
 
 /// The options for a database that is empty.
 #[cfg(feature = "postgres")]
@@ -144,8 +144,8 @@ pub(crate) async fn postgres() -> sqlx::postgres::PgConnectOptions {
 }
 
 #[cfg(feature = "mysql")]
-pub(crate) static MARIADB: LazyLock<crate::servers::MariaDbServer> =
-    LazyLock::new(|| crate::servers::MariaDbServer::start().unwrap());
+pub(crate) static MARIADB: LazyLock<dlock_testkit::MariaDbServer> =
+    LazyLock::new(|| dlock_testkit::MariaDbServer::start().unwrap());
 
 /// The options for a database that is empty.
 #[cfg(feature = "mysql")]

@@ -10,7 +10,7 @@ use sqlx::mysql::MySqlPoolOptions;
 use super::mysql::wait_until_blocked;
 use super::postgres::pool;
 use super::{LONG, blocking, client, here, in_the_end, run};
-use crate::servers::{Following, MariaDbPair, PostgresPair};
+use dlock_testkit::{Following, MariaDbPair, PostgresPair};
 
 /// Longer than a busy machine stands still: a session that ends by that says nothing of the fail-over.
 const TTL: Duration = Duration::from_secs(8);

@@ -9,7 +9,7 @@ use sqlx::MySqlPool;
 use sqlx::mysql::{MySqlConnectOptions, MySqlPoolOptions};
 
 use super::{LONG, blocking, client, fresh, here, in_the_end, run, take_turns};
-use crate::servers::{MariaDbServer, until};
+use dlock_testkit::{MariaDbServer, until};
 
 /// Shared by the tests that do nothing to it. Never dropped; it ends with the program all the same.
 static SERVER: LazyLock<MariaDbServer> = LazyLock::new(|| MariaDbServer::start().unwrap());

@@ -8,7 +8,7 @@ use sqlx::mysql::MySqlPoolOptions;
 
 use super::mysql::{empty_database, open, wait_until_blocked};
 use super::{LONG, blocking, client, freeze, here, in_the_end, run, run_once};
-use crate::servers::{MariaDbOptions, MariaDbServer, Proxy};
+use dlock_testkit::{MariaDbOptions, MariaDbServer, Proxy};
 
 /// The shortest.
 const TTL: Duration = Duration::from_secs(3);

@@ -7,7 +7,7 @@ use sqlx::postgres::{PgConnectOptions, PgConnection};
 
 use super::postgres::pool;
 use super::{LONG, blocking, client, here, run};
-use crate::servers::{PgBouncer, PoolMode, PostgresServer};
+use dlock_testkit::{PgBouncer, PoolMode, PostgresServer};
 
 /// A pooler that drops the settings of sessions, before a server whose role happens to have the very limit
 /// that would have been set.

@@ -10,7 +10,7 @@ use sqlx::PgPool;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 
 use super::{LONG, blocking, client, fresh, here, in_the_end, run, take_turns};
-use crate::servers::{PgBouncer, PoolMode, PostgresOptions, PostgresServer};
+use dlock_testkit::{PgBouncer, PoolMode, PostgresOptions, PostgresServer};
 
 /// Shared by the tests that do nothing to it. Never dropped; it ends with the program all the same.
 static SERVER: LazyLock<PostgresServer> = LazyLock::new(|| PostgresServer::start().unwrap());

@@ -7,7 +7,7 @@ use dlock_sql::session::Config;
 
 use super::postgres::{open, pool};
 use super::{LONG, blocking, client, freeze, here, in_the_end, run, run_once};
-use crate::servers::{PostgresServer, Proxy};
+use dlock_testkit::{PostgresServer, Proxy};
 
 /// Long enough for a busy machine: who stands still for longer by accident has lost its session.
 const TTL: Duration = Duration::from_secs(3);

@@ -11,7 +11,7 @@ use sqlx::postgres::PgPool;
 
 use super::postgres::pool;
 use super::{LONG, blocking, client, here, in_the_end, run};
-use crate::servers::{MariaDbServer, PostgresServer, Proxy};
+use dlock_testkit::{MariaDbServer, PostgresServer, Proxy};
 
 /// Longer than a restart takes on a machine that has much else to do: else nobody would believe any more when
 /// it is over.
@@ -88,7 +88,7 @@ fn postgres_that_begins_anew_after_a_crash_of_one_process_does_not_either() {
             let holder = server.number("SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND granted")?;
             let holder = i32::try_from(holder).ok().and_then(Pid::from_raw);
             kill_process(holder.unwrap(), Signal::KILL)?;
-            crate::servers::until("the server answers again", LONG, || {
+            dlock_testkit::until("the server answers again", LONG, || {
                 let held = server.number("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'")?;
                 Ok(held == 0)
             })

@@ -6,7 +6,7 @@ use dlock_core::{Client, ErrorKind};
 use dlock_sql::session::{Config, SessionLock};
 
 use super::{LONG, blocking, client, here, run};
-use crate::servers::{MariaDbServer, PostgresServer};
+use dlock_testkit::{MariaDbServer, PostgresServer};
 
 async fn connect(url: &str) -> SessionLock {
     let config = Config::from_url(url).unwrap().session_ttl(LONG).timeout(LONG);

@@ -16,7 +16,7 @@ use dlock_sql::session::{Config, SessionLock};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
 use super::{LONG, blocking, client, here, in_the_end, run_once};
-use crate::servers::{Folder, MariaDbServer, PostgresServer, until};
+use dlock_testkit::{Folder, MariaDbServer, PostgresServer, until};
 
 /// In the environment of the child: where it writes to, and the URL of the server.
 const TOLD: &str = "DLOCK_SESSION_CHILD";

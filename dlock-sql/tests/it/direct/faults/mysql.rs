@@ -8,7 +8,7 @@ use dlock_sql::direct::row::{Locked, Rows, Wait};
 use sqlx::MySql;
 
 use crate::direct::site::{Site, mysql, mysql_at, run};
-use crate::servers::{MariaDbServer, ReadOnly};
+use dlock_testkit::{MariaDbServer, ReadOnly};
 
 stock!(MySql, mysql, "?");
 

@@ -9,7 +9,7 @@ use dlock_sql::direct::{Failure, Tables};
 use sqlx::Postgres;
 
 use crate::direct::site::{LONG, SHORT, Site, polled, pooled, postgres, postgres_at, run};
-use crate::servers::{PostgresServer, Proxy, ReadOnly};
+use dlock_testkit::{PostgresServer, Proxy, ReadOnly};
 
 stock!(Postgres, postgres, "$1");
 

@@ -36,7 +36,7 @@ const HELP: &str =
   --cross      every rule on every runtime, instead of the smoke set on all but the first
   --full       the budgets of the catalogue instead of quick ones
   --only X     one backend on one runtime, such as sqlite-smol; every rule unless some are named
-  --test-threads N  how many of them run at once, each in a process of its own; 5 unless given
+  --test-threads N  how many of them run at once, each in a process of its own; 4 unless given
   --report DIR where reports go; target/conformance unless given, or nowhere where --only or a NAME is
   --seed N     the seed of the run
   --attempt-seed N  the seed of one attempt, as a report gives it: to run a rule again just as it was
@@ -159,7 +159,7 @@ fn parse() -> Result<Command, String> {
         cross: false,
         only: None,
         one: None,
-        at_once: 5,
+        at_once: 4,
         list: false,
         terse: false,
         ignored_only: false,
@@ -437,8 +437,9 @@ impl Run {
             options = options.smoke();
         }
         if command.one.is_some() {
-            // Others run beside this one.
-            options.parallel = 2;
+            // Others run beside this one. Of the runtimes in the smoke set some have but one thread, on which
+            // a rule of timing would wait for another rule.
+            options.parallel = if self.whole { 2 } else { 1 };
         }
         options.report_to = command.report.as_ref().map(|reports| reports.join(&label));
         options.replay = format!("cargo test --all-features --test conformance -- --only {label}");

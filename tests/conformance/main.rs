@@ -453,7 +453,8 @@ impl Run {
             let no_server = rule.access.contains(&Access::P) && !backends::has_server(backend);
             let kind = rule.outcome.kind();
             if matches!(kind, Kind::NotRun | Kind::Unsupported) && !no_server {
-                let why = excuse(backend, rule).map_or(rule.outcome.text(), |why| why);
+                let excused = excuse(backend, rule).filter(|_| kind == Kind::NotRun);
+                let why = excused.unwrap_or_else(|| rule.outcome.text());
                 println!("rule {} {kind} on {label}: {why}", rule.id);
             }
         }

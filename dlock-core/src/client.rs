@@ -364,16 +364,30 @@ impl ClientBuilder {
                 "an operation timeout of zero would fail every request",
             ));
         }
+        let claims = self.backend.capabilities();
+        let fencing = self.backend.fencing();
+        let (renew, rwlock) = (self.backend.renew().is_some(), self.backend.rwlock().is_some());
+        let (gate, watch) = (
+            fencing.is_some_and(|f| f.gate().is_some()),
+            self.backend.watch().is_some(),
+        );
         let parts = [
-            (Capability::Upgrade, "RwLock", self.backend.rwlock().is_some()),
-            (Capability::Raise, "Fencing", self.backend.fencing().is_some()),
+            (Capability::Renew, "Renew", renew),
             // A queue entry has a lease of its own, which is renewed like any other.
-            (Capability::Queue, "Renew", self.backend.renew().is_some()),
+            (Capability::Queue, "Renew", renew),
+            (Capability::Downgrade, "RwLock", rwlock),
+            (Capability::Upgrade, "RwLock", rwlock),
+            (Capability::Fencing, "Fencing", fencing.is_some()),
+            (Capability::Raise, "Fencing", fencing.is_some()),
+            (Capability::Gate, "FenceGate", gate),
+            (Capability::Watch, "Watch", watch),
+            (Capability::Inspect, "Watch", watch),
+            (Capability::ForceRelease, "Watch", watch),
         ];
         for (capability, part, there) in parts {
-            if caps.has(capability) && !there {
+            if claims.has(capability) && !there {
                 let message = format!(
-                    "{} claims {capability:?} but has no {part} part for it",
+                    "{} claims {capability:?} but hands out no {part} part for it",
                     caps.backend
                 );
                 return Err(Error::new(ErrorKind::Unsupported, message));

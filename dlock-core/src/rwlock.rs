@@ -64,7 +64,7 @@ impl RwLock {
         self.read.name()
     }
 
-    /// The readers' side.
+    /// The readers' side. To keep it longer than this lock, clone it.
     pub fn read(&self) -> &Lock {
         &self.read
     }

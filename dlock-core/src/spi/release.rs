@@ -9,8 +9,9 @@ pub enum Release {
     /// At once.
     Now,
     /// Not before that long from now: the minimum hold ("locked at least for"). The holder is gone, the name
-    /// stays taken; the store never makes it longer than this. Needs
-    /// [`Capability::MinimumHold`](crate::Capability::MinimumHold).
+    /// stays taken; the store never makes it longer than this. Released once more it is `Released`; to renew,
+    /// convert, raise or abandon it finds nothing, and so does an attempt of that key (`Lost`). Watchers hear
+    /// of a release at its end. Needs [`Capability::MinimumHold`](crate::Capability::MinimumHold).
     KeepFor(Duration),
 }
 

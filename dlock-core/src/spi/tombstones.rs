@@ -13,7 +13,8 @@ use crate::request_id::RequestId;
 /// late is a call in this process, and ids are drawn by the engines of this process.
 ///
 /// A tombstone stays for the time that [`new`](Self::new) is given, and of more than the given number the
-/// oldest go first.
+/// oldest go first. Choose a time that no call on its way outlives: a minute behind a network. An attempt
+/// that finds one answers `Error::lost(LossReason::Refused)`.
 ///
 /// ```
 /// use std::time::Duration;

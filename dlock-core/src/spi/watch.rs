@@ -10,7 +10,8 @@ use crate::name::LockName;
 pub trait Watch: Send + Sync {
     /// The stream of changes of one name: first a [`Change::Snapshot`], then every change after it, in grant
     /// order. When changes may have been skipped (a slow consumer, a broken connection) a fresh `Snapshot`
-    /// with `skipped: true` says so. It ends with an error or never.
+    /// with `skipped: true` says so. It ends with an error or never. A lease that runs out is told although
+    /// nobody touches the name, and a consumer that does not read costs a bounded backlog.
     ///
     /// A backend that can only look now and then cannot tell apart what lies between two looks, but whether
     /// there was more than it tells: then such a snapshot says so. The latest state is always delivered.

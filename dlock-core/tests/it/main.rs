@@ -3,6 +3,7 @@
 
 #[cfg(any(feature = "tokio", feature = "smol", feature = "async-std"))]
 mod blocking;
+mod claims;
 mod combinators;
 #[cfg(feature = "sim")]
 mod engine;

@@ -50,9 +50,9 @@ pub enum Access {
 }
 
 impl Access {
-    /// Whether others that run at the same time would notice.
+    /// Whether others that run at the same time would notice. A proxy is of one rule alone.
     pub(crate) fn disturbs(self) -> bool {
-        matches!(self, Self::P | Self::H | Self::S)
+        matches!(self, Self::H | Self::S)
     }
 }
 

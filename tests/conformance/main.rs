@@ -439,7 +439,12 @@ impl Run {
         if command.one.is_some() {
             // Others run beside this one. Of the runtimes in the smoke set some have but one thread, on which
             // a rule of timing would wait for another rule.
-            options.parallel = if self.whole { 2 } else { 1 };
+            options.parallel = match backend {
+                _ if !self.whole => 1,
+                // Their ttls are those of sessions, seconds long, and rules wait for these.
+                "zookeeper" | "mariadb-session" | "postgres-session" => 4,
+                _ => 2,
+            };
         }
         options.report_to = command.report.as_ref().map(|reports| reports.join(&label));
         options.replay = format!("cargo test --all-features --test conformance -- --only {label}");

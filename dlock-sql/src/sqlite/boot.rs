@@ -7,7 +7,6 @@
 //! and those who open the path afterwards would exclude one another no more. So each change looks whether the
 //! path still leads to the file that is open.
 
-use std::fs::Metadata;
 use std::path::Path;
 
 use dlock_core::{Error, ErrorKind, Result};
@@ -82,26 +81,22 @@ fn parse(text: &str) -> Option<BootId> {
 pub(super) struct FileId(u64, u64);
 
 impl FileId {
-    /// The file at that path; `None` if there is none, or if that cannot be told.
-    pub(super) fn at(path: &Path) -> Option<Self> {
-        std::fs::metadata(path).ok().as_ref().and_then(Self::of)
-    }
-
     #[cfg(unix)]
-    fn of(file: &Metadata) -> Option<Self> {
+    pub(super) fn at(path: &Path) -> std::io::Result<Self> {
         use std::os::unix::fs::MetadataExt as _;
-        Some(Self(file.dev(), file.ino()))
+        let file = std::fs::metadata(path)?;
+        Ok(Self(file.dev(), file.ino()))
     }
 
     #[cfg(not(unix))]
-    fn of(_: &Metadata) -> Option<Self> {
-        None
+    pub(super) fn at(_: &Path) -> std::io::Result<Self> {
+        Err(std::io::ErrorKind::Unsupported.into())
     }
 
     /// Whether that path surely does not lead to this file any more. What cannot be asked is no proof.
     pub(super) fn has_left(self, path: &Path) -> bool {
-        match std::fs::metadata(path) {
-            Ok(file) => Self::of(&file).is_some_and(|now| now != self),
+        match Self::at(path) {
+            Ok(now) => now != self,
             Err(e) => e.kind() == std::io::ErrorKind::NotFound,
         }
     }

@@ -148,13 +148,11 @@ impl Config {
     /// Cancelled, nothing is left but perhaps the empty tables.
     ///
     /// # Errors
-    /// * `InvalidInput` for a bad prefix, a path that is a directory, or a pool of in-memory connections,
-    ///   each of which is a database of its own;
-    /// * `Unsupported` on a network file system, on a system without a shared clock since boot, for the
-    ///   journal modes `off` and `memory`, or if a newer dlock has used the database;
-    /// * `BackendData` if the file or the table is not ours, or if somebody with another boot id may hold
-    ///   locks in it;
-    /// * `PermissionDenied`; `Unavailable`.
+    /// `InvalidInput` for a bad prefix, a path that is a directory, or a pool of in-memory connections;
+    /// `Unsupported` on a network file system, on a system without a shared clock since boot, for the journal
+    /// modes `off` and `memory`, or if a newer dlock has used the database; `BackendData` if the file or the
+    /// table is not ours, or if somebody with another boot id may hold locks in it; `PermissionDenied`;
+    /// `Unavailable`.
     pub async fn connect(self, runtime: Arc<dyn Runtime>) -> Result<SqliteLock> {
         if !is_prefix(&self.table_prefix) {
             return Err(invalid(

@@ -40,8 +40,8 @@ pub(super) fn nothing_done(e: sqlx::Error, at: &str) -> Error {
         Some(14) => what_is_in_the_way(Path::new(at)),
         Some(13) => (Unavailable, "is on a full disk; free some space"),
         Some(10) => (Unavailable, "cannot be read or written; check the disk"),
-        // Also what SQLite makes of a read that the disk refuses (EIO, ENXIO). Nor can the file be read here to
-        // see: closing it would end the locks that every connection of this process has on it.
+        // Also what SQLite makes of a read that the disk refuses (EIO, ENXIO). Nor can the file be read here
+        // to see: closing it would end the locks that every connection of this process has on it.
         Some(11) => (
             BackendData,
             "is damaged, or the disk refused a read, which SQLite does not tell apart; check the disk, and \

@@ -24,9 +24,8 @@ const LOOK_MAX: Duration = Duration::from_millis(20);
 
 /// Locks in a SQLite database.
 ///
-/// Clones share one connection, and each is closed apart, so give each client of a process a clone of its
-/// own: the connection is closed with the last one. The processes that open the same file exclude one
-/// another.
+/// Clones share one connection, which is closed with the last of them, so give each client of a process a
+/// clone of its own.
 pub struct SqliteLock {
     pub(super) connection: Connection,
     pub(super) at: Arc<str>,

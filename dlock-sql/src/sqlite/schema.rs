@@ -23,6 +23,7 @@ use super::boot::BootId;
 use super::failure::{foreign_row, nothing_done, primary_code};
 use super::row::{column, number, time};
 use super::store::Store;
+use crate::admit::Tokens;
 use crate::direct::Dialect as _;
 use crate::gate;
 
@@ -77,7 +78,7 @@ const V1: &[&str] = &[
 const V2: &[&str] = &["ALTER TABLE {p}meta ADD COLUMN seen INTEGER NOT NULL DEFAULT 0"];
 
 /// A row of phase 4 says that the name is watched: arrival counts the changes of its holders, expires is
-/// until when. No new columns; but who does not know that row would not count.
+/// until when. Who does not know that row would not count.
 const V3: &[&str] = &[];
 
 /// A database that is chosen and checked.
@@ -108,8 +109,7 @@ impl Database {
 /// What the one row of the meta table says.
 pub(super) struct Meta {
     pub(super) boot: Vec<u8>,
-    pub(super) last_token: u64,
-    pub(super) token_ceiling: u64,
+    pub(super) tokens: Tokens,
     /// No entry was stored later than this.
     seen: Timestamp,
 }
@@ -123,10 +123,10 @@ impl Meta {
             .first()
             .ok_or_else(|| foreign_row("the meta table is empty"))?;
         refuse_newer(column(row, 0)?, &store.db.at)?;
+        let (last, ceiling, dirty) = (number(row, 2)?, number(row, 3)?, false);
         Ok(Self {
             boot: column(row, 1)?,
-            last_token: number(row, 2)?,
-            token_ceiling: number(row, 3)?,
+            tokens: Tokens { last, ceiling, dirty },
             seen: time(row, 4)?,
         })
     }
@@ -151,9 +151,9 @@ fn refuse_newer(version: i64, at: &str) -> Result<()> {
 /// ceiling. Two processes that open at once are put in order by the write lock of the transaction.
 ///
 /// Another boot id need not be another boot: containers on one kernel can each have an id of their own, while
-/// their clock is the same. So what another boot left is deleted only if it is over whichever it was: the
-/// caller is proven to be alone with the database, or entries were stored at a time that this clock has not
-/// reached yet, so that it was started anew since, or no hold runs on by this clock.
+/// their clock is the same. So what another boot left is deleted only if the caller is proven to be alone
+/// with the database, or entries were stored at a time that this clock has not reached yet, so that it was
+/// started anew since, or no hold runs on by this clock.
 pub(super) async fn migrate(store: &mut Store, is_alone: bool) -> Result<bool> {
     let version = current_version(store).await?;
     for (n, steps) in MIGRATIONS.iter().enumerate().skip(version) {
@@ -165,7 +165,7 @@ pub(super) async fn migrate(store: &mut Store, is_alone: bool) -> Result<bool> {
     }
     store.ask(&gate::table::<Sqlite>("{p}fence")).await?;
     let meta = Meta::read(store).await?;
-    let mut last = meta.last_token;
+    let mut tokens = meta.tokens;
     if meta.boot != store.db.boot.as_bytes() {
         let now = Timestamp::now();
         if !is_alone && meta.seen <= now {
@@ -177,13 +177,13 @@ pub(super) async fn migrate(store: &mut Store, is_alone: bool) -> Result<bool> {
                 return Ok(false);
             }
         }
-        last = last.max(meta.token_ceiling);
+        tokens.last = tokens.last.max(tokens.ceiling);
         let boot = Sqlite::bytes(store.db.boot.as_bytes());
         let text = format!("DELETE FROM {{p}}entry; UPDATE {{p}}meta SET boot = {boot}");
         store.ask(&text).await?;
     }
-    let ceiling = meta.token_ceiling.max(last.saturating_add(TOKEN_BLOCK));
-    store.write_and_commit(&[], Some((last, ceiling))).await?;
+    tokens.ceiling = tokens.ceiling.max(tokens.last.saturating_add(TOKEN_BLOCK));
+    store.write_and_commit(&[], Some(&tokens)).await?;
     Ok(true)
 }
 

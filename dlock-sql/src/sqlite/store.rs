@@ -15,7 +15,7 @@ use super::boot::{FileId, ONE_BOOT_ID, in_use};
 use super::failure::{foreign_row, is_busy, is_fatal, nothing_done, perhaps_done};
 use super::row::{bind, bind_key, bind_row, column, read_glance, read_name, read_row, to_sql};
 use super::schema::{DELETE, DUE, Database, GLANCE, LOAD, Meta, PUT, READ_FENCE, SET_TOKENS, migrate};
-use crate::admit::{Entry, Glance, NameState, Row, Watch};
+use crate::admit::{Entry, Glance, NameState, Row, Tokens, Watch};
 use crate::gate;
 
 /// How many statements of one kind go to the connection in one message.
@@ -114,7 +114,7 @@ impl Store {
         };
         let file = match db.private {
             true => None,
-            false => FileId::at(db.options.get_filename()),
+            false => FileId::at(db.options.get_filename()).ok(),
         };
         let mut store = Self {
             db,
@@ -241,7 +241,8 @@ impl Store {
         answer_of(asked, &self.ask(asked).await?)
     }
 
-    pub(super) async fn meta(&mut self) -> Result<Meta> {
+    /// The tokens, if the tables are ours still.
+    pub(super) async fn tokens(&mut self) -> Result<Tokens> {
         let meta = Meta::read(self).await?;
         if meta.boot != self.db.boot.as_bytes() {
             // We made it ours when we opened. Since then it was made its own by somebody with another boot
@@ -254,7 +255,7 @@ impl Store {
             );
             return Err(Error::new(ErrorKind::BackendData, text));
         }
-        Ok(meta)
+        Ok(meta.tokens)
     }
 
     /// Loads those names. A row that cannot be read is the failure of its own name only.
@@ -327,7 +328,7 @@ impl Store {
     pub(super) async fn write_and_commit(
         &mut self,
         changes: &[Changed<'_>],
-        tokens: Option<(u64, u64)>,
+        tokens: Option<&Tokens>,
     ) -> Result<()> {
         let at_once = changes.len() <= 2 && (self.pragmas == WAL || self.db.private);
         let mut batch = Batch::default();
@@ -341,9 +342,9 @@ impl Store {
             }
             self.send(&mut batch, at_once).await?;
         }
-        if let Some((last, ceiling)) = tokens {
+        if let Some(tokens) = tokens {
             batch.text += SET_TOKENS;
-            for number in [last, ceiling, Timestamp::now().as_nanos()] {
+            for number in [tokens.last, tokens.ceiling, Timestamp::now().as_nanos()] {
                 bind(&mut batch.args, to_sql(number))?;
             }
             self.send(&mut batch, at_once).await?;

@@ -82,10 +82,7 @@ impl View {
         self.version = None;
     }
 
-    /// The state of a name that the job needs, settled, to be changed.
-    ///
-    /// # Errors
-    /// `BackendData` if its rows cannot be read.
+    /// The state of a name that the job needs, settled, to be changed; `BackendData` if it cannot be read.
     pub(super) fn change(&mut self, name: &LockName) -> Result<(&mut NameState, Timestamp, &mut Tokens)> {
         let state = self.names.get_mut(name).ok_or_else(not_loaded)?;
         let state = state.as_mut().map_err(|e| e.clone())?;
@@ -93,16 +90,13 @@ impl View {
         Ok((state, self.now, &mut self.tokens))
     }
 
-    /// The state of a name that the job needs, as it is stored, to be looked at.
-    ///
-    /// # Errors
-    /// `BackendData` if its rows cannot be read.
+    /// The same as it is stored, to be looked at.
     pub(super) fn look(&mut self, name: &LockName) -> Result<(&NameState, &mut Watchers)> {
         let state = self.names.get(name).ok_or_else(not_loaded)?;
         Ok((state.as_ref().map_err(|e| e.clone())?, &mut self.watchers))
     }
 
-    /// Who holds that name; once for each version, SQLite is asked, unless the name is loaded.
+    /// Who holds that name: of what is loaded, else asked of SQLite, once for each version.
     pub(super) async fn glance(&mut self, store: &mut Store, name: &LockName) -> Result<Result<Glance>> {
         if let Some(state) = self.names.get(name) {
             return Ok(state.as_ref().map(NameState::glance).map_err(Error::clone));
@@ -181,8 +175,9 @@ impl View {
         }
         // With every entry goes the time at which it is stored, for the first process of the next boot.
         let with_meta = tokens.dirty || changes.iter().any(|(_, _, row)| row.is_some());
-        let tokens = with_meta.then_some((tokens.last, tokens.ceiling));
-        store.write_and_commit(&changes, tokens).await?;
+        store
+            .write_and_commit(&changes, with_meta.then_some(&*tokens))
+            .await?;
         Ok(names)
     }
 
@@ -202,12 +197,7 @@ impl View {
             names.extend(self.watchers.names());
         }
         if self.version.is_none() {
-            let meta = store.meta().await?;
-            self.tokens = Tokens {
-                last: meta.last_token,
-                ceiling: meta.token_ceiling,
-                dirty: false,
-            };
+            self.tokens = store.tokens().await?;
         }
         names.sort_unstable();
         names.dedup();

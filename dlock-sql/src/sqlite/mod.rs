@@ -23,7 +23,7 @@
 //!   nothing. A power loss may take back the last commits of leases, since it ends all leases anyway; the
 //!   fence gate and `raise` survive it.
 //! * **Waiting** is one look for all waiters of a client and name every 1 to 20 ms, which asks the file for
-//!   `PRAGMA data_version`. Within one client a release wakes the next without a look.
+//!   `PRAGMA data_version`. A release by the same client has it look at once.
 //! * A waiter that comes to its turn is offered the lock for what is left of its queue lease, so a dead one
 //!   blocks no longer than a ttl after it last asked. A live one that stands still keeps its place for
 //!   fifteen sixteenths of its ttl at least: what is missing of a queue lease is not stored at once.

@@ -1,12 +1,5 @@
 //! What callers send to the connection task, and how the answers come back.
 //!
-//! | file | what |
-//! |---|---|
-//! | `task.rs` | the task: what it takes from its queue, and its connection |
-//! | `view.rs` | what is loaded; a transaction on it |
-//! | `watchers.rs` | who watches, and what they are told |
-//! | `store.rs` | the connection to SQLite, and the statements of a transaction |
-//!
 //! A caller's future only sends and waits: all that touches the database happens in the task. Dropping that
 //! future therefore interrupts nothing; the answer finds nobody, and the engine abandons the key.
 

@@ -60,8 +60,7 @@ pub(crate) struct NameState {
     /// What differs from the stored rows, and whether a row of that id is stored.
     dirty: HashMap<RequestId, bool>,
     changes: Vec<Change>,
-    /// Whether those who wait should look: the holders are others, a place in the queue was given up, or a
-    /// hold ends sooner than it was to.
+    /// Whether those who wait should look: other holders, one that ends sooner, a place that was given up.
     is_news: bool,
     /// That somebody watches the name, perhaps on another connection, and how much he should have seen.
     watch: Option<Watch>,
@@ -103,8 +102,7 @@ impl NameState {
         !self.dirty.is_empty()
     }
 
-    /// The transaction has committed: the rows are as the entries are. Also says whether that is news for
-    /// those who wait.
+    /// The transaction has committed. Also says whether that is news for those who wait.
     pub(crate) fn written(&mut self) -> (Vec<Change>, bool) {
         self.dirty.clear();
         let changes = std::mem::take(&mut self.changes);
@@ -191,8 +189,8 @@ impl NameState {
         self.earliest.is_some_and(|e| e <= now)
     }
 
-    /// Takes back what has run out, and admits who is next. Comes first in every change: an operation must
-    /// never see an entry that has ended, or it would renew, convert or wait for the dead.
+    /// Takes back what has run out, and admits who is next. Comes first in every change, which would else
+    /// renew, convert or wait for the dead.
     pub(crate) fn settle(&mut self, now: Timestamp, tokens: &mut Tokens) {
         if !self.is_due(now) {
             return;

@@ -1,7 +1,5 @@
-//! The fence gate inside a transaction of yours: the check and your write are one.
-//!
-//! A holder that was paused past its lease comes back with a token that a later holder has overtaken, and is
-//! refused.
+//! The fence gate inside a transaction of yours: the check and your write are one. A holder that was paused
+//! past its lease comes back with a token that a later holder has overtaken, and is refused.
 //!
 //! ```no_run
 //! # #[cfg(feature = "postgres")]

@@ -39,8 +39,8 @@
 //! * *The answer of a write is lost*: it is not repeated, and the error says
 //!   [`may_have_happened`](super::Error::may_have_happened).
 //! * *A transaction that cannot see newer versions*, as MySQL's by default, would be refused at every try. So
-//!   [`Versioned::update`] takes a pool, and each statement commits by itself. Inside a transaction there is
-//!   [`Versioned::write`], once; repeat the transaction.
+//!   [`Versioned::update`] takes a pool, and each statement commits by itself. Inside a transaction use
+//!   [`Versioned::write`], and repeat the transaction.
 //! * *A pool of one connection*: reading and writing share one, and none is held during a pause.
 //! * *Everybody comes back at once*: the pauses are drawn at random, up to a bound that doubles.
 
@@ -167,15 +167,14 @@ impl<DB: Store> Versioned<DB> {
         Ok(Some((version, row)))
     }
 
-    /// Writes if the row still has that version: one statement, once. Answers the new version, or `None` if
-    /// it has another by now, or is gone: roll your transaction back, and begin with reading.
+    /// Writes if the row still has that version: one statement, once. Answers the new version; `None` if it
+    /// has another by now, or is gone: roll your transaction back, and begin with reading.
     ///
     /// # Cancel safety
     /// Dropped, it may be done or not. In a transaction, roll back.
     ///
     /// # Errors
-    /// Any [`Failure`]. If it was not inside a transaction and
-    /// [`may_have_happened`](Error::may_have_happened), look at the row.
+    /// Any [`Failure`]. Outside of a transaction it [may have happened](Error::may_have_happened).
     pub async fn write<'k, K>(
         &self,
         conn: &mut DB::Connection,

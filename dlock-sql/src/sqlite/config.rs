@@ -82,8 +82,7 @@ impl Config {
     /// | `busy_budget` | how long to wait for another process's write transaction, `2s` unless given |
     ///
     /// # Errors
-    /// `InvalidInput` for a URL without a path, one with a user, password, host or port, or a key that is not
-    /// known.
+    /// `InvalidInput` for no path, a user, password, host or port, or a key that is not known.
     pub fn read(mut url: Url) -> Result<Self> {
         let path = url.file()?;
         if path.is_empty() {
@@ -135,8 +134,7 @@ impl Config {
         self
     }
 
-    /// How long an operation waits for another process's write transaction before it answers `Unavailable`. 2
-    /// seconds unless set.
+    /// How long an operation waits for the write transaction of another process; 2 seconds unless set.
     pub fn busy_budget(mut self, budget: Duration) -> Self {
         self.busy_budget = budget;
         self

@@ -26,8 +26,7 @@ const LOOK_MAX: Duration = Duration::from_millis(50);
 /// How long a watch sleeps after a look that failed.
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
 
-/// How long changes are counted for a watch that does not look. Longer than any look takes, and short enough
-/// to leave nothing behind.
+/// How long changes are counted for a watch that does not look: longer than any look takes.
 const COUNTED_FOR: Duration = Duration::from_secs(60);
 
 /// The consumer's end: looks at the file while nothing comes by itself.

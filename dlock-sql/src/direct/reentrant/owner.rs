@@ -22,8 +22,7 @@ pub enum Entered {
     Busy(Holder),
 }
 
-/// One of the times that an owner holds a name. Give it back to [`Owner::leave`]; dropped, it is held until
-/// its time is over.
+/// One of the times that an owner holds a name, to be given back to [`Owner::leave`].
 #[derive(Debug)]
 #[must_use]
 pub struct Hold {
@@ -56,10 +55,9 @@ impl Hold {
     }
 }
 
-/// Who may enter again what it has entered: this value, wherever it is handed to.
-///
-/// It makes one change at a time. A name of which it is not known what is stored, since a future was dropped
-/// or the database did not answer, is [settled](Self::settle) before the next.
+/// Who may enter again what it has entered: this value, wherever it is handed to. It makes one change at a
+/// time; what is not known of the one before, since a future was dropped or the database did not answer, is
+/// [settled](Self::settle) first.
 pub struct Owner<DB: Store> {
     pub(super) rows: ReentrantRows<DB>,
     pub(super) id: Id,
@@ -147,8 +145,7 @@ impl<DB: Store> Owner<DB> {
         }
     }
 
-    /// Lets a hold last for `ttl` from now on, with all others of this owner and name; not shorter than
-    /// before.
+    /// Lets a hold last for `ttl` from now on, or longer, with all others of this owner and name.
     ///
     /// # Cancel safety
     /// Dropped, it may be renewed in the table, and then ends sooner here than there.
@@ -173,8 +170,7 @@ impl<DB: Store> Owner<DB> {
         Ok(())
     }
 
-    /// Sees to names of which it is not known what is stored: an entry without an answer is taken back, a
-    /// leave is completed. Called by all others first.
+    /// Takes back entries that were not answered, and completes leaves. Called by all others first.
     ///
     /// # Cancel safety
     /// Dropped, it is as before; call it again.

@@ -91,8 +91,8 @@ impl Row {
         (write, is_mine && self.token == own.token && is_in_time)
     }
 
-    /// How often an owner has it that knows this of it. Of a token that it does not know, by an entry that was
-    /// not answered, it has none.
+    /// How often an owner has it that knows this of it. Of a token that an entry without an answer has given,
+    /// and that it does not know, it has none.
     fn count(&self, own: &Own) -> u32 {
         if self.token == own.token { own.holds } else { 0 }
     }

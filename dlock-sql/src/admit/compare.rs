@@ -1,39 +1,25 @@
 //! What somebody who watches was told last, and what has changed since.
 //!
-//! Two looks are compared. What came and went in between does not show there, so everybody counts the changes
-//! of a name that is watched, in a row beside its holders: a watch has it made, and keeps it with a lease. If
-//! the comparison shows another number of changes than were counted, or nobody counted, some may have been
-//! missed.
+//! Two looks are compared. What came and went in between does not show, so everybody counts the changes of a
+//! name that is watched, in a row that a watch has made and keeps with a lease. If the comparison shows
+//! another number of changes than were counted, or nobody counted, some may have been missed.
 
-use dlock_core::{Change, Holder, Timestamp};
+use dlock_core::{Change, Timestamp};
 
-use super::{NameState, Phase};
+use super::{Entry, NameState, Phase};
 
 /// The holders, and how far the changes were counted, when they were told last.
 #[derive(Clone, Debug)]
 pub(crate) struct Told {
-    holders: Vec<Seen>,
+    holders: Vec<Entry>,
     counted: Option<u64>,
-}
-
-#[derive(Clone, Debug)]
-struct Seen {
-    holder: Holder,
-    expires: Timestamp,
-    /// Released, and kept taken by a minimum hold.
-    kept: bool,
 }
 
 impl Told {
     /// All of it was told.
     pub(crate) fn of(state: &NameState) -> Self {
-        let holders = state.holders().map(|e| Seen {
-            holder: e.holder(Default::default()),
-            expires: e.expires,
-            kept: e.phase == Phase::Kept,
-        });
         Self {
-            holders: holders.collect(),
+            holders: state.holders().cloned().collect(),
             counted: state.watch.as_ref().map(|w| w.changes),
         }
     }
@@ -43,23 +29,21 @@ impl Told {
         let before = std::mem::replace(self, Self::of(state));
         let mut changes = Vec::new();
         for old in &before.holders {
-            let id = old.holder.id;
-            if !self.holders.iter().any(|s| s.holder.id == id) {
-                changes.push(match old.expires <= now && !old.kept {
+            let id = old.id;
+            if !self.holders.iter().any(|new| new.id == id) {
+                // A minimum hold that is over was let go by its holder.
+                changes.push(match old.expires <= now && old.phase != Phase::Kept {
                     true => Change::Expired { id },
                     false => Change::Released { id },
                 });
             }
         }
-        let same = |a: &Holder, b: &Holder| (a.id, a.mode, a.token) == (b.id, b.mode, b.token);
-        let is_old = |new: &&Seen| before.holders.iter().any(|old| same(&old.holder, &new.holder));
-        let mut granted: Vec<_> = self.holders.iter().filter(|new| !is_old(new)).collect();
-        granted.sort_by_key(|s| s.holder.token);
-        changes.extend(granted.into_iter().map(|s| {
-            let mut holder = s.holder.clone();
-            holder.expires_in = s.expires.since(now);
-            Change::Granted(holder)
-        }));
+        let same = |a: &Entry, b: &Entry| (a.id, a.mode, a.token) == (b.id, b.mode, b.token);
+        let is_new = |new: &&Entry| !before.holders.iter().any(|old| same(old, new));
+        let mut granted: Vec<_> = self.holders.iter().filter(is_new).collect();
+        granted.sort_by_key(|e| e.token);
+        let told = |e: &Entry| Change::Granted(e.holder(e.expires.since(now)));
+        changes.extend(granted.into_iter().map(told));
         let expected = before.counted?.saturating_add(changes.len() as u64);
         (self.counted == Some(expected)).then_some(changes)
     }

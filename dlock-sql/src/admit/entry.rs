@@ -39,9 +39,8 @@ pub(crate) struct Entry {
 
 /// That the changes of a name are counted, since somebody watches it who may be on another connection.
 ///
-/// Whoever changes the name has loaded this row with its others and under the same write lock, so no change
-/// is left out. It has a lease of its own, and ends with it: a name that nobody watches costs nothing, and a
-/// dead one leaves no row.
+/// Whoever changes the name has loaded this row with its others, so no change is left out. It ends with a
+/// lease of its own: a name that nobody watches costs nothing, and a dead one leaves no row.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Watch {
     pub(crate) changes: u64,

@@ -1,11 +1,10 @@
 //! The state of one name, and the one admission rule that every change runs.
 //!
-//! No I/O here: a transaction loads a name's rows into a [`NameState`], the calls below change it and note
-//! what has become dirty, and the transaction writes that back. The transactions on a name were put into one
-//! order before the first row was read: by `BEGIN IMMEDIATE` in SQLite, by locking the name's row in a
-//! server. So nothing here can race with another process.
-//!
-//! Times are those of one clock, whichever: of the machine since its boot in SQLite, of the server in MySQL.
+//! No I/O here: a transaction loads a name's rows into a [`NameState`], the calls change it and note what has
+//! become dirty, and the transaction writes that back. The transactions on a name were put into one order
+//! before the first row was read, by `BEGIN IMMEDIATE` in SQLite, by locking the name's row in MySQL. So
+//! nothing here can race with another process. Times are those of one clock: of the machine since its boot in
+//! SQLite, of the server in MySQL.
 //!
 //! A waiter that comes to its turn while it is away is *offered* the lock: the lease runs no longer than its
 //! queue entry would have, and the ttl starts with its next re-ask. A waiter that died in the queue thus
@@ -33,25 +32,19 @@ enum Cause {
     Forced,
 }
 
-/// Who holds a name, and when there is something to take back: all that those who wait have to know, be they
-/// ever so many.
+/// Who holds a name, and whether alone, in the order of their ids.
 #[cfg(feature = "sqlite")]
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) type Holders = Vec<(RequestId, bool)>;
+
+/// All that those who wait have to know, be they ever so many.
+#[cfg(feature = "sqlite")]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Glance {
-    /// All of them, in order.
-    pub(crate) holders: Vec<RequestId>,
+    pub(crate) holders: Holders,
     /// Those of them that were admitted while they waited, and have not been told.
     pub(crate) untold: Vec<RequestId>,
     /// The first end of a lease, of a holder or of a waiter.
     pub(crate) earliest: Option<Timestamp>,
-}
-
-#[cfg(feature = "sqlite")]
-impl Glance {
-    pub(crate) fn add(&mut self, holder: RequestId, untold: bool) {
-        self.holders.push(holder);
-        self.untold.extend(untold.then_some(holder));
-    }
 }
 
 /// Everything about one name.
@@ -67,8 +60,7 @@ pub(crate) struct NameState {
     /// What differs from the stored rows, and whether a row of that id is stored.
     dirty: HashMap<RequestId, bool>,
     changes: Vec<Change>,
-    /// Whether those who wait should look: the holders are others, a place in the queue was given up, or a
-    /// hold ends sooner than it was to.
+    /// Whether those who wait should look: other holders, one that ends sooner, a place that was given up.
     is_news: bool,
     /// That somebody watches the name, perhaps on another connection, and how much he should have seen.
     watch: Option<Watch>,
@@ -110,8 +102,7 @@ impl NameState {
         !self.dirty.is_empty()
     }
 
-    /// The transaction has committed: the rows are as the entries are. Also says whether that is news for
-    /// those who wait.
+    /// The transaction has committed. Also says whether that is news for those who wait.
     pub(crate) fn written(&mut self) -> (Vec<Change>, bool) {
         self.dirty.clear();
         let changes = std::mem::take(&mut self.changes);
@@ -137,8 +128,7 @@ impl NameState {
             return;
         };
         self.touch(id, true);
-        // Of a waiter too: whoever comes to the head by that may run out sooner than all that the others know
-        // of.
+        // Of a waiter too: whoever comes to the head may run out sooner than all that the others know of.
         self.is_news = true;
         if entry.phase == Phase::Queued {
             self.queue.remove(&entry.rank());
@@ -153,8 +143,7 @@ impl NameState {
             Cause::Forced => Change::Forced { id },
         });
         if cause == Cause::Forced {
-            // Another connection sees that the holder is gone, and not why. Counted twice it does not add up,
-            // and is not told as a release.
+            // Another connection sees that the holder is gone, and not why. Counted twice it does not add up.
             self.count();
         }
     }
@@ -174,15 +163,14 @@ impl NameState {
         }
     }
 
-    /// Has the changes counted from now on, at least until a lease from now, and more if that is due. Unlike
-    /// a count from one this one is never come to again: it begins with the time.
+    /// Has the changes counted for half a lease from now at least. The count begins with the time, so that no
+    /// later one comes to the same number.
     pub(crate) fn keep_watch(&mut self, now: Timestamp, lease: Duration) {
         if self.is_watched(now + lease / 2) {
             return;
         }
-        let until = now + lease;
+        let (changes, until) = (now.as_nanos(), now + lease);
         self.touch(WATCH, self.watch.is_some());
-        let changes = now.as_nanos();
         self.watch.get_or_insert(Watch { changes, until }).until = until;
         self.due_at(until);
     }
@@ -201,8 +189,8 @@ impl NameState {
         self.earliest.is_some_and(|e| e <= now)
     }
 
-    /// Takes back what has run out, and admits who is next. Comes first in every change: an operation must
-    /// never see an entry that has ended, or it would renew, convert or wait for the dead.
+    /// Takes back what has run out, and admits who is next. Comes first in every change, which would else
+    /// renew, convert or wait for the dead.
     pub(crate) fn settle(&mut self, now: Timestamp, tokens: &mut Tokens) {
         if !self.is_due(now) {
             return;
@@ -213,8 +201,7 @@ impl NameState {
         for (_, id) in &over {
             self.remove(*id, Cause::Expired);
         }
-        if self.watch.as_ref().is_some_and(|w| w.until <= now) {
-            self.watch = None;
+        if self.watch.take_if(|w| w.until <= now).is_some() {
             self.touch(WATCH, true);
         }
         let watch = self.watch.iter().map(|w| w.until);
@@ -227,12 +214,12 @@ impl NameState {
     /// Grants from the head of the queue while the head is admissible. Run by every change, since not only
     /// releases open the way: a withdrawn writer lets in the readers behind it, and so does a downgrade.
     fn admit(&mut self, now: Timestamp, tokens: &mut Tokens) {
-        while let Some((&rank, &id)) = self.queue.first_key_value() {
-            let Some(entry) = self.entries.get(&id) else { break };
-            if !self.is_admissible(entry.mode) || !tokens.has_next() {
-                break;
-            }
-            let expires = entry.expires.min(now + entry.ttl);
+        while let Some((&rank, id)) = self.queue.first_key_value()
+            && let Some(entry) = self.entries.get(id)
+            && self.is_admissible(entry.mode)
+            && tokens.has_next()
+        {
+            let (id, expires) = (*id, entry.expires.min(now + entry.ttl));
             self.queue.remove(&rank);
             self.grant(id, Phase::Offered, expires, tokens);
         }
@@ -293,24 +280,28 @@ impl NameState {
         first.mode.is_exclusive().then_some(first)
     }
 
-    /// How many rows are stored of it when what is dirty has been written: one for each entry, and one for a
-    /// watch.
+    /// How many rows are stored of it when what is dirty has been written.
     #[cfg(feature = "mysql")]
     pub(crate) fn rows(&self) -> usize {
         self.entries.len() + usize::from(self.watch.is_some())
     }
 
+    #[cfg(feature = "sqlite")]
+    pub(crate) fn seen(&self) -> Holders {
+        let holders = self.holders().map(|e| (e.id, e.mode.is_exclusive()));
+        let mut seen: Holders = holders.collect();
+        seen.sort_unstable();
+        seen
+    }
+
     /// What a count by the database would find.
     #[cfg(feature = "sqlite")]
     pub(crate) fn glance(&self) -> Glance {
-        let mut glance = Glance {
+        let untold = self.holders().filter(|e| e.phase == Phase::Offered);
+        Glance {
+            holders: self.seen(),
+            untold: untold.map(|e| e.id).collect(),
             earliest: self.entries.values().map(|e| e.expires).min(),
-            ..Glance::default()
-        };
-        for entry in self.holders() {
-            glance.add(entry.id, entry.phase == Phase::Offered);
         }
-        glance.holders.sort_unstable();
-        glance
     }
 }

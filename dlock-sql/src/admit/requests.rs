@@ -100,9 +100,9 @@ impl NameState {
             return Ok(());
         };
         let show = |l: Option<NonZeroU32>| l.map_or("readers".to_owned(), |n| format!("{n} permits"));
-        let (class, asked) = (show(class), show(limit));
+        let (used, asked) = (show(class), show(limit));
         let text =
-            format!("the lock is in use with {class}, not with {asked}; all users of a name must agree");
+            format!("the lock is in use with {used}, not with {asked}; all users of a name must agree");
         Err(Error::new(ErrorKind::InvalidInput, text))
     }
 
@@ -113,32 +113,27 @@ impl NameState {
         };
         let rank = entry.rank();
         match entry.phase {
-            Phase::Kept => Asked::Gone,
+            Phase::Kept => return Asked::Gone,
             Phase::Queued => {
                 // Not one write per look: nothing is stored as long as hardly anything is missing. Nor is
-                // more stored than was asked for, which would spare writes too: a waiter that dies would
-                // stand in the way for longer than its ttl.
+                // more stored than was asked for: a waiter that dies would stand in the way for longer than
+                // its ttl.
                 if entry.expires + queue_ttl / 16 < now + queue_ttl {
                     entry.expires = now + queue_ttl;
                     self.touch(id, true);
                 }
-                Asked::Queued {
-                    recheck_in: self.recheck_in(now),
-                    ahead: self.ahead(rank),
-                }
+                let (recheck_in, ahead) = (self.recheck_in(now), self.ahead(rank));
+                return Asked::Queued { recheck_in, ahead };
             }
-            phase => {
-                if phase == Phase::Offered {
-                    entry.phase = Phase::Held;
-                    entry.expires = now + entry.ttl;
-                }
-                let (token, expires_in) = (entry.token, entry.expires.since(now));
-                if phase == Phase::Offered {
-                    self.touch(id, true);
-                }
-                Asked::Granted { token, expires_in }
+            Phase::Offered => {
+                entry.phase = Phase::Held;
+                entry.expires = now + entry.ttl;
+                self.dirty.entry(id).or_insert(true);
             }
+            Phase::Held => {}
         }
+        let (token, expires_in) = (entry.token, entry.expires.since(now));
+        Asked::Granted { token, expires_in }
     }
 
     /// How many are in front, where counting them is cheap.
@@ -200,10 +195,9 @@ impl NameState {
             Some((phase, token)) => {
                 self.remove(id, Cause::Released);
                 self.admit(now, tokens);
-                if phase == Phase::Queued {
-                    Abandoned::Withdrawn
-                } else {
-                    Abandoned::WasGranted(token)
+                match phase {
+                    Phase::Queued => Abandoned::Withdrawn,
+                    _ => Abandoned::WasGranted(token),
                 }
             }
         }
@@ -258,9 +252,7 @@ impl NameState {
         if self.holders().any(|e| e.upgrading && e.id != id) {
             return Turned::WouldDeadlock;
         }
-        if let Some(entry) = self.entries.get_mut(&id)
-            && !entry.upgrading
-        {
+        if let Some(entry) = self.entries.get_mut(&id).filter(|e| !e.upgrading) {
             entry.upgrading = true;
             self.touch(id, true);
         }

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+#[cfg(feature = "sqlite")]
+use dlock_core::Timestamp;
 use futures::future::BoxFuture;
 use sqlx::database::HasStatementCache;
 use sqlx::query::Query;
@@ -44,9 +46,9 @@ where
 /// What [`Store`] hides: how that database is spoken to.
 ///
 /// Statements on dlock's own tables are texts with their values in them: checked names, numbers, and
-/// [literals](Self::bytes) in hexadecimal digits, in which nothing can be read as SQL. Bound values take two
-/// requests: a pooler may change the connection between them, and a future that is dropped between them
-/// leaves a connection of MySQL that sqlx waits for without end.
+/// [literals](Self::bytes) in hexadecimal digits. Bound values take two requests: a pooler may change the
+/// connection between them, and a future that is dropped between them leaves a connection of MySQL that sqlx
+/// waits for without end.
 #[allow(missing_docs)] // words of SQL, which say what they are
 pub trait Dialect:
     sqlx::Database<Arguments: IntoArguments<Self>> + HasStatementCache + Has<i64> + Has<String> + Has<Vec<u8>>
@@ -171,15 +173,16 @@ impl Dialect for sqlx::Postgres {
 
     // Rounded down: the holder takes a margin off, which is more.
     fn ends_after(ttl: Duration) -> dlock_core::Result<String> {
-        let micros = ttl.as_micros();
-        Ok(format!(
-            "expires_at = clock_timestamp() + {micros} * INTERVAL '1 microsecond'"
-        ))
+        let end = format!(
+            "clock_timestamp() + {} * INTERVAL '1 microsecond'",
+            ttl.as_micros()
+        );
+        Ok(format!("expires_at = {end}"))
     }
 
     // Behind a savepoint, since a failure would end the whole transaction; going back there also takes back
-    // the limit. Not one of sqlx's: dropped while that is made, it would roll back the transaction around it,
-    // and the caller would go on without one. Released, it leaves its locks to the transaction.
+    // the limit. Not one of sqlx's: dropped while that is made, it would roll back the transaction around it.
+    // Released, it leaves its locks to the transaction.
     fn around<'c>(_: &'c mut Self::Connection, _: &'c str, wait: Wait) -> Done<'c, Around> {
         let (limit, no_limit) = match wait {
             Wait::Block | Wait::SkipLocked => return said(Around::default()),
@@ -231,19 +234,16 @@ impl Dialect for sqlx::MySql {
         format!("CONVERT({} USING utf8mb4)", Self::bytes(text.as_bytes()))
     }
 
-    // UTC, which has no hour twice. It is when the statement began, perhaps before it waited: that makes who
-    // holds look alive for longer, and what is written end sooner, but never before ttl has gone since the
-    // client sent it.
+    // UTC, which has no hour twice; when the statement began, perhaps before it waited. So who holds looks
+    // alive for longer, and what is written ends sooner, but not before ttl has gone since it was sent.
     fn remaining() -> dlock_core::Result<String> {
         Ok("TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), expires_at)".to_owned())
     }
 
     // Rounded down, as above.
     fn ends_after(ttl: Duration) -> dlock_core::Result<String> {
-        let micros = ttl.as_micros();
-        Ok(format!(
-            "expires_at = UTC_TIMESTAMP(6) + INTERVAL {micros} MICROSECOND"
-        ))
+        let end = format!("UTC_TIMESTAMP(6) + INTERVAL {} MICROSECOND", ttl.as_micros());
+        Ok(format!("expires_at = {end}"))
     }
 
     // A wait that is over takes back its statement and no more. MySQL knows no limit in a statement (as
@@ -285,19 +285,16 @@ impl Dialect for sqlx::Sqlite {
         format!("CAST({} AS TEXT)", Self::bytes(text.as_bytes()))
     }
 
-    // There is no server and so no server's clock: the one that all processes of the machine share, as in the
-    // backend. Read before the statement, which holds the write lock of the file already.
+    // By the clock that all processes of the machine share, as in the backend. Read before the statement,
+    // which holds the write lock of the file already.
     fn remaining() -> dlock_core::Result<String> {
-        let (now, boot) = (dlock_core::Timestamp::now().as_nanos(), boot()?);
-        Ok(format!(
-            "CASE WHEN boot = {boot} THEN (expires_at - {now}) / 1000 ELSE -1 END"
-        ))
+        let (now, boot) = (Timestamp::now().as_nanos(), boot()?);
+        let left = format!("(expires_at - {now}) / 1000");
+        Ok(format!("CASE WHEN boot = {boot} THEN {left} ELSE -1 END"))
     }
 
     fn ends_after(ttl: Duration) -> dlock_core::Result<String> {
-        let end = (dlock_core::Timestamp::now() + ttl)
-            .as_nanos()
-            .min(i64::MAX as u64);
+        let end = (Timestamp::now() + ttl).as_nanos().min(i64::MAX as u64);
         Ok(format!("boot = {}, expires_at = {end}", boot()?))
     }
 

@@ -7,9 +7,9 @@ use dlock_core::ErrorKind;
 
 /// What kept a statement, or a transaction, from being done.
 ///
-/// After any of them **roll the transaction back and begin anew**; do not go on in it. PostgreSQL refuses all
-/// that comes after a failure. MySQL does not: a deadlock has ended the transaction at the server already,
-/// and what is sent after it would be committed statement by statement.
+/// After any of them **roll the transaction back and begin anew**. PostgreSQL refuses all that comes after a
+/// failure; MySQL does not: a deadlock has ended the transaction already, and what is sent after it would be
+/// committed statement by statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Failure {
@@ -67,10 +67,8 @@ impl Failure {
         }
     }
 
-    /// Whether the whole transaction may succeed when it is repeated, with nothing changed.
-    ///
-    /// Not told of [`ConnectionLost`](Self::ConnectionLost): before the commit was sent it may be repeated,
-    /// after that it may have taken effect already.
+    /// Whether the whole transaction may succeed when it is repeated, with nothing changed. Not told of
+    /// [`ConnectionLost`](Self::ConnectionLost): a commit may have taken effect already.
     pub const fn is_retryable(self) -> bool {
         matches!(
             self,
@@ -211,8 +209,8 @@ impl Error {
         if failure != Failure::ConnectionLost {
             return e.into();
         }
-        let text = "the connection to the database was lost while it committed, perhaps after the change was \
-                    stored";
+        let text =
+            "the connection to the database was lost while it committed, perhaps after the change was stored";
         let error = dlock_core::Error::new(ErrorKind::Unknown, text).with_source(e);
         Self { failure, error }
     }
@@ -264,20 +262,15 @@ impl std::error::Error for Error {
 impl From<sqlx::Error> for Error {
     fn from(e: sqlx::Error) -> Self {
         let failure = Failure::of(&e);
-        let error = dlock_core::Error::new(failure.kind(), format!("the database {failure}"));
-        Self {
-            failure,
-            error: error.with_source(e),
-        }
+        let error = dlock_core::Error::new(failure.kind(), format!("the database {failure}")).with_source(e);
+        Self { failure, error }
     }
 }
 
 impl From<dlock_core::Error> for Error {
     fn from(error: dlock_core::Error) -> Self {
-        Self {
-            failure: Failure::Other,
-            error,
-        }
+        let failure = Failure::Other;
+        Self { failure, error }
     }
 }
 

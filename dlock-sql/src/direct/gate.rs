@@ -1,7 +1,5 @@
-//! The fence gate inside a transaction of yours: the check and your write are one.
-//!
-//! A holder that was paused past its lease comes back with a token that a later holder has overtaken, and is
-//! refused.
+//! The fence gate inside a transaction of yours: the check and your write are one. A holder that was paused
+//! past its lease comes back with a token that a later holder has overtaken, and is refused.
 //!
 //! ```no_run
 //! # #[cfg(feature = "postgres")]
@@ -23,8 +21,8 @@
 //! The row of the resource is locked before it is read, and the lock ends with the transaction.
 //!
 //! * *A newer holder comes between check and commit*: it waits for our row, and goes on after us.
-//! * *It has checked and not committed*: we wait for its row, see its token, and are refused. If it rolled
-//!   back, nothing of it is there, and we may write.
+//! * *It has checked and not committed*: we wait for its row, see its token, and are refused; unless it
+//!   rolled back, and nothing of it is there.
 //! * *The transaction cannot see what is newest*: PostgreSQL from `REPEATABLE READ` on, and SQLite if it has
 //!   read before, refuse as [`Serialization`](super::Failure::Serialization); MySQL reads the newest whenever
 //!   it locks.
@@ -39,8 +37,8 @@ use super::dialect::Store;
 use super::failure::{Error, Result};
 use super::tables::{Tables, create};
 
-/// Makes the gate's table, if it is not there. That takes the right to create tables; at work, `SELECT`,
-/// `INSERT` and `UPDATE` on it are enough. In a database of a lease backend it exists.
+/// Makes the gate's table, if it is not there (a lease backend has made it). That takes the right to create
+/// tables; at work, `SELECT`, `INSERT` and `UPDATE` on it are enough.
 ///
 /// # Cancel safety
 /// Cancelled, the table exists or not; call it again.
@@ -55,8 +53,8 @@ pub async fn create_table<DB: Store>(conn: &mut DB::Connection, tables: &Tables)
 /// resource.
 ///
 /// If it is admitted, write and commit; if it is refused, roll back. Table and rule are those of the gates of
-/// the backends, so both remember the same. In a namespace (`?namespace=shop` in a URL) a resource goes by
-/// its [stored name](dlock_core::combinators::Namespaced::stored_name). One or two requests.
+/// the backends. In a namespace (`?namespace=shop` in a URL) a resource goes by its [stored
+/// name](dlock_core::combinators::Namespaced::stored_name). One or two requests.
 ///
 /// # Cancel safety
 /// Cancelled, the token may have been noted in the transaction; roll it back.

@@ -14,8 +14,7 @@
 //! Behind a pooler in transaction mode (PgBouncer) use what is done inside a transaction: [`gate`],
 //! [`reentrant`], and [`row`] with [`unprepared`](row::Rows::unprepared). Your own statements there need
 //! `persistent(false)`: sqlx numbers prepared statements for each of *its* connections, and two that share
-//! one of the server's would use a name twice. (Its `statement_cache_capacity(0)` makes that worse: names are
-//! given, and never taken back.)
+//! one of the server's would use a name twice (the more so with its `statement_cache_capacity(0)`).
 
 mod dialect;
 mod failure;

@@ -25,8 +25,7 @@
 //!
 //! # What it promises
 //!
-//! * Check and write are one statement, which raises the version: of all who read the same one, one writes.
-//! * At most so many tries as you say. How many conflicts there were is in every answer.
+//! Check and write are one statement, which raises the version: of all who read the same one, one writes.
 //!
 //! # What it does not
 //!
@@ -40,8 +39,8 @@
 //! * *The answer of a write is lost*: it is not repeated, and the error says
 //!   [`may_have_happened`](super::Error::may_have_happened).
 //! * *A transaction that cannot see newer versions*, as MySQL's by default, would be refused at every try. So
-//!   [`Versioned::update`] takes a pool, and each statement commits by itself. Inside a transaction there is
-//!   [`Versioned::write`], once; repeat the transaction.
+//!   [`Versioned::update`] takes a pool, and each statement commits by itself. Inside a transaction use
+//!   [`Versioned::write`], and repeat the transaction.
 //! * *A pool of one connection*: reading and writing share one, and none is held during a pause.
 //! * *Everybody comes back at once*: the pauses are drawn at random, up to a bound that doubles.
 
@@ -95,7 +94,7 @@ pub struct Change<DB: Store> {
 }
 
 impl<DB: Store> Change<DB> {
-    /// None but the version: a row that is touched.
+    /// None but the version.
     #[allow(clippy::new_without_default)] // it would say nothing that `new` does not
     pub fn new() -> Self {
         Self {
@@ -125,7 +124,7 @@ impl<DB: Store> fmt::Debug for Change<DB> {
 }
 
 impl<DB: Store> Versioned<DB> {
-    /// Rows of `table` that are found by the column `key`, have their version in the column `version`, and of
+    /// Rows of `table` that are found by the column `key`, with their version in the column `version`, and of
     /// which `columns` (a list) are read. The names are SQL, and constants of the program.
     pub const fn new(
         table: &'static str,
@@ -168,15 +167,14 @@ impl<DB: Store> Versioned<DB> {
         Ok(Some((version, row)))
     }
 
-    /// Writes if the row still has that version: one statement, once. Answers the new version, or `None` if
-    /// it has another by now, or is gone: roll your transaction back, and begin with reading.
+    /// Writes if the row still has that version: one statement, once. Answers the new version; `None` if it
+    /// has another by now, or is gone: roll your transaction back, and begin with reading.
     ///
     /// # Cancel safety
     /// Dropped, it may be done or not. In a transaction, roll back.
     ///
     /// # Errors
-    /// Any [`Failure`]. If it was not inside a transaction and
-    /// [`may_have_happened`](Error::may_have_happened), look at the row.
+    /// Any [`Failure`]. Outside of a transaction it [may have happened](Error::may_have_happened).
     pub async fn write<'k, K>(
         &self,
         conn: &mut DB::Connection,
@@ -213,8 +211,7 @@ impl<DB: Store> Versioned<DB> {
     /// long count as conflicts: none of them has written anything.
     ///
     /// Two statements if nobody interferes, each of which commits by itself (connections must be in
-    /// autocommit, as they are unless told otherwise). The pause after a conflict is drawn at random, up to
-    /// 2 ms at first and 100 ms later.
+    /// autocommit). The pause after a conflict is drawn at random, up to 2 ms at first and 100 ms later.
     ///
     /// # Cancel safety
     /// Dropped, the last write may be done or not. Its connection is closed (not in SQLite).
@@ -236,17 +233,28 @@ impl<DB: Store> Versioned<DB> {
         let mut conflicts = 0;
         loop {
             let mut pooled = Pooled::of(pool).await?;
-            let tried = self.try_once(&mut pooled.conn, &key, conflicts, &mut step).await;
+            // `None` is a conflict. The inner error is that of the step, the outer one the database's.
+            let once = async {
+                let Some((version, row)) = self.read(&mut pooled.conn, key.clone()).await? else {
+                    return Ok(Some(Ok(Updated::Missing { conflicts })));
+                };
+                let change = match step(&row) {
+                    Ok(Some(change)) => change,
+                    Ok(None) => return Ok(Some(Ok(Updated::Unchanged { version, conflicts }))),
+                    Err(e) => return Ok(Some(Err(e))),
+                };
+                let written = self.write(&mut pooled.conn, key.clone(), version, change).await?;
+                Ok(written.map(|version| Ok(Updated::Written { version, conflicts })))
+            };
+            let tried: Result<_> = once.await;
             if !matches!(&tried, Err(e) if e.failure() == Failure::ConnectionLost) {
                 pooled.give_back();
             }
+            let again = [Failure::Deadlock, Failure::Serialization, Failure::LockTimeout];
             match tried {
                 Ok(Some(done)) => return done,
-                Ok(None) => {}
-                Err(e) => match e.failure() {
-                    Failure::Deadlock | Failure::Serialization | Failure::LockTimeout => {}
-                    _ => return Err(e.into()),
-                },
+                Err(e) if !again.contains(&e.failure()) => return Err(e.into()),
+                _ => {}
             }
             conflicts += 1;
             if conflicts >= tries.get() {
@@ -259,36 +267,10 @@ impl<DB: Store> Versioned<DB> {
             runtime.sleep(longest.mul_f64(drawn)).await;
         }
     }
-
-    /// `None` is a conflict. The inner error is that of the step, the outer one the database's.
-    async fn try_once<K, E>(
-        &self,
-        conn: &mut DB::Connection,
-        key: &K,
-        conflicts: u32,
-        step: &mut impl FnMut(&DB::Row) -> std::result::Result<Option<Change<DB>>, E>,
-    ) -> Result<Option<std::result::Result<Updated, E>>>
-    where
-        K: for<'k> Encode<'k, DB> + Type<DB> + Clone,
-    {
-        let Some((version, row)) = self.read(conn, key.clone()).await? else {
-            return Ok(Some(Ok(Updated::Missing { conflicts })));
-        };
-        let change = match step(&row) {
-            Ok(Some(change)) => change,
-            Ok(None) => return Ok(Some(Ok(Updated::Unchanged { version, conflicts }))),
-            Err(e) => return Ok(Some(Err(e))),
-        };
-        let written = self.write(conn, key.clone(), version, change).await?;
-        Ok(written.map(|version| Ok(Updated::Written { version, conflicts })))
-    }
 }
 
 /// One more value of the caller's, and how the statement calls it.
-fn add<'v, DB: Store, T>(to: &mut DB::Arguments, value: T) -> Result<String>
-where
-    T: Encode<'v, DB> + Type<DB>,
-{
+fn add<'v, DB: Store, T: Encode<'v, DB> + Type<DB>>(to: &mut DB::Arguments, value: T) -> Result<String> {
     to.add(value).map_err(sqlx::Error::Encode)?;
     Ok(placeholder::<DB>(to))
 }

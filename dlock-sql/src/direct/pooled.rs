@@ -1,11 +1,9 @@
 //! A connection of a pool, for as long as a change of ours takes.
 //!
 //! sqlx gives a connection back to its pool whatever was done with it last. Where a future was dropped
-//! half-way, it may be in a transaction of which sqlx does not know, since the answer to its `BEGIN` was not
-//! awaited (PostgreSQL, MySQL): what the next user writes is told as written, and never committed. Or it
-//! waits without end for an answer that was read already, since a statement was prepared and not executed
-//! (MySQL): the pool has one less, for good. So what is not given back in order is closed, and the server
-//! rolls back what was open on it.
+//! half-way, it may be in a transaction of which sqlx does not know (PostgreSQL, MySQL), and what the next
+//! user writes is never committed; or it waits without end for an answer that was read already (MySQL). So
+//! what is not given back in order is closed, and the server rolls back what was open on it.
 
 use sqlx::Pool;
 use sqlx::pool::PoolConnection;

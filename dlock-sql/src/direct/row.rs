@@ -23,10 +23,9 @@
 //! # What it promises
 //!
 //! * While a [`RowGuard`] is there, its transaction cannot be committed or rolled back: the guard borrows it.
-//! * No other transaction can lock, change or delete the rows until this one has ended, however it ends. A
-//!   savepoint that is rolled back takes the locks that were taken since.
-//! * What is written in the same transaction needs no fencing: if the connection is lost, none of it is
-//!   stored.
+//! * No other transaction can lock, change or delete the rows until this one has ended. (A savepoint that is
+//!   rolled back takes the locks that were taken since.)
+//! * What is written in the same transaction needs no fencing: if the connection is lost, none is stored.
 //! * What [`rows`](RowGuard::rows) shows is the newest there is, read under the lock.
 //!
 //! # What it does not
@@ -34,26 +33,24 @@
 //! * **What is done outside of the transaction** (a call to another service, a file) is not protected once
 //!   the connection is lost, and nobody tells. Use a lease with a fencing token for that.
 //! * **What was read before** in the same transaction may be old. Decide by what the guard shows.
-//! * SQLite has no locks of rows. The whole file is locked against writers; readers go on. Begin with `BEGIN
-//!   IMMEDIATE`: a transaction that has read before, while another wrote, is refused as
-//!   [`Serialization`](Failure::Serialization).
+//! * SQLite locks no rows, but the whole file against writers; readers go on. Begin with `BEGIN IMMEDIATE`: a
+//!   transaction that read before another wrote ends in [`Serialization`](Failure::Serialization).
 //! * How long [`Wait::Block`] waits is the server's matter: for ever in PostgreSQL unless `lock_timeout` is
 //!   set, 50 s in MySQL, 5 s in SQLite as sqlx opens it. Then it is [`LockTimeout`](Failure::LockTimeout),
 //!   and the transaction is over.
 //! * Rows that are not there cannot be locked. MySQL in `REPEATABLE READ` locks the gap instead, which
-//!   several can do at once; if they then insert, one of them ends in a [`Deadlock`](Failure::Deadlock).
+//!   several can do at once; if they then insert, one ends in a [`Deadlock`](Failure::Deadlock).
 //!
 //! # What could break it, and why it does not
 //!
 //! * *`NOWAIT` fails, or a limit is over, and PostgreSQL refuses the rest of the transaction*: it is asked
 //!   behind a savepoint. The limit is put back in the same transaction.
-//! * *The row changed while we waited*: PostgreSQL looks at the newest version again, and leaves it out if
-//!   the filter does not fit any more ([`Locked::Nothing`]); in `REPEATABLE READ` it refuses instead. MySQL
-//!   reads the newest in any case.
+//! * *The row changed while we waited*: PostgreSQL looks again, and leaves it out if the filter does not fit
+//!   any more ([`Locked::Nothing`]), or refuses in `REPEATABLE READ`. MySQL reads the newest in any case.
 //! * *The future is dropped*: the statement may be under way, and lock the rows until the transaction ends.
-//!   sqlx first drains the answer, so the connection is of no use until the server has answered: set a limit.
-//!   In MySQL, dropped between being prepared and being executed, it makes the connection wait without end,
-//!   and its pool has one less: lock in a task of its own there.
+//!   The connection is of no use until the server has answered: set a limit. In MySQL, dropped between being
+//!   prepared and being executed, it makes the connection wait without end, and its pool has one less: lock
+//!   in a task of its own there.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -73,11 +70,10 @@ pub enum Wait {
     Block,
     /// Answer [`Locked::Busy`] (`NOWAIT`).
     NoWait,
-    /// Wait for that long, and then answer [`Locked::Busy`]. The server counts it, for each row that it has
-    /// to wait for; in MySQL and MariaDB in whole seconds, rounded up, elsewhere in milliseconds.
+    /// Wait for that long, and then answer [`Locked::Busy`]. The server counts it, for each row, in
+    /// milliseconds; MySQL and MariaDB in whole seconds, rounded up.
     AtMost(Duration),
-    /// Leave them out (`SKIP LOCKED`): for a queue of work, where any row will do. In SQLite, where all rows
-    /// are locked together, as `NoWait`.
+    /// Leave them out (`SKIP LOCKED`): for a queue of work, where any row will do. In SQLite as `NoWait`.
     SkipLocked,
 }
 
@@ -93,10 +89,8 @@ pub struct Rows<DB: Store> {
 
 impl<DB: Store> Rows<DB> {
     /// Those rows of that table which that `SELECT` finds. It has the placeholders of the database (`$1`, or
-    /// `?` in MySQL and SQLite); how the rows are locked is added at its end.
-    ///
-    /// Lock several rows in the same order everywhere (`ORDER BY`); else two who wait for one another are a
-    /// deadlock.
+    /// `?` in MySQL and SQLite); how the rows are locked is added at its end. Lock several in the same order
+    /// everywhere (`ORDER BY`); else two who wait for one another are a deadlock.
     pub fn of(table: &'static str, select: &'static str) -> Self {
         Self {
             table,
@@ -135,8 +129,7 @@ impl<DB: Store> Rows<DB> {
     ///
     /// # Cancel safety
     /// Dropped, the rows may be locked, and a limit left: in PostgreSQL until the transaction ends, elsewhere
-    /// on the connection. Roll the transaction back. In MySQL the connection itself may be lost to its pool:
-    /// see the module.
+    /// on the connection. Roll back. In MySQL the connection may be lost to its pool: see the module.
     ///
     /// # Errors
     /// Any [`Failure`]; roll the transaction back. That rows are locked by another is none, unless it was
@@ -146,8 +139,8 @@ impl<DB: Store> Rows<DB> {
             Wait::Block => ("", false),
             // Where rows have no locks.
             _ if DB::LOCKING.is_empty() => ("", true),
-            Wait::NoWait => (" NOWAIT", true),
             Wait::AtMost(_) => ("", true),
+            Wait::NoWait => (" NOWAIT", true),
             Wait::SkipLocked => (" SKIP LOCKED", false),
         };
         // On a line of its own, what is added cannot be in a comment.
@@ -161,14 +154,11 @@ impl<DB: Store> Rows<DB> {
         let is_busy = has_end && matches!(&found, Err(e) if Failure::of(e) == Failure::LockTimeout);
         // After another failure too: in PostgreSQL it does nothing then, and the transaction stays refused.
         let told = tell::<DB>(tx, if is_busy { back } else { after }).await;
-        let rows = match found {
-            Err(_) if is_busy => Vec::new(),
-            // The first error tells why.
-            found => found?,
-        };
+        // The first error tells why.
+        let rows = if is_busy { Vec::new() } else { found? };
         told?;
         Ok(match rows.is_empty() {
-            true if is_busy => Locked::Busy,
+            _ if is_busy => Locked::Busy,
             true => Locked::Nothing,
             false => Locked::Held(RowGuard { tx, rows }),
         })
@@ -176,10 +166,10 @@ impl<DB: Store> Rows<DB> {
 }
 
 async fn tell<DB: Store>(conn: &mut DB::Connection, text: String) -> Result<(), sqlx::Error> {
-    match text.is_empty() {
-        true => Ok(()),
-        false => DB::ask(conn, text).await.map(drop),
+    if !text.is_empty() {
+        DB::ask(conn, text).await?;
     }
+    Ok(())
 }
 
 impl<DB: Store> fmt::Debug for Rows<DB> {
@@ -198,17 +188,15 @@ impl<DB: Store> fmt::Debug for Rows<DB> {
 pub enum Locked<'t, 'c, DB: Store> {
     /// They are locked: one at least.
     Held(RowGuard<'t, 'c, DB>),
-    /// Another transaction has one of them, and it was not to be waited for. The transaction goes on.
-    ///
-    /// One exception: MariaDB with `innodb_rollback_on_timeout` (which is off unless somebody configured it)
-    /// has rolled back the whole transaction. There, use [`Wait::SkipLocked`].
+    /// Another transaction has one of them, and it was not to be waited for. The transaction goes on. (Not
+    /// in MariaDB with `innodb_rollback_on_timeout`, which is off by default: use [`Wait::SkipLocked`].)
     Busy,
     /// There are none; with [`Wait::SkipLocked`], none that is free.
     Nothing,
 }
 
-/// Rows that are locked, as long as their transaction is open. It *is* the transaction's connection, for
-/// statements. Dropped, it gives the transaction back, whose commit or rollback frees the rows.
+/// Rows that are locked until their transaction ends, which this guard gives back when it is dropped. It *is*
+/// the transaction's connection, for statements.
 #[must_use]
 pub struct RowGuard<'t, 'c, DB: Store> {
     tx: &'t mut Transaction<'c, DB>,

@@ -7,10 +7,9 @@ use dlock_core::ErrorKind;
 use super::dialect::Store;
 use super::failure::{Error, Failure, Result};
 
-/// The names of dlock's tables: what they begin with, perhaps after the name of a schema.
-///
-/// Two prefixes are two sets of tables, so several applications can share one database. It is `dlock_` unless
-/// another is chosen, as for the backends: then the fence gate here remembers what theirs does.
+/// What the names of dlock's tables begin with, perhaps after the name of a schema: `dlock_` by default, as
+/// for the backends, so that the fence gate here remembers what theirs does. Two prefixes are two sets of
+/// tables.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tables(String);
 
@@ -36,10 +35,6 @@ impl Tables {
     pub(super) fn fence(&self) -> String {
         format!("{self}fence")
     }
-
-    pub(super) fn reentrant(&self) -> String {
-        format!("{self}reentrant")
-    }
 }
 
 impl Default for Tables {
@@ -48,7 +43,6 @@ impl Default for Tables {
     }
 }
 
-/// The prefix.
 impl fmt::Display for Tables {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)

@@ -1,15 +1,12 @@
 //! Whose boot a file is of, and which file the path leads to.
 //!
 //! SQLite has no server and so no server's clock. The one clock that all processes of a machine share, that
-//! nobody sets and that counts suspension, is the time since boot. It means something only together with the
-//! boot's identity.
+//! nobody sets and that counts suspension, is the time since boot, together with the boot's identity.
 //!
-//! A connection keeps the file that it has opened, whatever becomes of its name. If somebody removes or
-//! replaces the file, those who had it open and those who open the path afterwards would each have a file of
-//! their own and exclude one another no more. So each change looks whether the path still leads to the file
-//! that is open.
+//! A connection keeps the file that it has opened. If somebody removes or replaces it, those who had it open
+//! and those who open the path afterwards would exclude one another no more. So each change looks whether the
+//! path still leads to the file that is open.
 
-use std::fs::Metadata;
 use std::path::Path;
 
 use dlock_core::{Error, ErrorKind, Result};
@@ -19,8 +16,7 @@ use dlock_core::{Error, ErrorKind, Result};
 pub(crate) struct BootId([u8; 16]);
 
 impl BootId {
-    /// For a database that only this process sees: any constant will do, since it does not outlive the
-    /// process.
+    /// For a database that only this process sees, and that does not outlive it.
     pub(super) const PROCESS: Self = Self([0; 16]);
 
     pub(crate) fn as_bytes(&self) -> &[u8] {
@@ -55,19 +51,16 @@ fn unsupported(text: &'static str) -> Error {
 }
 
 /// A process in a time namespace of its own reads another time since boot than its neighbours, and would take
-/// their live leases for expired ones. Leases by that clock would exclude nobody.
+/// their live leases for expired ones.
 fn refuse_a_shifted_clock() -> Result<()> {
-    // An old kernel has no such file, and no such namespaces either.
-    let Ok(offsets) = std::fs::read_to_string("/proc/self/timens_offsets") else {
-        return Ok(());
-    };
-    if is_shifted(&offsets) {
-        return Err(unsupported(
+    match std::fs::read_to_string("/proc/self/timens_offsets") {
+        Ok(offsets) if is_shifted(&offsets) => Err(unsupported(
             "this process runs in a time namespace with a shifted boot-time clock, so its leases in a SQLite \
              file cannot be compared with those of others; run it in the machine's own time namespace",
-        ));
+        )),
+        // An old kernel has no such file, and no such namespaces either.
+        _ => Ok(()),
     }
-    Ok(())
 }
 
 fn is_shifted(offsets: &str) -> bool {
@@ -78,13 +71,9 @@ fn is_shifted(offsets: &str) -> bool {
 }
 
 fn parse(text: &str) -> Option<BootId> {
-    let digits: String = text.trim().chars().filter(|c| *c != '-').collect();
-    if digits.len() != 32 {
-        return None;
-    }
-    u128::from_str_radix(&digits, 16)
-        .ok()
-        .map(|n| BootId(n.to_be_bytes()))
+    let digits = text.trim().replace('-', "");
+    let number = u128::from_str_radix(&digits, 16).ok()?;
+    (digits.len() == 32).then(|| BootId(number.to_be_bytes()))
 }
 
 /// One file of this machine, whatever it is called: device and inode.
@@ -92,26 +81,22 @@ fn parse(text: &str) -> Option<BootId> {
 pub(super) struct FileId(u64, u64);
 
 impl FileId {
-    /// The file at that path; `None` if there is none, or if that cannot be told.
-    pub(super) fn at(path: &Path) -> Option<Self> {
-        std::fs::metadata(path).ok().as_ref().and_then(Self::of)
-    }
-
     #[cfg(unix)]
-    fn of(file: &Metadata) -> Option<Self> {
+    pub(super) fn at(path: &Path) -> std::io::Result<Self> {
         use std::os::unix::fs::MetadataExt as _;
-        Some(Self(file.dev(), file.ino()))
+        let file = std::fs::metadata(path)?;
+        Ok(Self(file.dev(), file.ino()))
     }
 
     #[cfg(not(unix))]
-    fn of(_: &Metadata) -> Option<Self> {
-        None
+    pub(super) fn at(_: &Path) -> std::io::Result<Self> {
+        Err(std::io::ErrorKind::Unsupported.into())
     }
 
     /// Whether that path surely does not lead to this file any more. What cannot be asked is no proof.
     pub(super) fn has_left(self, path: &Path) -> bool {
-        match std::fs::metadata(path) {
-            Ok(file) => Self::of(&file).is_some_and(|now| now != self),
+        match Self::at(path) {
+            Ok(now) => now != self,
             Err(e) => e.kind() == std::io::ErrorKind::NotFound,
         }
     }

@@ -12,10 +12,12 @@ use futures::channel::mpsc;
 use sqlx::sqlite::{SqliteConnectOptions, SqlitePool};
 
 use super::boot::BootId;
-use super::connection::store::Store;
-use super::connection::{Connection, Stamps, Task};
+use super::connection::Connection;
+use super::failure::directory_of;
 use super::lock::SqliteLock;
-use super::schema::{Database, Statements};
+use super::schema::Database;
+use super::store::Store;
+use super::task::Task;
 use crate::direct::is_prefix;
 
 /// Which SQLite database has the locks, and how it is used.
@@ -56,11 +58,10 @@ impl Config {
         Self::of(Source::Memory, SqliteConnectOptions::new())
     }
 
-    /// The database of a pool of yours, on a connection of its own.
-    ///
-    /// It is made with the pool's options and does not count among the pool's connections. The journal mode
-    /// is left as it is (`wal` serves locks best, `delete`, `truncate` and `persist` work; `off` and
-    /// `memory`, which a crash can damage, are refused). The hooks of the pool are not run.
+    /// The database of a pool of yours, on a connection of its own with the pool's options, which does not
+    /// count among the pool's connections. The journal mode is left as it is (`wal` serves locks best,
+    /// `delete`, `truncate` and `persist` work; `off` and `memory`, which a crash can damage, are refused).
+    /// The hooks of the pool are not run.
     pub fn from_pool(pool: &SqlitePool) -> Self {
         Self::of(Source::Pool, (*pool.connect_options()).clone())
     }
@@ -81,8 +82,7 @@ impl Config {
     /// | `busy_budget` | how long to wait for another process's write transaction, `2s` unless given |
     ///
     /// # Errors
-    /// `InvalidInput` for a URL without a path, one with a user, password, host or port, or a key that is not
-    /// known.
+    /// `InvalidInput` for no path, a user, password, host or port, or a key that is not known.
     pub fn read(mut url: Url) -> Result<Self> {
         let path = url.file()?;
         if path.is_empty() {
@@ -134,8 +134,7 @@ impl Config {
         self
     }
 
-    /// How long an operation waits for another process's write transaction before it answers `Unavailable`. 2
-    /// seconds unless set.
+    /// How long an operation waits for the write transaction of another process; 2 seconds unless set.
     pub fn busy_budget(mut self, budget: Duration) -> Self {
         self.busy_budget = budget;
         self
@@ -147,13 +146,11 @@ impl Config {
     /// Cancelled, nothing is left but perhaps the empty tables.
     ///
     /// # Errors
-    /// * `InvalidInput` for a bad prefix, a path that is a directory, or a pool of in-memory connections,
-    ///   each of which is a database of its own;
-    /// * `Unsupported` on a network file system, on a system without a shared clock since boot, for the
-    ///   journal modes `off` and `memory`, or if a newer dlock has used the database;
-    /// * `BackendData` if the file or the table is not ours, or if somebody with another boot id may hold
-    ///   locks in it;
-    /// * `PermissionDenied`; `Unavailable`.
+    /// `InvalidInput` for a bad prefix, a path that is a directory, or a pool of in-memory connections;
+    /// `Unsupported` on a network file system, on a system without a shared clock since boot, for the journal
+    /// modes `off` and `memory`, or if a newer dlock has used the database; `BackendData` if the file or the
+    /// table is not ours, or if somebody with another boot id may hold locks in it; `PermissionDenied`;
+    /// `Unavailable`.
     pub async fn connect(self, runtime: Arc<dyn Runtime>) -> Result<SqliteLock> {
         if !is_prefix(&self.table_prefix) {
             return Err(invalid(
@@ -178,7 +175,7 @@ impl Config {
             }
         };
         let db = Arc::new(Database {
-            sql: Statements::new(&self.table_prefix),
+            prefix: self.table_prefix,
             at,
             boot,
             private,
@@ -187,15 +184,12 @@ impl Config {
             options: self.options,
         });
         let store = Store::open(db.clone(), runtime.clone()).await?;
-        let stamps = Arc::new(Stamps::new());
         let (send, inbox) = mpsc::unbounded();
-        let task = Task::new(store, runtime.clone(), stamps.clone());
-        runtime.spawn(task.serve(inbox).boxed());
+        runtime.spawn(Task::new(store, runtime.clone()).serve(inbox).boxed());
         let connection = Connection {
             send,
             closed: Arc::default(),
             open: Arc::new(AtomicUsize::new(1)),
-            stamps,
             runtime,
             private,
         };
@@ -210,20 +204,18 @@ fn invalid(text: &'static str) -> Error {
 /// The file locks of a network file system are unreliable, and its other machines have clocks of their own.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn refuse_a_network(path: &Path) -> Result<()> {
-    // A symbolic link leads to where the file really is. What cannot be asked is judged by the attempt to
-    // open it.
-    let target =
-        std::fs::canonicalize(path).unwrap_or_else(|_| super::failure::directory_of(path).to_owned());
+    // A symbolic link leads to where the file is. What cannot be asked is judged by the attempt to open it.
+    let target = std::fs::canonicalize(path).unwrap_or_else(|_| directory_of(path).to_owned());
     let Ok(stat) = rustix::fs::statfs(&target) else {
         return Ok(());
     };
-    let is_network = match stat.f_type as u32 {
+    let is_network = matches!(
+        stat.f_type as u32,
         // NFS, SMB (three generations), AFS, Ceph.
-        0x6969 | 0x517b | 0xff53_4d42 | 0xfe53_4d42 | 0x5346_414f | 0x00c3_6400 => true,
+        0x6969 | 0x517b | 0xff53_4d42 | 0xfe53_4d42 | 0x5346_414f | 0x00c3_6400
         // Lustre, GPFS, Coda, NCP, GFS2, 9p (which virtual machines share files by).
-        0x0bd0_0bd0 | 0x4750_4653 | 0x7375_7245 | 0x564c | 0x0116_1970 | 0x0102_1997 => true,
-        _ => false,
-    };
+        | 0x0bd0_0bd0 | 0x4750_4653 | 0x7375_7245 | 0x564c | 0x0116_1970 | 0x0102_1997
+    );
     if !is_network {
         return Ok(());
     }

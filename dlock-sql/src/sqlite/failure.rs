@@ -4,8 +4,7 @@ use std::path::Path;
 
 use dlock_core::{Error, ErrorKind};
 
-/// The primary result code of an error, without the extended part (`SQLITE_BUSY_SNAPSHOT` is 517 = 5 + 2 ·
-/// 256).
+/// The primary result code of an error, without the extended part (`SQLITE_BUSY_SNAPSHOT` is 5 + 2 · 256).
 pub(super) fn primary_code(e: &sqlx::Error) -> Option<u32> {
     let code = e.as_database_error()?.code()?;
     Some(code.parse::<u32>().ok()? & 0xff)
@@ -41,9 +40,8 @@ pub(super) fn nothing_done(e: sqlx::Error, at: &str) -> Error {
         Some(14) => what_is_in_the_way(Path::new(at)),
         Some(13) => (Unavailable, "is on a full disk; free some space"),
         Some(10) => (Unavailable, "cannot be read or written; check the disk"),
-        // Also what SQLite makes of a read that the disk refuses (EIO, ENXIO): it drops the code that would
-        // tell the two apart. Nor can the file be read here to see: closing it would end the locks that every
-        // connection of this process has on it.
+        // Also what SQLite makes of a read that the disk refuses (EIO, ENXIO). Nor can the file be read here
+        // to see: closing it would end the locks that every connection of this process has on it.
         Some(11) => (
             BackendData,
             "is damaged, or the disk refused a read, which SQLite does not tell apart; check the disk, and \
@@ -59,19 +57,16 @@ pub(super) fn nothing_done(e: sqlx::Error, at: &str) -> Error {
     Error::new(kind, format!("the SQLite database {at} {what}")).with_source(e)
 }
 
-/// SQLite has one code for all that keeps a file from being opened; the file system tells more. It is asked
-/// afterwards, for the message: when it has changed meanwhile, the answer is the general one.
+/// SQLite has one code for all that keeps a file from being opened; the file system tells more.
 fn what_is_in_the_way(path: &Path) -> (ErrorKind, &'static str) {
     use ErrorKind::{InvalidInput, PermissionDenied, Unavailable};
     let directory = directory_of(path);
     if path.is_dir() {
         (InvalidInput, "is a directory; give the path of a file in it")
     } else if matches!(directory.try_exists(), Ok(false)) {
+        let text = "cannot be opened: its directory does not exist; make it, or mend the path";
         // A mount that is late would come yet.
-        (
-            Unavailable,
-            "cannot be opened: its directory does not exist; make it, or mend the path",
-        )
+        (Unavailable, text)
     } else if refused(path) || refused(directory) {
         let text = "cannot be opened: this user must be able to read and write the file and its directory";
         (PermissionDenied, text)
@@ -107,7 +102,7 @@ pub(super) fn perhaps_done(e: sqlx::Error, at: &str) -> Error {
     Error::new(ErrorKind::Unknown, format!("the SQLite database {at} {text}")).with_source(e)
 }
 
-/// A row that we did not write.
+/// Of a row that we did not write.
 pub(super) fn foreign_row(what: &str) -> Error {
     let text = format!("a row of the lock tables was not written by dlock: {what}");
     Error::new(ErrorKind::BackendData, text)

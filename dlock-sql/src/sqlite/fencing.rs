@@ -5,8 +5,8 @@ use dlock_core::FenceGate;
 use dlock_core::spi::{Fencing, LeaseKey, Raised};
 use dlock_core::{Result, Strength, Token};
 
-use super::connection::Needs;
 use super::lock::SqliteLock;
+use super::store::Sync;
 use crate::gate::check_token;
 
 #[async_trait]
@@ -24,13 +24,13 @@ impl Fencing for SqliteLock {
 
     async fn raise(&self, lease: &LeaseKey, to: Token) -> Result<Raised> {
         check_token(to).map_err(|e| e.with_name(&lease.name))?;
-        let (id, mut needs) = (lease.id, Needs::write(vec![lease.name.clone()]));
-        // A member of a quorum that forgot a raise in a power loss would break the order of the quorum's
-        // tokens.
-        needs.durable = true;
-        self.change(needs, &lease.name, move |state, _, tokens| {
-            Ok(state.raise(id, to, tokens))
-        })
-        .await
+        let id = lease.id;
+        // A member of a quorum that forgot a raise in a power loss would break the order of its tokens.
+        let raised = self
+            .connection
+            .change(Sync::Durable, &lease.name, move |state, _, tokens| {
+                Ok(state.raise(id, to, tokens))
+            });
+        raised.await
     }
 }

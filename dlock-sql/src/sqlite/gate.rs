@@ -7,6 +7,7 @@ use futures::FutureExt as _;
 
 use super::connection::Needs;
 use super::lock::SqliteLock;
+use super::store::Sync;
 use crate::gate::check_token;
 
 #[async_trait]
@@ -42,9 +43,7 @@ impl SqliteLock {
     ) -> Result<Admission> {
         check_token(token).map_err(|e| e.with_name(resource))?;
         self.check_name(resource)?;
-        let mut needs = Needs::write(Vec::new());
-        needs.durable = true;
-        let name = resource.clone();
+        let (needs, name) = (Needs::write(Sync::Durable, Vec::new()), resource.clone());
         let passed = self.connection.ask(needs, move |_, store| {
             async move { store.pass(&name, token, access, value.as_deref()).await }.boxed()
         });

@@ -13,9 +13,10 @@ use dlock_core::{Capabilities, Error, ErrorKind, LockName, LossReason, Result, T
 use futures::StreamExt as _;
 use futures::stream::{self, BoxStream};
 
-use super::connection::{Connection, Needs, View};
+use super::connection::{Connection, Needs};
+use super::store::Sync;
 use super::wait::FileProbe;
-use crate::admit::{Asked, NameState, Tokens, WATCH};
+use crate::admit::{Asked, Holders, WATCH};
 
 /// How soon after a look at the file the next one pays, and how late it may be.
 const LOOK_MIN: Duration = Duration::from_millis(1);
@@ -23,9 +24,8 @@ const LOOK_MAX: Duration = Duration::from_millis(20);
 
 /// Locks in a SQLite database.
 ///
-/// Clones share one connection, and each is closed apart, so give each client of a process a clone of its
-/// own: the connection is closed with the last one. The processes that open the same file exclude one
-/// another.
+/// Clones share one connection, which is closed with the last of them, so give each client of a process a
+/// clone of its own.
 pub struct SqliteLock {
     pub(super) connection: Connection,
     pub(super) at: Arc<str>,
@@ -86,30 +86,6 @@ impl SqliteLock {
         (checked.ttl, checked.queue_ttl) = (round_up(request.ttl), round_up(request.queue_ttl));
         Ok(checked)
     }
-
-    /// Has `run` executed in a transaction that others may share.
-    pub(super) async fn call<T, F>(&self, needs: Needs, name: &LockName, run: F) -> Result<T>
-    where
-        T: Send + 'static,
-        F: FnOnce(&mut View) -> Result<T> + Send + 'static,
-    {
-        let answer = self.connection.call(needs, run).await;
-        answer.map_err(|e| e.with_name(name))
-    }
-
-    /// Has `run` change the state of a name, settled.
-    pub(super) async fn change<T, F>(&self, needs: Needs, name: &LockName, run: F) -> Result<T>
-    where
-        T: Send + 'static,
-        F: FnOnce(&mut NameState, Timestamp, &mut Tokens) -> Result<T> + Send + 'static,
-    {
-        let key = name.clone();
-        self.call(needs, name, move |view| {
-            let (state, now, tokens) = view.change(&key)?;
-            run(state, now, tokens)
-        })
-        .await
-    }
 }
 
 /// Up to the granularity that is claimed.
@@ -151,23 +127,26 @@ impl Lock for SqliteLock {
         let request = self.check(request).map_err(|e| e.with_name(&request.key.name))?;
         let key = request.key.clone();
         let counted_from = Timestamp::now();
-        let mut needs = Needs::write(vec![key.name.clone()]);
-        needs.droppable = true;
-        let asked = self.call(needs, &key.name, move |view| {
-            if view.ended.abandoned.has(&request.key) {
+        let needs = Needs::write(Sync::Ordinary, vec![key.name.clone()]);
+        let asked = self.connection.call(needs, move |view| {
+            if view.abandoned.has(&request.key) {
                 return Err(Error::lost(LossReason::Refused));
             }
-            if view.ended.was_released(&request.key) {
+            if view.was_released(&request.key) {
                 return Err(Error::lost(LossReason::Released));
             }
             let (state, now, tokens) = view.change(&request.key.name)?;
             let asked = state.attempt(&request, now, tokens)?;
-            Ok((asked, view.turn, view.version))
+            let seen = match asked {
+                Asked::Granted { .. } => Holders::new(),
+                _ => state.seen(),
+            };
+            Ok((asked, seen))
         });
-        let (asked, turn, version) = asked.await?;
+        let (asked, seen) = asked.await?;
         let wait = |key, recheck_in, ahead| {
             let mut wait = Wait::new(Wake::Poll {
-                probe: Arc::new(FileProbe::new(self.connection.clone(), key, turn, version)),
+                probe: Arc::new(FileProbe::new(self.connection.clone(), key, seen)),
                 min: LOOK_MIN,
                 max: LOOK_MAX,
             });
@@ -186,34 +165,36 @@ impl Lock for SqliteLock {
 
     async fn release(&self, lease: &LeaseKey, how: Release) -> Result<Released> {
         let key = lease.clone();
-        let needs = Needs::write(vec![key.name.clone()]);
-        self.call(needs, &lease.name, move |view| {
+        let needs = Needs::write(Sync::Ordinary, vec![key.name.clone()]);
+        let released = self.connection.call(needs, move |view| {
             let (state, now, tokens) = view.change(&key.name)?;
             let released = state.release(key.id, how, now, tokens);
             if released == Released::Released {
-                view.ended.running.push(key);
-            } else if view.ended.was_released(&key) {
+                view.releasing.push(key);
+            } else if view.was_released(&key) {
                 return Ok(Released::Released);
             }
             Ok(released)
-        })
-        .await
+        });
+        released.await
     }
 
     async fn abandon(&self, requests: &[LeaseKey]) -> Vec<Result<Abandoned>> {
         let keys = requests.to_vec();
         let names = keys.iter().map(|k| k.name.clone()).collect();
-        let answers = self.connection.call(Needs::write(names), move |view| {
-            let now = view.now;
-            let one = |key: LeaseKey| {
-                let changed = view.change(&key.name);
-                let answer = changed.map(|(state, now, tokens)| state.abandon(key.id, now, tokens));
-                let answer = answer.map_err(|e| e.with_name(&key.name));
-                view.ended.abandoned.bury(key, now);
-                answer
-            };
-            Ok(keys.into_iter().map(one).collect())
-        });
+        let answers = self
+            .connection
+            .call(Needs::write(Sync::Ordinary, names), move |view| {
+                let now = view.now;
+                let one = |key: LeaseKey| {
+                    let changed = view.change(&key.name);
+                    let answer = changed.map(|(state, now, tokens)| state.abandon(key.id, now, tokens));
+                    let answer = answer.map_err(|e| e.with_name(&key.name));
+                    view.abandoned.bury(key, now);
+                    answer
+                };
+                Ok(keys.into_iter().map(one).collect())
+            });
         match answers.await {
             Ok(answers) => answers,
             Err(e) => requests.iter().map(|_| Err(e.clone())).collect(),

@@ -22,8 +22,8 @@
 //! * **Tokens** grow over release, expiry, restart and power loss; they come from one row, so dead names cost
 //!   nothing. A power loss may take back the last commits of leases, since it ends all leases anyway; the
 //!   fence gate and `raise` survive it.
-//! * **Waiting** needs no polling of the file among the users of one [`SqliteLock`] and its clones; between
-//!   any others, also of one process, it is `PRAGMA data_version` every 1 to 20 ms.
+//! * **Waiting** is one look for all waiters of a client and name every 1 to 20 ms, which asks the file for
+//!   `PRAGMA data_version`. A release by the same client has it look at once.
 //! * A waiter that comes to its turn is offered the lock for what is left of its queue lease, so a dead one
 //!   blocks no longer than a ttl after it last asked. A live one that stands still keeps its place for
 //!   fifteen sixteenths of its ttl at least: what is missing of a queue lease is not stored at once.
@@ -32,15 +32,14 @@
 //!
 //! * A process that is *stopped* inside a write transaction (tens of microseconds) blocks the file for all
 //!   until it goes on or dies; others answer `Unavailable` after [`Config::busy_budget`].
-//! * A file that is deleted or replaced while it is open goes on as two files until the next change: whoever
-//!   has the old one open notices then, answers `Unavailable` once, and goes on in the file that the path
-//!   leads to. What was held in the old one is lost, and the tokens are those of the new one.
+//! * A file that is deleted or replaced while it is open goes on as two files until the next change: who has
+//!   the old one open notices then, answers `Unavailable` once, and goes on in the new one, with its tokens.
+//!   What was held in the old one is lost.
 //! * Without Linux's clock since boot only in-memory databases can be opened.
 //! * A name is of one class (readers, or permits of n) only while a reader or permit holds or waits. When the
 //!   last of them goes, another class may begin, even beside an exclusive holder or waiter; the memory
 //!   backend keeps the class until the name is empty.
-//! * A path is relative to the working directory of each process, so give an absolute one: two that mean
-//!   different files do not exclude one another.
+//! * A path is relative to the working directory of each process, so give an absolute one.
 //! * In a stream of changes, what somebody else (also another client of this process that opened the file by
 //!   itself) did between two looks, 5 to 50 ms apart, comes as a snapshot with `skipped: true` when it is too
 //!   much to be told one by one, and so does what somebody else ended by force. A watch writes one row, which
@@ -48,16 +47,15 @@
 //!
 //! # How it is made
 //!
-//! One connection task owns the connection; calls are jobs in its queue. It takes what waits there, up to 256
-//! jobs, into one `BEGIN IMMEDIATE` transaction: group commit. `SQLITE_BUSY` is waited for inside the task,
-//! so no job is half done. A row that cannot be read is the failure of its own name; a transaction that fails
-//! is the failure of all its jobs, and nothing that was loaded is trusted after it.
+//! One task owns the connection (`task.rs`); calls are jobs in its queue. It takes what waits there, up to
+//! 256 jobs, into one `BEGIN IMMEDIATE` transaction: group commit. `SQLITE_BUSY` is waited for inside the
+//! task, so no job is half done. A row that cannot be read is the failure of its own name; a transaction that
+//! fails is the failure of all its jobs, and nothing that was loaded is trusted after it.
 //!
-//! * *Names* that this process used are cached; `data_version` tells when somebody else has written, and the
-//!   cache is dropped.
+//! * *Names* that this process used are cached, until `data_version` tells that somebody else has written
+//!   (`view.rs`).
 //! * *Waiting*: the queue is in the file, a release grants to the first in line in its own transaction
-//!   (`admit/`, run by every change), and who waits looks with one cheap question for each client and name
-//!   (`wait.rs`).
+//!   (`admit/`, run by every change), and who waits looks (`wait.rs`).
 //! * *Time, and the file's place*: see `boot.rs`. *Tokens across power loss*: see `schema.rs`.
 
 pub(crate) mod boot;
@@ -71,9 +69,14 @@ mod renew;
 mod row;
 mod rwlock;
 mod schema;
-mod take_over;
+mod store;
+mod task;
+#[cfg(test)]
+mod tests;
+mod view;
 mod wait;
 mod watch;
+mod watchers;
 
 pub use config::Config;
 pub use lock::SqliteLock;

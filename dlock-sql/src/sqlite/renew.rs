@@ -4,8 +4,10 @@ use async_trait::async_trait;
 use dlock_core::spi::{Grant, Renew, RenewItem, RenewKind, RenewOutcome, Renewal};
 use dlock_core::{Result, Timestamp};
 
-use super::connection::{Needs, View};
+use super::connection::Needs;
 use super::lock::{SqliteLock, round_up};
+use super::store::Sync;
+use super::view::View;
 use crate::admit::Asked;
 
 #[async_trait]
@@ -13,18 +15,16 @@ impl Renew for SqliteLock {
     async fn renew(&self, items: &[RenewItem]) -> Vec<RenewOutcome> {
         let counted_from = Timestamp::now();
         // An item with a ttl out of range is its own failure, found before anything is asked.
-        let checked: Vec<Result<RenewItem>> = items
-            .iter()
-            .map(|item| {
-                let mut item = item.clone();
-                item.ttl = match item.kind {
-                    RenewKind::Lease => self.check_ttl(item.ttl)?,
-                    _ => round_up(item.ttl),
-                };
-                Ok(item)
-            })
-            .collect();
-        let good: Vec<RenewItem> = checked.iter().flatten().cloned().collect();
+        let check = |item: &RenewItem| {
+            let mut item = item.clone();
+            item.ttl = match item.kind {
+                RenewKind::Lease => self.check_ttl(item.ttl)?,
+                _ => round_up(item.ttl),
+            };
+            Ok(item)
+        };
+        let checked: Vec<Result<RenewItem>> = items.iter().map(check).collect();
+        let good: Vec<_> = checked.iter().flatten().cloned().collect();
         let mut answers = Ok(Vec::new().into_iter());
         if !good.is_empty() {
             let names = good.iter().map(|i| i.key.name.clone()).collect();
@@ -32,17 +32,18 @@ impl Renew for SqliteLock {
                 let one = |item| renew_one(view, item, counted_from);
                 Ok(good.into_iter().map(one).collect::<Vec<_>>())
             };
-            let asked = self.connection.call(Needs::write(names), run).await;
+            let asked = self
+                .connection
+                .call(Needs::write(Sync::Ordinary, names), run)
+                .await;
             answers = asked.map(Vec::into_iter);
         }
-        checked
-            .into_iter()
-            .map(|item| match (item, &mut answers) {
-                (Err(e), _) => RenewOutcome::Failed(e),
-                (Ok(item), Err(e)) => RenewOutcome::Failed(e.clone().with_name(&item.key.name)),
-                (Ok(_), Ok(answers)) => answers.next().unwrap_or(RenewOutcome::Gone),
-            })
-            .collect()
+        let answer = |item| match (item, &mut answers) {
+            (Err(e), _) => RenewOutcome::Failed(e),
+            (Ok(RenewItem { key, .. }), Err(e)) => RenewOutcome::Failed(e.clone().with_name(&key.name)),
+            (Ok(_), Ok(answers)) => answers.next().unwrap_or(RenewOutcome::Gone),
+        };
+        checked.into_iter().map(answer).collect()
     }
 }
 

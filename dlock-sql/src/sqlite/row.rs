@@ -17,7 +17,10 @@ const PHASES: [Phase; 4] = [Phase::Queued, Phase::Offered, Phase::Held, Phase::K
 
 /// What is in the column of the phase for the row of a watch. The count is in the column of the arrival, and
 /// the end of the lease in that of all leases.
-pub(super) const WATCHED: i64 = 4;
+const WATCHED: i64 = 4;
+
+/// What is in the column of the share for who holds alone.
+const ALONE: i64 = -1;
 
 /// SQLite's integers are signed; tokens and times stay below 2^63.
 pub(super) fn to_sql(n: u64) -> i64 {
@@ -45,18 +48,13 @@ pub(super) fn bind_row(args: &mut SqliteArguments, name: &LockName, row: Row<&En
         Row::Entry(e) => {
             let share = match e.mode {
                 Mode::Shared { limit } => limit.map_or(0, |n| i64::from(n.get())),
-                _ => -1,
+                _ => ALONE,
             };
             let first = [e.phase as i64, share, i64::from(e.priority), e.arrival];
+            let token = e.token.map(|t| to_sql(t.get()));
             let ttl = to_sql(u64::try_from(e.ttl.as_nanos()).unwrap_or(u64::MAX));
             let last = [ttl, to_sql(e.expires.as_nanos()), i64::from(e.upgrading)];
-            (
-                e.id,
-                first,
-                e.token.map(|t| to_sql(t.get())),
-                last,
-                e.owner.as_deref(),
-            )
+            (e.id, first, token, last, e.owner.as_deref())
         }
         Row::Watch(w) => {
             let first = [WATCHED, 0, 0, to_sql(w.changes)];
@@ -89,20 +87,19 @@ pub(super) fn read_row(row: &SqliteRow) -> Result<Row<Entry, Watch>> {
         }));
     }
     let token = |n| u64::try_from(n).ok().and_then(Token::new);
-    let below = || foreign_row("a token below one");
-    let token = column::<Option<i64>>(row, 6)?.map(|n| token(n).ok_or_else(below));
+    let token = |n| token(n).ok_or_else(|| foreign_row("a token below one"));
     Ok(Row::Entry(Entry {
         id: read_id(column(row, 1)?)?,
         phase: read_phase(phase)?,
         mode: match column::<i64>(row, 3)? {
-            -1 => Mode::Exclusive,
+            ALONE => Mode::Exclusive,
             _ => Mode::Shared {
                 limit: NonZeroU32::new(number(row, 3)?),
             },
         },
         priority: number(row, 4)?,
         arrival: column(row, 5)?,
-        token: token.transpose()?,
+        token: column::<Option<i64>>(row, 6)?.map(token).transpose()?,
         ttl: Duration::from_nanos(number(row, 7)?),
         expires: time(row, 8)?,
         upgrading: column::<i64>(row, 9)? != 0,
@@ -114,10 +111,12 @@ pub(super) fn read_row(row: &SqliteRow) -> Result<Row<Entry, Watch>> {
 pub(super) fn read_glance(rows: &[SqliteRow]) -> Result<Glance> {
     let mut glance = Glance::default();
     for row in rows {
-        let (phase, expires) = (read_phase(column(row, 1)?)?, time(row, 2)?);
+        let (phase, expires) = (read_phase(column(row, 1)?)?, time(row, 3)?);
         glance.earliest = Some(glance.earliest.map_or(expires, |e| e.min(expires)));
         if let Some(id) = column::<Option<&[u8]>>(row, 0)? {
-            glance.add(read_id(id)?, phase == Phase::Offered);
+            let id = read_id(id)?;
+            glance.holders.push((id, column::<i64>(row, 2)? == ALONE));
+            glance.untold.extend((phase == Phase::Offered).then_some(id));
         }
     }
     glance.holders.sort_unstable();
@@ -146,10 +145,8 @@ fn read_phase(stored: i64) -> Result<Phase> {
 fn read_id(bytes: &[u8]) -> Result<RequestId> {
     let id = bytes.split_at_checked(16).and_then(|(client, sequence)| {
         let client = u128::from_be_bytes(client.try_into().ok()?);
-        Some(RequestId::new(
-            client,
-            u64::from_be_bytes(sequence.try_into().ok()?),
-        ))
+        let sequence = u64::from_be_bytes(sequence.try_into().ok()?);
+        Some(RequestId::new(client, sequence))
     });
     id.ok_or_else(|| foreign_row("a request id of another length"))
 }

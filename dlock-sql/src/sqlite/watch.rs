@@ -1,11 +1,9 @@
 //! Looking at a lock: the stream of changes, `inspect`, `force_release`.
 //!
 //! What goes through this `SqliteLock` and its clones is told exactly, commit by commit. What anybody else
-//! changes, be it another client of this process, is found by comparing the holders before and after, 5 to 50
-//! ms apart; see [`Told`](crate::admit::Told) for what that cannot show.
-//!
-//! Somebody else's changes thus come one by one while few happen between two looks, and as a snapshot when
-//! more do, or when the change is one that a comparison shows wrongly, as a forced end.
+//! changes, be it another client of this process, is found by comparing the holders of two looks, 5 to 50 ms
+//! apart: one by one while few changes happen, as a snapshot when more do, or when a comparison would show it
+//! wrongly, as a forced end. See [`Told`](crate::admit::Told).
 
 use std::time::Duration;
 
@@ -19,16 +17,16 @@ use futures::stream::{self, BoxStream};
 
 use super::connection::{Connection, Needs};
 use super::lock::SqliteLock;
+use super::store::Sync;
 use crate::admit::{NameState, Tokens};
 
 const LOOK_MIN: Duration = Duration::from_millis(5);
 const LOOK_MAX: Duration = Duration::from_millis(50);
 
-/// How long a watch sleeps after a look that failed, so that one that may work later is not pressed.
+/// How long a watch sleeps after a look that failed.
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
 
-/// How long changes are counted for a watch that does not look. Longer than any look takes, and short enough
-/// to leave nothing behind.
+/// How long changes are counted for a watch that does not look: longer than any look takes.
 const COUNTED_FOR: Duration = Duration::from_secs(60);
 
 /// The consumer's end: looks at the file while nothing comes by itself.
@@ -62,7 +60,7 @@ impl Looking {
                 // A file that is busy or a disk that is full for a while costs a delay and no change: the
                 // next look compares with what was told last.
                 Err(e) if e.is_retryable() => self.pause = AFTER_FAILURE,
-                looked => looked.map_err(|e| e.with_name(&self.name))?,
+                looked => looked?,
             }
         }
     }
@@ -75,7 +73,8 @@ impl Looking {
             .call(Needs::read(&self.name), move |view| {
                 let now = view.now;
                 let (state, watchers) = view.look(&name)?;
-                watchers.pass_on(&name, &[], state, now);
+                // Who was told that changes were skipped may have room by now.
+                watchers.tell(&name, Some(&[]), state, now);
                 Ok(state.is_due(now) || !state.is_watched(now + COUNTED_FOR / 2))
             })
             .await?;
@@ -88,14 +87,11 @@ impl Looking {
 
 /// Has the changes of that name counted, and takes back what has run out.
 async fn keep_watch(connection: &Connection, name: &LockName) -> Result<()> {
-    let key = name.clone();
-    connection
-        .call(Needs::write(vec![key.clone()]), move |view| {
-            let (state, now, _) = view.change(&key)?;
-            state.keep_watch(now, COUNTED_FOR);
-            Ok(())
-        })
-        .await
+    let keep = |state: &mut NameState, now, _: &mut Tokens| {
+        state.keep_watch(now, COUNTED_FOR);
+        Ok(())
+    };
+    connection.change(Sync::Ordinary, name, keep).await
 }
 
 #[async_trait]
@@ -103,10 +99,9 @@ impl Watch for SqliteLock {
     async fn watch(&self, name: &LockName) -> Result<BoxStream<'static, Result<Change>>> {
         self.check_name(name)?;
         // First the count, then the snapshot: it holds all that was not counted.
-        let counted = keep_watch(&self.connection, name).await;
-        counted.map_err(|e| e.with_name(name))?;
+        keep_watch(&self.connection, name).await?;
         let key = name.clone();
-        let receive = self.call(Needs::read(name), name, move |view| {
+        let receive = self.connection.call(Needs::read(name), move |view| {
             let now = view.now;
             let (state, watchers) = view.look(&key)?;
             Ok(watchers.add(&key, state, now))
@@ -130,7 +125,7 @@ impl Watch for SqliteLock {
     async fn inspect(&self, name: &LockName) -> Result<Inspection> {
         self.check_name(name)?;
         let key = name.clone();
-        let inspected = self.call(Needs::read(name), name, move |view| {
+        let inspected = self.connection.call(Needs::read(name), move |view| {
             let now = view.now;
             Ok(view.look(&key)?.0.inspect(now))
         });
@@ -139,8 +134,7 @@ impl Watch for SqliteLock {
 
     async fn force_release(&self, name: &LockName) -> Result<u32> {
         self.check_name(name)?;
-        let needs = Needs::write(vec![name.clone()]);
-        let run = |state: &mut NameState, now, tokens: &mut Tokens| Ok(state.force_release(now, tokens));
-        self.change(needs, name, run).await
+        let force = |state: &mut NameState, now, tokens: &mut Tokens| Ok(state.force_release(now, tokens));
+        self.connection.change(Sync::Ordinary, name, force).await
     }
 }

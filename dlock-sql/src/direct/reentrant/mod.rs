@@ -35,10 +35,10 @@
 //! # What it promises
 //!
 //! * One owner at a time, in all processes, until it has left as often as it entered, or its time is over by
-//!   **the database's clock** (in SQLite the machine's since boot, as in [the backend](crate::sqlite)): after
-//!   a crash, too. An owner is a value with 128 random bits; two of the same label are strangers.
-//! * The token grows with each owner that comes to a name, and stays while it enters again. It lasts as long
-//!   as the row, which nothing here deletes: one row for each name that was ever used.
+//!   **the database's clock** (in SQLite the machine's since boot, as in [the backend](crate::sqlite)). An
+//!   owner is a value with 128 random bits; two of the same label are strangers.
+//! * The token grows with each owner that comes to a name, and stays while it enters again. The row keeps it,
+//!   which nothing here deletes: one row for each name that was ever used.
 //! * A change counts once, also if its answer is lost and it is made again.
 //! * [`Hold::is_valid`] is no later than the end in the table: it is counted from before the request.
 //!
@@ -54,19 +54,17 @@
 //! Every change is one transaction that locks the row, reads it, decides, writes and commits. It writes *how
 //! often* the owner has the name, which the owner knows, and never "once more".
 //!
-//! * *Two at once*: the second waits for the row, and reads it when the first has committed: PostgreSQL in
-//!   `READ COMMITTED`, which is asked for; MySQL reads the newest where it locks; SQLite locks the file.
+//! * *Two at once*: the second waits for the row, and reads it when the first has committed (PostgreSQL in
+//!   `READ COMMITTED`, which is asked for; MySQL where it locks; SQLite locks the file).
 //! * *Two find no row*: it is inserted before it is locked, so nobody locks a gap.
-//! * *The process stops in the transaction*: the name is blocked until the server ends the connection. Set
-//!   `idle_in_transaction_session_timeout` (PostgreSQL) or `wait_timeout` (MySQL). When the process goes on,
-//!   it writes what it read: nobody could change it meanwhile.
+//! * *The process stops in the transaction*: the name is blocked until the server ends the connection
+//!   (`idle_in_transaction_session_timeout` in PostgreSQL, `wait_timeout` in MySQL). When the process goes
+//!   on, it writes what it read: nobody could change it meanwhile.
 //! * *The commit's answer is lost, or the future is dropped*: before anything else the owner writes the count
-//!   that it knows, without the entry that was not answered and the hold that was to be left. Twice is as
-//!   good as once. The lost change cannot come later: its transaction has the row locked, so whoever writes
-//!   next waits for its end. The connection of a dropped future is closed, so nothing open goes back to the
-//!   pool. If the owner is dropped too, the hold runs out.
-//! * *It ran out and the owner enters again*: that is a new hold with a new token. Its old ones are lost:
-//!   what it knows of one token says nothing of another.
+//!   that it knows, without the entry that was not answered and the hold that was to be left. The lost change
+//!   cannot come later: its transaction has the row locked, so whoever writes next waits for its end, and its
+//!   connection is closed instead of going back to the pool. If the owner is dropped too, the hold runs out.
+//! * *It ran out and the owner enters again*: that is a new hold with a new token, and the old ones are lost.
 //! * *It is entered again for a shorter time*: the time in the table is never made shorter while it is held.
 
 mod owner;
@@ -105,9 +103,9 @@ pub struct Holder {
     pub label: String,
     /// How often it has entered and not left.
     pub holds: u32,
-    /// The token that it has since it entered first.
+    /// Since it entered first.
     pub token: Token,
-    /// For how long it lasts at most, unless it is renewed.
+    /// For how long at most, unless it is renewed.
     pub remaining: Duration,
 }
 
@@ -121,22 +119,21 @@ impl<DB: Store> ReentrantRows<DB> {
         }
     }
 
-    /// Makes the table, `…reentrant`, if it is not there. That takes the right to make tables; at work,
+    /// Makes the table, `…reentrant`, if it is not there, which takes the right to make tables. At work,
     /// `SELECT`, `INSERT` and `UPDATE` on it are enough.
     ///
     /// # Cancel safety
     /// Cancelled, it is made or not; call it again.
     ///
     /// # Errors
-    /// `PermissionDenied` if this user may not make tables; others as they come.
+    /// Any [`Failure`]: `Denied` if this user may not make tables.
     pub async fn create_table(&self) -> Result<()> {
-        let (table, key, n, bytes) = (self.tables.reentrant(), DB::KEY, DB::NUMBER, DB::BYTES);
+        let (key, n, bytes, times, options) = (DB::KEY, DB::NUMBER, DB::BYTES, DB::TIMES, DB::OPTIONS);
         let text = format!(
-            "CREATE TABLE IF NOT EXISTS {table} (name {key} NOT NULL PRIMARY KEY, holds {n} NOT NULL, \
-             owner_label TEXT NOT NULL, owner_id {bytes} NOT NULL, token {n} NOT NULL, {}, \
-             version {n} NOT NULL DEFAULT {VERSION}){}",
-            DB::TIMES,
-            DB::OPTIONS,
+            "CREATE TABLE IF NOT EXISTS {}reentrant (name {key} NOT NULL PRIMARY KEY, holds {n} NOT NULL, \
+             owner_label TEXT NOT NULL, owner_id {bytes} NOT NULL, token {n} NOT NULL, {times}, \
+             version {n} NOT NULL DEFAULT {VERSION}){options}",
+            self.tables
         );
         let mut pooled = Pooled::of(&self.pool).await?;
         create::<DB>(&mut pooled.conn, &text).await?;
@@ -187,13 +184,9 @@ impl<DB: Store> ReentrantRows<DB> {
         before: &str,
         locking: &str,
     ) -> Result<Option<Row>> {
-        let (table, key, remaining) = (
-            self.tables.reentrant(),
-            DB::bytes(name.as_bytes()),
-            DB::remaining()?,
-        );
-        let columns = format!("holds, owner_label, owner_id, token, version, {remaining}");
-        let text = format!("{before}SELECT {columns} FROM {table} WHERE name = {key}{locking}");
+        let (table, key, remaining) = (&self.tables, DB::bytes(name.as_bytes()), DB::remaining()?);
+        let select = format!("SELECT holds, owner_label, owner_id, token, version, {remaining}");
+        let text = format!("{before}{select} FROM {table}reentrant WHERE name = {key}{locking}");
         let rows = DB::ask(conn, text).await?;
         rows.first().map(Row::of::<DB>).transpose()
     }
@@ -220,44 +213,29 @@ impl<DB: Store> ReentrantRows<DB> {
         name: &LockName,
         decide: &mut impl FnMut(&Row) -> Result<(Option<String>, T)>,
     ) -> Result<T> {
+        let (table, key) = (&self.tables, DB::bytes(name.as_bytes()));
+        // After an error it is not given back: it may be in the transaction still.
         let mut pooled = Pooled::of(&self.pool).await?;
         let mut tx = DB::begin(&mut pooled.conn).await?;
-        let decided = self.decide_in(&mut tx, name, decide).await;
-        let ended = match &decided {
-            Ok((true, _)) => tx.commit().await.map_err(Error::of_commit),
-            _ => tx.rollback().await.map_err(Error::from),
-        };
-        // A connection that is in error, and with it perhaps in a transaction, is not given back.
-        if ended.is_ok() {
-            pooled.give_back();
-        }
-        // The first error tells why.
-        let (_, answer) = decided?;
-        ended.map(|()| answer)
-    }
-
-    /// Whether something was written, and what the caller is told once that is committed.
-    async fn decide_in<T>(
-        &self,
-        conn: &mut DB::Connection,
-        name: &LockName,
-        decide: &mut impl FnMut(&Row) -> Result<(Option<String>, T)>,
-    ) -> Result<(bool, T)> {
-        let (table, key) = (self.tables.reentrant(), DB::bytes(name.as_bytes()));
         // First that there is a row, as in the gate: one that is not there cannot be locked.
         let (columns, none) = ("name, holds, owner_label, owner_id, token", DB::bytes(&[]));
         let or_nothing = DB::or_nothing("name");
-        let make = format!("INSERT INTO {table} ({columns}) VALUES ({key}, 0, '', {none}, 0) {or_nothing}; ");
-        let Some(row) = self.read(conn, name, &make, DB::LOCKING).await? else {
-            return Err(foreign(
-                "it vanished while it was locked; does something else delete from that table?",
-            ));
-        };
-        let (write, answer) = decide(&row)?;
-        if let Some(set) = &write {
-            DB::ask(conn, format!("UPDATE {table} SET {set} WHERE name = {key}")).await?;
+        let make = format!(
+            "INSERT INTO {table}reentrant ({columns}) VALUES ({key}, 0, '', {none}, 0) {or_nothing}; "
+        );
+        let row = self.read(&mut tx, name, &make, DB::LOCKING).await?;
+        let gone = "it vanished while it was locked; does something else delete from that table?";
+        let (write, answer) = decide(&row.ok_or_else(|| foreign(gone))?)?;
+        match write {
+            Some(set) => {
+                let write = format!("UPDATE {table}reentrant SET {set} WHERE name = {key}");
+                DB::ask(&mut tx, write).await?;
+                tx.commit().await.map_err(Error::of_commit)?;
+            }
+            None => tx.rollback().await?,
         }
-        Ok((write.is_some(), answer))
+        pooled.give_back();
+        Ok(answer)
     }
 }
 
@@ -274,19 +252,19 @@ fn invalid(rule: &'static str) -> Error {
 
 /// MySQL's column, and a length that all backends take.
 fn check_name(name: &LockName) -> Result<()> {
-    match name.as_bytes().len() {
-        ..=1024 => Ok(()),
-        _ => Err(invalid("the name of a re-entrant row has at most 1024 bytes").with_name(name)),
+    if name.as_bytes().len() <= 1024 {
+        return Ok(());
     }
+    Err(invalid("the name of a re-entrant row has at most 1024 bytes").with_name(name))
 }
 
 /// The columns end in the year 9999.
 fn check_ttl(ttl: Duration) -> Result<()> {
     const YEAR: Duration = Duration::from_secs(366 * 24 * 3600);
-    match (Duration::from_millis(1)..=YEAR).contains(&ttl) {
-        true => Ok(()),
-        false => Err(invalid(
-            "the ttl of a re-entrant row is between a millisecond and a year",
-        )),
+    if (Duration::from_millis(1)..=YEAR).contains(&ttl) {
+        return Ok(());
     }
+    Err(invalid(
+        "the ttl of a re-entrant row is between a millisecond and a year",
+    ))
 }

@@ -16,14 +16,13 @@ use crate::direct::failure::{Error, Result};
 #[must_use]
 #[non_exhaustive]
 pub enum Entered {
-    /// It is ours, perhaps once more.
+    /// It is the owner's, perhaps once more.
     Held(Hold),
     /// Another owner has it.
     Busy(Holder),
 }
 
-/// One of the times that an owner holds a name. Give it back to [`Owner::leave`]; dropped, it is held until
-/// its time is over.
+/// One of the times that an owner holds a name, to be given back to [`Owner::leave`].
 #[derive(Debug)]
 #[must_use]
 pub struct Hold {
@@ -56,10 +55,9 @@ impl Hold {
     }
 }
 
-/// Who may enter again what it has entered: this value, wherever it is handed to.
-///
-/// It makes one change at a time. A name of which it is not known what is stored, since a future was dropped
-/// or the database did not answer, is [settled](Self::settle) before the next.
+/// Who may enter again what it has entered: this value, wherever it is handed to. It makes one change at a
+/// time; what is not known of the one before, since a future was dropped or the database did not answer, is
+/// [settled](Self::settle) first.
 pub struct Owner<DB: Store> {
     pub(super) rows: ReentrantRows<DB>,
     pub(super) id: Id,
@@ -72,30 +70,30 @@ pub struct Owner<DB: Store> {
 impl<DB: Store> Owner<DB> {
     /// Enters: if the name is free, or this owner's already.
     ///
-    /// It is held for `ttl` at most from the moment at which the database sees the request, and longer if an
-    /// outer hold or a renewal lasts longer.
+    /// It is held for `ttl` at most from when the database sees the request, or as long as an outer hold or a
+    /// renewal lasts.
     ///
     /// # Cancel safety
     /// Dropped, it may be entered or not; the next call of this owner takes it back.
     ///
     /// # Errors
     /// `InvalidInput` for a ttl below a millisecond or above a year, or a name above 1024 bytes; `Unknown` if
-    /// the database did not answer, with the same to follow as if it was dropped; `Unsupported` if a newer
-    /// dlock has made the table; any [`Failure`](crate::direct::Failure).
+    /// the database did not answer, as if it was dropped; `Unsupported` if a newer dlock has made the table;
+    /// any [`Failure`](crate::direct::Failure).
     pub async fn enter(&mut self, name: &LockName, ttl: Duration) -> Result<Entered> {
         check_name(name)?;
         check_ttl(ttl)?;
         self.settle().await?;
         let known = self.known(name);
         self.in_doubt.insert(name.clone());
-        let (deadline, id, label) = (deadline(ttl), self.id, self.label.clone());
-        let decide = move |row: &Row| -> Result<_> {
+        let (deadline, id, label) = (deadline(ttl), &self.id, &self.label);
+        let decide = |row: &Row| -> Result<_> {
             let is_held = row.is_held();
             if is_held && row.owner != id {
                 return Ok((None, Err(row.holder()?)));
             }
             let own = row.entered(&known);
-            let (label, id, today) = (DB::text(&label), DB::bytes(&id), DB::TODAY);
+            let (label, id, today) = (DB::text(label), DB::bytes(id), DB::TODAY);
             let mut set = format!("holds = {}, token = {}", own.holds, own.token);
             if !is_held {
                 set += &format!(", owner_label = {label}, owner_id = {id}, since = {today}");
@@ -110,17 +108,18 @@ impl<DB: Store> Owner<DB> {
         if !matches!(&entered, Err(e) if e.may_have_happened()) {
             self.in_doubt.remove(name);
         }
-        let own = match entered? {
-            Ok(own) => own,
-            Err(holder) => return Ok(Entered::Busy(holder)),
-        };
-        self.names.insert(name.clone(), own);
-        Ok(Entered::Held(Hold {
-            name: name.clone(),
-            token: token(own.token)?,
-            holds: own.holds,
-            deadline,
-        }))
+        Ok(match entered? {
+            Ok(own) => {
+                self.names.insert(name.clone(), own);
+                Entered::Held(Hold {
+                    name: name.clone(),
+                    token: token(own.token)?,
+                    holds: own.holds,
+                    deadline,
+                })
+            }
+            Err(holder) => Entered::Busy(holder),
+        })
     }
 
     /// Leaves once. When it has left as often as it entered, the name is free.
@@ -146,11 +145,10 @@ impl<DB: Store> Owner<DB> {
         }
     }
 
-    /// Lets a hold last for `ttl` from now on, with all others of this owner and name; not shorter than
-    /// before.
+    /// Lets a hold last for `ttl` from now on, or longer, with all others of this owner and name.
     ///
     /// # Cancel safety
-    /// Dropped, it may be renewed in the table; the hold then ends sooner here than there.
+    /// Dropped, it may be renewed in the table, and then ends sooner here than there.
     ///
     /// # Errors
     /// `Lost` if its time was over before; `InvalidInput` for a ttl below a millisecond or above a year; any
@@ -158,22 +156,21 @@ impl<DB: Store> Owner<DB> {
     pub async fn renew(&mut self, hold: &mut Hold, ttl: Duration) -> Result<()> {
         check_ttl(ttl)?;
         self.settle().await?;
-        let (deadline, id, token) = (deadline(ttl), self.id, hold.token.get());
-        let decide = move |row: &Row| -> Result<_> {
-            let is_ours = row.is_held() && row.owner == id && row.token == token;
+        let (deadline, token) = (deadline(ttl), hold.token.get());
+        let decide = |row: &Row| -> Result<_> {
+            let is_ours = row.is_held() && row.owner == self.id && row.token == token;
             let is_longer = is_ours && row.remaining < ttl;
             let set = is_longer.then(|| DB::ends_after(ttl)).transpose()?;
             Ok((set, is_ours))
         };
-        match self.rows.change(&hold.name, decide).await? {
-            true => hold.deadline = hold.deadline.max(deadline),
-            false => return Err(lost(&hold.name)),
+        if !self.rows.change(&hold.name, decide).await? {
+            return Err(lost(&hold.name));
         }
+        hold.deadline = hold.deadline.max(deadline);
         Ok(())
     }
 
-    /// Sees to names of which it is not known what is stored: an entry without an answer is taken back, a
-    /// leave is completed. Called by all others first.
+    /// Takes back entries that were not answered, and completes leaves. Called by all others first.
     ///
     /// # Cancel safety
     /// Dropped, it is as before; call it again.
@@ -186,10 +183,11 @@ impl<DB: Store> Owner<DB> {
 
     /// Which of the names were lost.
     async fn settle_all(&mut self) -> Result<Vec<LockName>> {
-        let (id, mut lost) = (self.id, Vec::new());
-        while let Some((name, own)) = self.first_in_doubt() {
-            let decide = move |row: &Row| -> Result<_> {
-                let (write, is_ours) = row.settled(&id, &own);
+        let mut lost = Vec::new();
+        while let Some(name) = self.in_doubt.first().cloned() {
+            let own = self.known(&name);
+            let decide = |row: &Row| -> Result<_> {
+                let (write, is_ours) = row.settled(&self.id, &own);
                 Ok((write.map(|holds| format!("holds = {holds}")), is_ours))
             };
             let is_ours = self.rows.change(&name, decide).await?;
@@ -202,11 +200,6 @@ impl<DB: Store> Owner<DB> {
             }
         }
         Ok(lost)
-    }
-
-    fn first_in_doubt(&self) -> Option<(LockName, Own)> {
-        let name = self.in_doubt.first()?;
-        Some((name.clone(), self.known(name)))
     }
 
     fn known(&self, name: &LockName) -> Own {

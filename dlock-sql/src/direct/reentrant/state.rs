@@ -39,7 +39,8 @@ impl Row {
     pub(super) fn of<DB: Store>(row: &DB::Row) -> Result<Self> {
         let none = || foreign("a column is NULL");
         let below = |_| foreign("a number is below nought");
-        let version: i64 = DB::read(row, 4)?.ok_or_else(none)?;
+        let number = |at| -> Result<i64> { DB::read(row, at)?.ok_or_else(none) };
+        let version = number(4)?;
         if version > VERSION {
             let text = format!(
                 "the table of re-entrant locks has version {version}, this program knows up to {VERSION}: a \
@@ -47,13 +48,12 @@ impl Row {
             );
             return Err(Error::new(ErrorKind::Unsupported, text));
         }
-        let (holds, token): (Option<i64>, Option<i64>) = (DB::read(row, 0)?, DB::read(row, 3)?);
         let remaining: Option<i64> = DB::read(row, 5)?;
         Ok(Self {
-            holds: u32::try_from(holds.ok_or_else(none)?).map_err(below)?,
+            holds: u32::try_from(number(0)?).map_err(below)?,
             label: DB::read(row, 1)?.ok_or_else(none)?,
             owner: DB::read(row, 2)?.ok_or_else(none)?,
-            token: u64::try_from(token.ok_or_else(none)?).map_err(below)?,
+            token: u64::try_from(number(3)?).map_err(below)?,
             // One that was never held has no end.
             remaining: Duration::from_micros(u64::try_from(remaining.unwrap_or(0)).unwrap_or(0)),
         })
@@ -91,8 +91,8 @@ impl Row {
         (write, is_mine && self.token == own.token && is_in_time)
     }
 
-    /// How often an owner has it that knows this of it. An entry that was not answered may have given the row
-    /// a token that its owner does not know: of that it has none.
+    /// How often an owner has it that knows this of it. Of a token that an entry without an answer has given,
+    /// and that it does not know, it has none.
     fn count(&self, own: &Own) -> u32 {
         if self.token == own.token { own.holds } else { 0 }
     }

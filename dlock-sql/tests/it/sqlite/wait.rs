@@ -68,8 +68,7 @@ fn of_what_another_process_does_only_new_holders_are_news() {
         assert_eq!(looks(&probe).await, News::Nothing);
 
         granted(&theirs, &ask("other")).await;
-        // The first look at the holders: whether they are others than before is not known.
-        assert_eq!(looks(&probe).await, admitted(&[]));
+        assert_eq!(looks(&probe).await, News::Nothing);
         let behind = of_another_client(join("n", Mode::Exclusive));
         queued(&theirs, &behind).await;
         assert_eq!(looks(&probe).await, News::Nothing);
@@ -222,7 +221,7 @@ fn what_cannot_be_read_is_an_error_of_its_name_alone() {
         .await;
         let (bad, good) = futures::join!(bad.look(), good.look());
         assert_eq!(bad.unwrap_err().kind(), dlock_core::ErrorKind::BackendData);
-        assert_eq!(good.unwrap(), admitted(&[]));
+        assert_eq!(good.unwrap(), News::Nothing);
     });
 }
 

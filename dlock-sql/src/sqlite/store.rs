@@ -1,26 +1,29 @@
 //! The connection, and the statements of a transaction on it.
 
 use std::collections::HashMap;
+use std::error::Error as _;
 use std::sync::Arc;
 use std::time::Duration;
 
 use dlock_core::{
     Access, Admission, Error, ErrorKind, FencedValue, LockName, RequestId, Result, Runtime, Timestamp, Token,
 };
-use sqlx::sqlite::{SqliteArguments, SqliteConnection, SqliteRow};
+use sqlx::sqlite::{SqliteArguments, SqliteConnectOptions, SqliteConnection, SqliteLockingMode, SqliteRow};
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Sqlite};
 
-use crate::admit::{Entry, Glance, NameState, Row, Watch};
+use super::boot::{FileId, ONE_BOOT_ID, in_use};
+use super::failure::{foreign_row, is_busy, is_fatal, nothing_done, perhaps_done};
+use super::row::{bind, bind_key, bind_row, column, read_glance, read_name, read_row, to_sql};
+use super::schema::{DELETE, DUE, Database, GLANCE, LOAD, Meta, PUT, READ_FENCE, SET_TOKENS, migrate};
+use crate::admit::{Entry, Glance, NameState, Row, Tokens, Watch};
 use crate::gate;
-use crate::sqlite::boot::{FileId, ONE_BOOT_ID, in_use};
-use crate::sqlite::failure::{foreign_row, is_busy, is_fatal, nothing_done, perhaps_done};
-use crate::sqlite::row::{bind, bind_key, bind_row, column, read_glance, read_name, read_row, to_sql};
-use crate::sqlite::schema::{CHUNK, Database, Meta, migrate};
-use crate::sqlite::take_over::take_over;
+
+/// How many statements of one kind go to the connection in one message.
+const CHUNK: usize = 32;
 
 /// What a commit survives.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::sqlite) enum Sync {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Sync {
     /// The end of the process. A power loss may take it back, whole.
     Ordinary,
     /// A power loss that comes after it.
@@ -34,44 +37,76 @@ const WAL: [&str; 2] = ["PRAGMA synchronous = NORMAL", "PRAGMA synchronous = FUL
 const ROLLBACK: [&str; 2] = ["PRAGMA synchronous = FULL", "PRAGMA synchronous = EXTRA"];
 
 /// The one connection of an opened backend.
-pub(in crate::sqlite) struct Store {
-    pub(in crate::sqlite) db: Arc<Database>,
+pub(super) struct Store {
+    pub(super) db: Arc<Database>,
     runtime: Arc<dyn Runtime>,
     conn: SqliteConnection,
     /// The file that is open; `None` if it is private, or if that cannot be told.
     file: Option<FileId>,
+    /// How long to wait for the locks of others.
+    busy_budget: Duration,
     /// By the journal mode, which stays what it is as long as this connection is open.
     pragmas: [&'static str; 2],
     /// How `synchronous` was last set.
     synchronous: &'static str,
-    in_transaction: bool,
     /// After an error that leaves the connection in doubt.
     pub(super) broken: bool,
 }
 
 impl Store {
     /// Connects and brings the tables up to date.
-    pub(in crate::sqlite) async fn open(db: Arc<Database>, runtime: Arc<dyn Runtime>) -> Result<Self> {
+    pub(super) async fn open(db: Arc<Database>, runtime: Arc<dyn Runtime>) -> Result<Self> {
         let mut patience = Patience::new(&*runtime, db.busy_budget);
         loop {
-            let mut store = Self::connect(db.clone(), runtime.clone()).await?;
-            if store.migrate().await? {
+            let (options, budget) = (db.quiet(), db.busy_budget);
+            let mut store = Self::connect(db.clone(), runtime.clone(), options, budget).await?;
+            if store.migrate(false).await? {
                 return Ok(store);
             }
             // After a restart of the machine several processes come here at once and are in one another's
             // way: one of them succeeds, and what it leaves is everybody's.
             store.close().await?;
-            if !take_over(&db).await? && !patience.wait().await {
+            if !Self::take_over(db.clone(), runtime.clone()).await? && !patience.wait().await {
                 return Err(in_use(&db.at));
             }
         }
     }
 
-    async fn connect(db: Arc<Database>, runtime: Arc<dyn Runtime>) -> Result<Self> {
+    /// Makes the tables of another boot ours if nobody else has the file open. Answers whether it has; no is
+    /// not final.
+    ///
+    /// Every connection to a WAL database has a lock on the file from its first statement until it is closed,
+    /// and this one asks for the lock that excludes them all. Other journal modes have no lock between
+    /// transactions, so there it proves nothing.
+    async fn take_over(db: Arc<Database>, runtime: Arc<dyn Runtime>) -> Result<bool> {
+        let unless_busy = |e: Error| match e.source().and_then(|e| e.downcast_ref()) {
+            Some(e) if is_busy(e) => Ok(false),
+            _ => Err(e),
+        };
+        let exclusive = db.quiet().locking_mode(SqliteLockingMode::Exclusive);
+        let mut store = match Self::connect(db, runtime, exclusive, Duration::ZERO).await {
+            Ok(store) => store,
+            Err(e) => return unless_busy(e),
+        };
+        let taken = match store.pragmas == WAL {
+            true => store.migrate(true).await.or_else(unless_busy),
+            false => Ok(false),
+        };
+        // What was locked for this connection alone is free when it is closed, and never before.
+        let closed = store.close().await;
+        taken.and_then(|taken| closed.map(|()| taken))
+    }
+
+    async fn connect(
+        db: Arc<Database>,
+        runtime: Arc<dyn Runtime>,
+        options: SqliteConnectOptions,
+        busy_budget: Duration,
+    ) -> Result<Self> {
         // The options of a pool may set what needs a lock on the file, such as a journal mode.
-        let mut patience = Patience::new(&*runtime, db.busy_budget);
+        let mut patience = Patience::new(&*runtime, busy_budget);
         let conn = loop {
-            match db.quiet().connect().await {
+            match options.connect().await {
                 Ok(conn) => break conn,
                 Err(e) if is_busy(&e) && patience.wait().await => {}
                 Err(e) => return Err(nothing_done(e, &db.at)),
@@ -79,29 +114,28 @@ impl Store {
         };
         let file = match db.private {
             true => None,
-            false => FileId::at(db.options.get_filename()),
+            false => FileId::at(db.options.get_filename()).ok(),
         };
         let mut store = Self {
             db,
             runtime,
             conn,
             file,
+            busy_budget,
             pragmas: ROLLBACK,
             synchronous: "",
-            in_transaction: false,
             broken: false,
         };
         store.pragmas = store.choose_journal().await?;
         Ok(store)
     }
 
-    async fn migrate(&mut self) -> Result<bool> {
+    async fn migrate(&mut self, is_alone: bool) -> Result<bool> {
         // Durable: it makes the first ceiling of the tokens.
         self.begin(Sync::Durable).await?;
-        let migrated = migrate(&mut self.conn, &self.db, false).await;
-        match migrated {
-            Ok(true) => self.commit().await?,
-            _ => self.rollback().await,
+        let migrated = migrate(self, is_alone).await;
+        if !matches!(migrated, Ok(true)) {
+            self.rollback().await;
         }
         migrated
     }
@@ -112,8 +146,7 @@ impl Store {
             true => "PRAGMA journal_mode = WAL",
             false => "PRAGMA journal_mode",
         };
-        let rows = self.read(asked, SqliteArguments::default()).await?;
-        let mode: String = answer_of(asked, &rows)?;
+        let mode: String = answer_of(asked, &self.ask(asked).await?)?;
         match mode.to_ascii_lowercase().as_str() {
             "wal" => Ok(WAL),
             "off" | "memory" if !self.db.private => {
@@ -128,7 +161,7 @@ impl Store {
         }
     }
 
-    pub(in crate::sqlite) async fn close(self) -> Result<()> {
+    pub(super) async fn close(self) -> Result<()> {
         let closed = self.conn.close().await;
         closed.map_err(|e| nothing_done(e, &self.db.at))
     }
@@ -138,20 +171,21 @@ impl Store {
         nothing_done(e, &self.db.at)
     }
 
+    /// Runs statements once, on the tables with our prefix.
     pub(super) async fn run(
         &mut self,
         sql: &str,
         args: SqliteArguments,
     ) -> Result<Vec<SqliteRow>, sqlx::Error> {
-        sqlx::query_with(AssertSqlSafe(sql.to_owned()), args)
-            .fetch_all(&mut self.conn)
-            .await
+        let sql = AssertSqlSafe(sql.replace("{p}", &self.db.prefix));
+        sqlx::query_with(sql, args).fetch_all(&mut self.conn).await
     }
 
-    /// Runs statements that can be repeated, as long as it takes to get the locks that they need.
+    /// Runs statements that can be repeated, as long as it takes to get the locks that they need: without
+    /// WAL, another connection's commit keeps readers out for a moment.
     async fn patiently(&mut self, sql: &str, args: SqliteArguments) -> Result<Vec<SqliteRow>, sqlx::Error> {
         let runtime = self.runtime.clone();
-        let mut patience = Patience::new(&*runtime, self.db.busy_budget);
+        let mut patience = Patience::new(&*runtime, self.busy_budget);
         loop {
             match self.run(sql, args.clone()).await {
                 Err(e) if is_busy(&e) && patience.wait().await => {}
@@ -160,28 +194,27 @@ impl Store {
         }
     }
 
-    /// Reads. Without WAL, another connection's commit keeps readers out for a moment; within our own write
-    /// transaction nobody can be in the way.
     async fn read(&mut self, sql: &str, args: SqliteArguments) -> Result<Vec<SqliteRow>> {
-        let read = match self.in_transaction {
-            true => self.run(sql, args).await,
-            false => self.patiently(sql, args).await,
-        };
+        let read = self.patiently(sql, args).await;
         read.map_err(|e| self.failed(e))
+    }
+
+    /// What statements without values answer.
+    pub(super) async fn ask(&mut self, sql: &str) -> Result<Vec<SqliteRow>> {
+        self.read(sql, SqliteArguments::default()).await
     }
 
     /// Takes the write lock. Answers the version of what other connections have stored. If it fails nothing
     /// has begun.
-    pub(in crate::sqlite) async fn begin(&mut self, sync: Sync) -> Result<i64> {
+    pub(super) async fn begin(&mut self, sync: Sync) -> Result<i64> {
         let pragma = self.pragmas[sync as usize];
         if pragma != self.synchronous {
             // Only outside a transaction does SQLite heed this.
-            self.read(pragma, SqliteArguments::default()).await?;
+            self.ask(pragma).await?;
             self.synchronous = pragma;
         }
         let begin = "BEGIN IMMEDIATE; PRAGMA data_version";
-        let begun = self.read(begin, SqliteArguments::default()).await;
-        self.in_transaction = begun.is_ok();
+        let begun = self.ask(begin).await;
         let version = begun.and_then(|rows| self.check_file().and_then(|()| answer_of(begin, &rows)));
         if version.is_err() {
             self.rollback().await;
@@ -192,10 +225,8 @@ impl Store {
     /// Nothing may be changed in a file that those who come now do not see. The next connection is made to
     /// the one that they see.
     fn check_file(&mut self) -> Result<()> {
-        if !self
-            .file
-            .is_some_and(|file| file.has_left(self.db.options.get_filename()))
-        {
+        let path = self.db.options.get_filename();
+        if !self.file.is_some_and(|file| file.has_left(path)) {
             return Ok(());
         }
         self.broken = true;
@@ -205,48 +236,38 @@ impl Store {
     }
 
     /// The version of what other connections have stored; changes of this connection do not count.
-    pub(in crate::sqlite) async fn version(&mut self) -> Result<i64> {
+    pub(super) async fn version(&mut self) -> Result<i64> {
         let asked = "PRAGMA data_version";
-        let rows = self.read(asked, SqliteArguments::default()).await?;
-        answer_of(asked, &rows)
+        answer_of(asked, &self.ask(asked).await?)
     }
 
-    pub(in crate::sqlite) async fn meta(&mut self) -> Result<Meta> {
-        let db = self.db.clone();
-        let rows = self.read(&db.sql.meta, SqliteArguments::default()).await?;
-        let meta = Meta::read(rows.first(), &db.at)?;
-        if meta.boot != db.boot.as_bytes() {
+    /// The tokens, if the tables are ours still.
+    pub(super) async fn tokens(&mut self) -> Result<Tokens> {
+        let meta = Meta::read(self).await?;
+        if meta.boot != self.db.boot.as_bytes() {
             // We made it ours when we opened. Since then it was made its own by somebody with another boot
             // id, who saw no hold of ours that runs on. From here on the two of us do not exclude one
             // another.
             let text = format!(
                 "the SQLite database {} was taken over by a process with another boot id, of another machine \
                  or container; {ONE_BOOT_ID}",
-                db.at
+                self.db.at
             );
             return Err(Error::new(ErrorKind::BackendData, text));
         }
-        Ok(meta)
+        Ok(meta.tokens)
     }
 
     /// Loads those names. A row that cannot be read is the failure of its own name only.
-    pub(in crate::sqlite) async fn load(
-        &mut self,
-        names: &[LockName],
-    ) -> Result<HashMap<LockName, Result<NameState>>> {
-        let db = self.db.clone();
-        let mut found: HashMap<LockName, Result<NameState>> = names
-            .iter()
-            .map(|n| (n.clone(), Ok(NameState::default())))
-            .collect();
+    pub(super) async fn load(&mut self, names: &[LockName]) -> Result<HashMap<LockName, Result<NameState>>> {
+        let nothing = |name: &LockName| (name.clone(), Ok(NameState::default()));
+        let mut found: HashMap<LockName, Result<NameState>> = names.iter().map(nothing).collect();
         for these in in_chunks(names) {
-            let sql = &db.sql.load[usize::from(these.len() > 1)];
             let mut args = SqliteArguments::default();
             for name in these {
                 bind(&mut args, name.as_bytes())?;
             }
-            let rows = self.read(sql, args).await?;
-            for row in rows {
+            for row in self.read(&LOAD.repeat(these.len()), args).await? {
                 let Some(slot) = found.get_mut(&read_name(&row)?) else {
                     continue;
                 };
@@ -265,91 +286,84 @@ impl Store {
 
     /// Who holds that name, counted by SQLite: what it costs hardly depends on how many wait. A row that
     /// cannot be read is the failure of its own name only.
-    pub(in crate::sqlite) async fn glance(&mut self, name: &LockName) -> Result<Result<Glance>> {
-        let db = self.db.clone();
-        let rows = self.read(&db.sql.glance, named(name)?).await?;
+    pub(super) async fn glance(&mut self, name: &LockName) -> Result<Result<Glance>> {
+        let rows = self.read(GLANCE, named(name)?).await?;
         Ok(read_glance(&rows))
     }
 
-    /// Names with something that has run out: the first of them behind that one, in order.
-    pub(in crate::sqlite) async fn due(&mut self, now: Timestamp, behind: &[u8]) -> Result<Vec<Vec<u8>>> {
-        let db = self.db.clone();
+    /// Names with something that has run out: the first so many behind that one, in order.
+    pub(super) async fn due(&mut self, now: Timestamp, behind: &[u8], most: usize) -> Result<Vec<Vec<u8>>> {
         let mut args = SqliteArguments::default();
         bind(&mut args, to_sql(now.as_nanos()))?;
         bind(&mut args, behind)?;
-        let rows = self.read(&db.sql.due, args).await?;
+        bind(&mut args, to_sql(most as u64))?;
+        let rows = self.read(DUE, args).await?;
         rows.iter().map(|row| column(row, 0)).collect()
     }
 
     /// What the fence gate keeps of a resource. What cannot be read of it is its own failure only.
-    pub(in crate::sqlite) async fn fenced(
-        &mut self,
-        resource: &LockName,
-    ) -> Result<Result<Option<FencedValue>>> {
-        let db = self.db.clone();
-        let rows = self.read(&db.sql.read_fence, named(resource)?).await?;
+    pub(super) async fn fenced(&mut self, resource: &LockName) -> Result<Result<Option<FencedValue>>> {
+        let rows = self.read(READ_FENCE, named(resource)?).await?;
         Ok(gate::value::<Sqlite>(&rows))
     }
 
     /// Has the fence gate let a holder pass, and write if there is a value.
-    pub(in crate::sqlite) async fn pass(
+    pub(super) async fn pass(
         &mut self,
         resource: &LockName,
         token: Token,
         access: Access,
         value: Option<&[u8]>,
     ) -> Result<Result<Admission>> {
-        let table = &self.db.sql.fence;
-        let admitted = gate::admit::<Sqlite>(&mut self.conn, table, resource, token, access, value).await;
+        let table = format!("{}fence", self.db.prefix);
+        let admitted = gate::admit::<Sqlite>(&mut self.conn, &table, resource, token, access, value).await;
         admitted.map_err(|e| self.failed(e))
     }
 
     /// Writes what differs, and commits.
     ///
     /// The usual change is one row and the token: all of it, commit included, is one message to the
-    /// connection's thread. Not in a database of somebody else's journal mode: there a reader can hold up a
-    /// commit, which must then be repeated alone, and of a text that failed it is not known at which
-    /// statement.
-    pub(in crate::sqlite) async fn write_and_commit(
+    /// connection's thread. Not with a rollback journal that others see: there a reader can hold up a commit,
+    /// which must then be repeated alone, and of a text that failed it is not known at which statement.
+    pub(super) async fn write_and_commit(
         &mut self,
-        puts: &[(&LockName, Row<&Entry, &Watch>)],
-        deletes: &[(&LockName, RequestId)],
-        tokens: Option<(u64, u64)>,
+        changes: &[Changed<'_>],
+        tokens: Option<&Tokens>,
     ) -> Result<()> {
-        let db = self.db.clone();
-        let sql = &db.sql;
-        let at_once = puts.len() + deletes.len() <= 2 && db.ours;
-        let mut batch = Batch {
-            text: String::with_capacity(if at_once { 256 } else { 0 }),
-            ..Batch::default()
-        };
-        for these in in_chunks(deletes) {
-            batch.text.push_str(&sql.delete[usize::from(these.len() > 1)]);
-            for (name, id) in these {
-                bind_key(&mut batch.args, name, *id)?;
+        let at_once = changes.len() <= 2 && (self.pragmas == WAL || self.db.private);
+        let mut batch = Batch::default();
+        for these in in_chunks(changes) {
+            for (name, id, row) in these {
+                match row {
+                    Some(row) => bind_row(&mut batch.args, name, *row)?,
+                    None => bind_key(&mut batch.args, name, *id)?,
+                }
+                batch.text += if row.is_some() { PUT } else { DELETE };
             }
             self.send(&mut batch, at_once).await?;
         }
-        for these in in_chunks(puts) {
-            batch.text.push_str(&sql.put[usize::from(these.len() > 1)]);
-            for (name, row) in these {
-                bind_row(&mut batch.args, name, *row)?;
-            }
-            self.send(&mut batch, at_once).await?;
-        }
-        if let Some((last, ceiling)) = tokens {
-            batch.text.push_str(&sql.set_tokens);
-            for number in [last, ceiling, Timestamp::now().as_nanos()] {
+        if let Some(tokens) = tokens {
+            batch.text += SET_TOKENS;
+            for number in [tokens.last, tokens.ceiling, Timestamp::now().as_nanos()] {
                 bind(&mut batch.args, to_sql(number))?;
             }
             self.send(&mut batch, at_once).await?;
         }
-        if !at_once {
-            return self.commit().await;
+        batch.text += "COMMIT";
+        let done = match at_once {
+            true => self.run(&batch.text, batch.args).await,
+            false => self.patiently(&batch.text, batch.args).await,
+        };
+        let Err(e) = done else { return Ok(()) };
+        // A rollback that succeeds proves that the transaction was still open, so nothing was stored. If
+        // there is nothing to roll back, SQLite has ended the transaction by itself, and what a failed commit
+        // has written may yet be found in the log when the file is next opened: the outcome is not known, and
+        // the connection is made anew.
+        if self.run("ROLLBACK", SqliteArguments::default()).await.is_ok() {
+            return Err(self.failed(e));
         }
-        batch.text.push_str("COMMIT");
-        let done = self.run(&batch.text, batch.args).await;
-        self.ended(done).await
+        self.broken = true;
+        Err(perhaps_done(e, &self.db.at))
     }
 
     /// Sends what was gathered, unless there is more to come in the same message.
@@ -362,31 +376,8 @@ impl Store {
         done.map(drop).map_err(|e| self.failed(e))
     }
 
-    /// Commits, and waits for readers that are in the way (they are only in the rollback journal modes).
-    async fn commit(&mut self) -> Result<()> {
-        let done = self.patiently("COMMIT", SqliteArguments::default()).await;
-        self.ended(done).await
-    }
-
-    /// Judges what came of a text that ended with a commit.
-    ///
-    /// A rollback that succeeds proves that the transaction was still open, so nothing was stored. If there
-    /// is nothing to roll back, SQLite has ended the transaction by itself, and what a failed commit has
-    /// written may yet be found in the log when the file is next opened: the outcome is not known, and the
-    /// connection is made anew.
-    async fn ended(&mut self, done: Result<Vec<SqliteRow>, sqlx::Error>) -> Result<()> {
-        self.in_transaction = false;
-        let Err(e) = done else { return Ok(()) };
-        if self.run("ROLLBACK", SqliteArguments::default()).await.is_ok() {
-            return Err(self.failed(e));
-        }
-        self.broken = true;
-        Err(perhaps_done(e, &self.db.at))
-    }
-
     /// Undoes an open transaction. If there is none, so much the better.
-    pub(in crate::sqlite) async fn rollback(&mut self) {
-        self.in_transaction = false;
+    pub(super) async fn rollback(&mut self) {
         let _ = self.run("ROLLBACK", SqliteArguments::default()).await;
     }
 }
@@ -420,6 +411,9 @@ impl<'a> Patience<'a> {
         true
     }
 }
+
+/// A row that is to be put, or deleted if there is none.
+pub(super) type Changed<'a> = (&'a LockName, RequestId, Option<Row<&'a Entry, &'a Watch>>);
 
 /// Statements, and the values of all of them.
 #[derive(Default)]

@@ -7,10 +7,10 @@ use sqlx::sqlite::{SqliteArguments, SqliteConnectOptions, SqliteConnection, Sqli
 use sqlx::{ConnectOptions as _, Row as _};
 use tempfile::TempDir;
 
+use super::boot::BootId;
+use super::schema::Database;
 use super::store::{Store, Sync};
-use super::{Stamps, Task};
-use crate::sqlite::boot::BootId;
-use crate::sqlite::schema::{Database, Statements};
+use super::task::Task;
 
 /// A store, another connection to its file, and the file.
 async fn open(journal: SqliteJournalMode) -> (Store, SqliteConnection, Arc<dyn Runtime>, TempDir) {
@@ -22,7 +22,7 @@ async fn open(journal: SqliteJournalMode) -> (Store, SqliteConnection, Arc<dyn R
     let db = Arc::new(Database {
         options: options.clone(),
         at: "of the test".into(),
-        sql: Statements::new("dlock_"),
+        prefix: "dlock_".into(),
         boot: BootId::current().unwrap(),
         private: false,
         ours: false,
@@ -74,15 +74,15 @@ async fn a_read_waits_for_a_commit_that_keeps_readers_out() {
 #[tokio::test]
 async fn what_one_connection_loaded_is_not_trusted_on_the_next() {
     let (store, _stranger, runtime, _dir) = open(SqliteJournalMode::Wal).await;
-    let mut writer = Task::new(store, runtime, Arc::new(Stamps::new()));
-    let name = LockName::new("n").unwrap();
-    let version = writer.connected().await.unwrap().version().await.unwrap();
-    writer.load(version, vec![name]).await.unwrap();
-    assert!(writer.view.version.is_some() && !writer.view.names.is_empty());
+    let mut writer = Task::new(store, runtime);
+    let mut names = vec![LockName::new("n").unwrap()];
+    let (store, view) = writer.connected().await.unwrap();
+    let version = store.version().await.unwrap();
+    view.load(store, version, &mut names).await.unwrap();
+    assert!(view.version.is_some() && !view.names.is_empty());
 
     // As raising the ceiling of the tokens does, whose failure is nobody's.
-    writer.store.as_mut().unwrap().broken = true;
-    writer.connected().await.unwrap();
-    let view = &writer.view;
-    assert!(view.version.is_none() && view.names.is_empty() && view.tokens.is_none());
+    store.broken = true;
+    let (_, view) = writer.connected().await.unwrap();
+    assert!(view.version.is_none() && view.names.is_empty());
 }

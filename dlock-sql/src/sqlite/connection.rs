@@ -1,76 +1,50 @@
 //! What callers send to the connection task, and how the answers come back.
 //!
-//! | file | what |
-//! |---|---|
-//! | `task.rs` | the task: batches, what stays loaded, what is swept |
-//! | `view.rs` | what a job sees |
-//! | `watchers.rs` | who watches, and what they are told |
-//! | `store.rs` | the connection to SQLite, and the statements of a transaction |
-//!
-//! A caller's future only sends and waits: all that touches the database happens in the connection task.
-//! Dropping that future at any poll therefore interrupts nothing; the answer finds nobody, and the engine
-//! abandons the key.
+//! A caller's future only sends and waits: all that touches the database happens in the task. Dropping that
+//! future therefore interrupts nothing; the answer finds nobody, and the engine abandons the key.
 
 use std::future::ready;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use dlock_core::{Error, ErrorKind, LockName, Result, Runtime};
+use dlock_core::{Error, ErrorKind, LockName, Result, Runtime, Timestamp};
 use futures::FutureExt as _;
 use futures::channel::{mpsc, oneshot};
 use futures::future::BoxFuture;
 
-pub(super) mod store;
-mod task;
-#[cfg(test)]
-mod tests;
-mod view;
-mod watchers;
-
-use self::store::Store;
-pub(super) use self::task::Task;
-pub(super) use self::view::View;
+use super::store::{Store, Sync};
+use super::view::View;
+use crate::admit::{NameState, Tokens};
 
 /// What a job has to see, and how it is to be committed.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Needs {
-    /// The locks it works on.
+    /// The locks it works on, and no others. If it is one, errors name it.
     pub(super) names: Vec<LockName>,
-    /// Whether it changes anything.
-    pub(super) write: bool,
-    /// Whether its commit waits for the disk.
-    pub(super) durable: bool,
-    /// Whether there is no point in it when nobody awaits the answer any more.
-    pub(super) droppable: bool,
+    /// Whether it changes anything, and what its commit survives.
+    pub(super) write: Option<Sync>,
 }
 
 impl Needs {
     pub(super) fn read(name: &LockName) -> Self {
-        Self {
-            names: vec![name.clone()],
-            ..Self::default()
-        }
+        let (names, write) = (vec![name.clone()], None);
+        Self { names, write }
     }
 
-    pub(super) fn write(names: Vec<LockName>) -> Self {
-        Self {
-            names,
-            write: true,
-            ..Self::default()
-        }
+    pub(super) fn write(sync: Sync, names: Vec<LockName>) -> Self {
+        let write = Some(sync);
+        Self { names, write }
     }
 }
 
 /// One unit of work, run inside a transaction that may serve several.
 pub(super) trait Job: Send {
     fn needs(&self) -> &Needs;
-    /// Nobody awaits it any more and nothing has been done: it may be left out.
-    fn is_moot(&self) -> bool;
-    /// Works on the loaded state. Called once, while the write lock is held if it writes. An error is that of
+    /// Works on what is loaded. Called once, while the write lock is held if it writes. An error is that of
     /// the whole transaction.
     fn run<'a>(&'a mut self, view: &'a mut View, store: &'a mut Store) -> BoxFuture<'a, Result<()>>;
     /// Answers, after the commit or after its failure.
-    fn finish(self: Box<Self>, failed: Option<&Error>);
+    fn finish(self: Box<Self>, outcome: &Result<()>);
 }
 
 struct Call<T, F> {
@@ -89,10 +63,6 @@ where
         &self.needs
     }
 
-    fn is_moot(&self) -> bool {
-        self.needs.droppable && self.reply.is_canceled()
-    }
-
     fn run<'a>(&'a mut self, view: &'a mut View, store: &'a mut Store) -> BoxFuture<'a, Result<()>> {
         let run = self.run.take();
         async move {
@@ -104,11 +74,11 @@ where
         .boxed()
     }
 
-    fn finish(self: Box<Self>, failed: Option<&Error>) {
+    fn finish(self: Box<Self>, outcome: &Result<()>) {
         let unrun = || Err(Error::new(ErrorKind::Unavailable, "the request was not run"));
-        let answer = match failed {
-            Some(e) => Err(e.clone()),
-            None => self.result.unwrap_or_else(unrun),
+        let answer = match outcome {
+            Err(e) => Err(e.clone()),
+            Ok(()) => self.result.unwrap_or_else(unrun),
         };
         // Nobody there: the caller was cancelled, and its engine abandons the key.
         let _ = self.reply.send(answer);
@@ -121,31 +91,6 @@ pub(super) enum Message {
     Close(oneshot::Sender<Result<()>>),
 }
 
-/// When this process last had news for those who wait for a name: the number of the job, in slots by hash. A
-/// collision costs a waiter one needless look.
-#[derive(Debug)]
-pub(super) struct Stamps(Vec<AtomicU64>);
-
-impl Stamps {
-    pub(super) fn new() -> Self {
-        Self((0..1024).map(|_| AtomicU64::new(0)).collect())
-    }
-
-    fn slot(&self, name: &LockName) -> &AtomicU64 {
-        use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
-        let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(name);
-        &self.0[(hash % self.0.len() as u64) as usize]
-    }
-
-    pub(super) fn changed_at(&self, name: &LockName, turn: u64) {
-        self.slot(name).fetch_max(turn, Ordering::AcqRel);
-    }
-
-    pub(super) fn last_change(&self, name: &LockName) -> u64 {
-        self.slot(name).load(Ordering::Acquire)
-    }
-}
-
 /// The callers' side of the connection task. When the last one goes, the task closes the connection.
 ///
 /// A clone is the same; [`Connection::another`] is one more to the same task, closed by itself.
@@ -155,7 +100,6 @@ pub(super) struct Connection {
     pub(super) closed: Arc<AtomicBool>,
     /// How many are not closed.
     pub(super) open: Arc<AtomicUsize>,
-    pub(super) stamps: Arc<Stamps>,
     pub(super) runtime: Arc<dyn Runtime>,
     /// Nobody but this process sees the database.
     pub(super) private: bool,
@@ -170,7 +114,21 @@ impl Connection {
         Error::new(ErrorKind::Closed, text)
     }
 
-    /// Has `run` executed in a transaction that has loaded what it needs.
+    /// Has `run` change the state of a name, settled.
+    pub(super) async fn change<T, F>(&self, sync: Sync, name: &LockName, run: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: FnOnce(&mut NameState, Timestamp, &mut Tokens) -> Result<T> + Send + 'static,
+    {
+        let key = name.clone();
+        let run = move |view: &mut View| {
+            let (state, now, tokens) = view.change(&key)?;
+            run(state, now, tokens)
+        };
+        self.call(Needs::write(sync, vec![name.clone()]), run).await
+    }
+
+    /// Has `run` executed in a transaction that has loaded what it needs, and that others may share.
     pub(super) async fn call<T, F>(&self, needs: Needs, run: F) -> Result<T>
     where
         T: Send + 'static,
@@ -189,7 +147,11 @@ impl Connection {
         if self.closed.load(Ordering::Acquire) {
             return Err(self.closed());
         }
-        let write = needs.write;
+        let is_write = needs.write.is_some();
+        let name = match &needs.names[..] {
+            [name] => Some(name.clone()),
+            _ => None,
+        };
         let (reply, answer) = oneshot::channel();
         let call = Call {
             needs,
@@ -197,18 +159,20 @@ impl Connection {
             result: None,
             reply,
         };
-        self.send
-            .unbounded_send(Message::Run(Box::new(call)))
-            .map_err(|_| self.closed())?;
-        match answer.await {
-            Ok(result) => result,
+        let sent = self.send.unbounded_send(Message::Run(Box::new(call)));
+        sent.map_err(|_| self.closed())?;
+        let answer = answer.await.unwrap_or_else(|_| match is_write {
             // The task was dropped with the job in hand: with its runtime, perhaps between commit and answer.
-            Err(_) if write => Err(Error::new(
+            true => Err(Error::new(
                 ErrorKind::Unknown,
                 "the runtime of this SQLite backend ended before it answered",
             )),
-            Err(_) => Err(self.closed()),
-        }
+            false => Err(self.closed()),
+        });
+        answer.map_err(|e| match &name {
+            Some(name) => e.with_name(name),
+            None => e,
+        })
     }
 
     /// One more to the same task. A client closes its backend, and must not close that of its neighbour.

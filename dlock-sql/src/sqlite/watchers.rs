@@ -12,7 +12,7 @@ const BACKLOG: usize = 1024;
 
 /// Who watches which name, and what they have been told last.
 #[derive(Default)]
-pub(in crate::sqlite) struct Watchers(HashMap<LockName, Watched>);
+pub(super) struct Watchers(HashMap<LockName, Watched>);
 
 struct Watched {
     told: Told,
@@ -38,11 +38,11 @@ impl Watcher {
 }
 
 impl Watchers {
-    pub(in crate::sqlite) fn names(&self) -> impl Iterator<Item = LockName> {
+    pub(super) fn names(&self) -> impl Iterator<Item = LockName> {
         self.0.keys().cloned()
     }
 
-    pub(in crate::sqlite) fn add(
+    pub(super) fn add(
         &mut self,
         name: &LockName,
         state: &NameState,
@@ -59,44 +59,24 @@ impl Watchers {
         receive
     }
 
-    /// Tells what was committed on this connection.
-    pub(in crate::sqlite) fn tell(
+    /// Tells what has led to that state: the changes of a commit of this connection, since what others had
+    /// stored was told when it was loaded, in the same transaction; without them, what somebody else has
+    /// changed, as far as it shows.
+    pub(super) fn tell(
         &mut self,
         name: &LockName,
-        changes: &[Change],
-        state: &NameState,
-        now: Timestamp,
-    ) {
-        if let Some(watched) = self.0.get_mut(name) {
-            // Whatever others had stored was compared when it was loaded, in this same transaction.
-            watched.told = Told::of(state);
-            self.pass_on(name, changes, state, now);
-        }
-    }
-
-    /// Tells what somebody else has changed, as far as it shows in what was loaded.
-    pub(in crate::sqlite) fn compare(&mut self, name: &LockName, state: &NameState, now: Timestamp) {
-        if let Some(watched) = self.0.get_mut(name) {
-            let changes = watched.told.compare(state, now);
-            if changes.is_none() {
-                watched.to.iter_mut().for_each(|w| w.skipped = true);
-            }
-            self.pass_on(name, &changes.unwrap_or_default(), state, now);
-        }
-    }
-
-    pub(in crate::sqlite) fn pass_on(
-        &mut self,
-        name: &LockName,
-        changes: &[Change],
+        own: Option<&[Change]>,
         state: &NameState,
         now: Timestamp,
     ) {
         let Some(watched) = self.0.get_mut(name) else {
             return;
         };
+        let compared = watched.told.compare(state, now);
+        let changes = own.or(compared.as_deref());
         watched.to.retain_mut(|watcher| {
-            watcher.tell(changes, state, now);
+            watcher.skipped |= changes.is_none();
+            watcher.tell(changes.unwrap_or_default(), state, now);
             !watcher.send.is_closed()
         });
         if watched.to.is_empty() {
@@ -105,7 +85,7 @@ impl Watchers {
     }
 
     /// Ends every stream with that error.
-    pub(in crate::sqlite) fn end(&mut self, e: &Error) {
+    pub(super) fn end(&mut self, e: &Error) {
         for mut watcher in self.0.drain().flat_map(|(_, w)| w.to) {
             // A full backlog ends without it: the stream asks the closed connection next, and hears it there.
             let _ = watcher.send.try_send(Err(e.clone()));

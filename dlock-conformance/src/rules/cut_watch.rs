@@ -1,21 +1,20 @@
 //! The bodies of rules about watching over a network that fails: 12.05, 12.06.
 
 use std::pin::{Pin, pin};
-use std::sync::Arc;
-use std::time::Duration;
 
-use dlock_core::{Change, ErrorKind, Inspection, LockName, Result, Timestamp};
+use dlock_core::{Change, Inspection, Result, Timestamp};
 use futures::StreamExt;
 use futures::future::{Either, select};
 use futures::stream::{BoxStream, Peekable};
 
 use super::faulty::{Faulty, faulty, patience, struck};
+use super::prelude::*;
 use super::watching::{Watching, observer};
-use crate::cx::Cx;
 use crate::network::{Cut, Direction, Fault};
-use crate::subject::{Held, Subject};
-use crate::verdict::{Seen, Verdict};
-use crate::{ensure, fail};
+
+rules! {
+    cut_is_told, nothing_is_told_that_never_was,
+}
 
 type Changes = Peekable<BoxStream<'static, Result<Change>>>;
 
@@ -36,8 +35,15 @@ const BREAKS: [Break; 4] = [
     Break::InFlight,
 ];
 
-/// 12.05.
-pub(super) async fn a_cut_is_told(cx: Cx) -> Verdict {
+rule! { "12.05" Must phase 2 [Watch, Lock, Wait] Both P T cut_is_told, evidence ["cuts_told" >= 4],
+    bug "watch_silent_stall", budget 120 s
+    "A stream whose connection breaks ends with an error, or goes on with a snapshot that says that changes \
+        are missing, or misses none; it is never silent, and watching again shows what is."
+    why "A stream that has died and says nothing looks like a lock that nobody touches; the follower waits \
+        for the end of a leader that has long gone."
+    check "Who hears that the connection of a watch broke, and what does the reader of the stream see of it?"
+}
+async fn cut_is_told(cx: Cx) -> Verdict {
     let f = faulty(&cx).await?;
     let c = cx.connect().await?;
     for how in BREAKS {
@@ -207,8 +213,16 @@ fn shows(now: &Inspection, ids: &[String], what: &str) -> Verdict {
     Ok(())
 }
 
-/// 12.06.
-pub(super) async fn nothing_is_told_that_never_was(cx: Cx) -> Verdict {
+rule! { "12.06" Must phase 2 [Watch, Lock, Wait, Try, Renew] Both P D nothing_is_told_that_never_was,
+    evidence ["late_messages" >= 2, "snapshots_after_a_cut" >= 2], bug "watch_phantom", budget 120 s
+    "No watcher is told of a hold that is none: a late sign of life of a former holder is no grant, and a \
+        watcher that comes back from a cut is shown what is, and nothing from before it."
+    why "A leader that is seen once more after its end is followed once more; that is how two of them come \
+        to be at work (CURATOR-604)."
+    check "Are changes told from what the store has done, or from what it was asked to do? Is anything of a \
+        connection that broke kept for the next?"
+}
+async fn nothing_is_told_that_never_was(cx: Cx) -> Verdict {
     let f = faulty(&cx).await?;
     let w = cx.connect().await?;
     for taken in [true, false] {

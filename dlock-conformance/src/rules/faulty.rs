@@ -2,17 +2,10 @@
 //! beside it.
 
 use std::fmt;
-use std::sync::Arc;
-use std::time::Duration;
 
-use dlock_core::LockName;
-
-use crate::cx::Cx;
-use crate::inconclusive;
+use super::prelude::*;
 use crate::network::{Cut, Direction, Fault, FaultGuard, Network};
-use crate::subject::{Ask, Held, Subject};
 use crate::task::Task;
-use crate::verdict::{Seen, Verdict};
 
 /// A over a network that can fail, and B over one that does not.
 pub(super) struct Faulty {

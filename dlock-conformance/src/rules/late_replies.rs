@@ -1,20 +1,22 @@
 //! The bodies of rules about replies that come late: 1.05, 3.03, 3.13, 5.07, 6.07.
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use dlock_core::ErrorKind;
-
 use super::faulty::{faulty, patience, struck};
-use crate::claims::Need;
-use crate::cx::Cx;
+use super::prelude::*;
 use crate::network::{Cut, Direction, Fault};
-use crate::subject::Held;
-use crate::verdict::{Seen, Verdict};
-use crate::{ensure, fail};
 
-/// 1.05.
-pub(super) async fn a_grant_is_live(cx: Cx) -> Verdict {
+rules! {
+    a_grant_is_live, the_deadline_counts_from_the_send, a_retried_grant_keeps_its_end,
+    only_an_answer_moves_the_deadline, lost_is_for_ever,
+}
+
+rule! { "1.05" Must phase 1 [Lock, Wait, Lease] Engine P T a_grant_is_live, evidence ["late_grants" >= 2],
+    bug "no_check_after_wait", budget 120 s
+    "A grant that is already over is never handed out: the call errs, or goes on waiting within its deadline."
+    why "The reply came after the lease had run out; whoever is handed that guard works beside the next \
+        holder from the first moment."
+    check "Is the deadline of a grant looked at when it arrives, before there is a guard?"
+}
+async fn a_grant_is_live(cx: Cx) -> Verdict {
     let f = faulty(&cx).await?;
     let ask = cx.ask().ttl(cx.ttl(Duration::from_millis(200)));
     for round in 0..2 {
@@ -52,8 +54,15 @@ pub(super) async fn a_grant_is_live(cx: Cx) -> Verdict {
     Ok(())
 }
 
-/// 3.03.
-pub(super) async fn the_deadline_counts_from_the_send(cx: Cx) -> Verdict {
+rule! { "3.03" Must phase 1 [Lock, Lease, PerGrantTtl] Both P T the_deadline_counts_from_the_send,
+    evidence ["slow_replies" >= 1], bug "deadline_from_reply", budget 120 s
+    "The guard's own deadline is computed from the time at which the request was sent, less the drift \
+        margin, never from the reply."
+    why "The store has counted since the request arrived; a reply that took a second gives a holder that \
+        believes a second too long."
+    check "At which moment is the clock read to which the ttl is added?"
+}
+async fn the_deadline_counts_from_the_send(cx: Cx) -> Verdict {
     let f = faulty(&cx).await?;
     // A quorum asks twice for a grant, and waits for a quarter of the ttl at the most.
     let (ttl, share) = match cx.claims().members {
@@ -82,8 +91,14 @@ pub(super) async fn the_deadline_counts_from_the_send(cx: Cx) -> Verdict {
     Ok(())
 }
 
-/// 3.13.
-pub(super) async fn a_retried_grant_keeps_its_end(cx: Cx) -> Verdict {
+rule! { "3.13" Must phase 2 [Lock, Wait, Lease, PerGrantTtl] Backend P T a_retried_grant_keeps_its_end,
+    evidence ["lost_replies" >= 1], bug "retry_full_ttl", budget 120 s
+    "An acquire whose reply was lost and that is sent again answers the remaining life of its grant: the \
+        local deadline is not past the store's."
+    why "A store that answers the full ttl to a retry promises more than it will keep."
+    check "What does the store answer for a request id that it has granted already?"
+}
+async fn a_retried_grant_keeps_its_end(cx: Cx) -> Verdict {
     let f = faulty(&cx).await?;
     let (name, ask) = (
         cx.name("retried"),
@@ -120,8 +135,13 @@ pub(super) async fn a_retried_grant_keeps_its_end(cx: Cx) -> Verdict {
     Ok(())
 }
 
-/// 5.07.
-pub(super) async fn only_an_answer_moves_the_deadline(cx: Cx) -> Verdict {
+rule! { "5.07" Must phase 1 [Lock, Lease, Renew] Engine P D only_an_answer_moves_the_deadline,
+    evidence ["unconfirmed" >= 1, "confirmed" >= 1], bug "optimistic_renew", budget 120 s
+    "The local deadline moves only on a confirmed renewal."
+    why "A renewal that is on its way may never arrive; a holder that counts on it works past its lease."
+    check "When is the new deadline written: before the request, or with the answer?"
+}
+async fn only_an_answer_moves_the_deadline(cx: Cx) -> Verdict {
     let f = faulty(&cx).await?;
     let held =
         f.a.acquire(&cx.name("renewed"), &cx.ask())
@@ -192,8 +212,15 @@ pub(super) async fn only_an_answer_moves_the_deadline(cx: Cx) -> Verdict {
     Ok(())
 }
 
-/// 6.07.
-pub(super) async fn lost_is_for_ever(cx: Cx) -> Verdict {
+rule! { "6.07" Must phase 1 [Lock, Lease, Renew, LossSignal, PerGrantTtl] Engine P D lost_is_for_ever,
+    evidence ["late_confirmations" >= 1], bug "lost_recovers", budget 120 s
+    "A lost guard never becomes valid again, even if the answer to a renewal arrives late and says that it \
+        was renewed."
+    why "Whoever was told of the loss has stopped; another part of the program that asks again later would \
+        go on."
+    check "Does the answer to a renewal check whether the deadline has passed, in one step with moving it?"
+}
+async fn lost_is_for_ever(cx: Cx) -> Verdict {
     let f = faulty(&cx).await?;
     let ask = cx.ask().ttl(cx.ttl(Duration::from_millis(300)));
     let held =

@@ -1,22 +1,27 @@
 //! The bodies of rules about requests that are carried out without an answer, sent again, or delivered late:
 //! 4.04, 10.05, 15.07, 15.09.
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use dlock_core::{ErrorKind, LockName};
-
 use super::faulty::{Faulty, faulty, patience, struck};
-use crate::cx::Cx;
+use super::prelude::*;
 use crate::network::{Cut, Direction, Fault};
-use crate::subject::{Ask, Held, Subject};
-use crate::verdict::{Seen, Verdict};
-use crate::{ensure, fail, inconclusive};
+
+rules! {
+    retried_release_frees_nobody_else, retry_is_one_level, what_is_late_is_refused,
+    late_acquire_leaves_nothing,
+}
 
 type Released = dlock_core::Result<()>;
 
-/// 4.04.
-pub(super) async fn a_retried_release_frees_nobody_else(cx: Cx) -> Verdict {
+rule! { "4.04" Must phase 2 [Lock, Try] Both P D retried_release_frees_nobody_else,
+    evidence ["lost_replies" >= 2, "retries" >= 4, "successors_kept" >= 2], bug "release_retry_blind_delete",
+    budget 120 s
+    "A release whose reply was lost can be asked for again, by the user and by the client itself: it answers \
+        Ok, Lost or Unknown, and never frees whoever was granted meanwhile."
+    why "The second copy of a release finds another holder, and a release that does not ask whose lock it \
+        ends ends that one."
+    check "Does the retry of a release name the grant, and what does it do when that is not there any more?"
+}
+async fn retried_release_frees_nobody_else(cx: Cx) -> Verdict {
     let f = faulty(&cx).await?;
     let c = cx.connect().await?;
     for how in [Cut::Reset, Cut::Fin] {
@@ -130,8 +135,15 @@ fn is_an_answer(what: &str, answer: &Released) -> Verdict {
     }
 }
 
-/// 10.05.
-pub(super) async fn a_retry_is_one_level(cx: Cx) -> Verdict {
+rule! { "10.05" Must phase 2 [Reentrant, Try, Wait, OutlivesConnection] Both P D retry_is_one_level,
+    evidence ["lost_replies" >= 1, "freed" >= 1], bug "retry_double_count", budget 120 s
+    "An acquire that is sent again after a lost reply is one level, not two: after as many releases as \
+        acquires the lock is free."
+    why "A level that nobody has is released by nobody; the lock stays with an owner who believes to have \
+        let go."
+    check "Is the count raised by the request, or by each copy of it that arrives?"
+}
+async fn retry_is_one_level(cx: Cx) -> Verdict {
     let f = faulty(&cx).await?;
     let (plain, ask) = (cx.ask(), cx.ask().reentrant(1));
     for how in [Cut::Reset, Cut::Fin] {
@@ -190,8 +202,15 @@ enum Late {
     Renewal,
 }
 
-/// 15.07.
-pub(super) async fn what_is_late_is_refused(cx: Cx) -> Verdict {
+rule! { "15.07" Must phase 2 [Lock, Try, Renew] Both P D what_is_late_is_refused,
+    evidence ["late_releases" >= 2, "late_renewals" >= 2], bug "delayed_release_applies", budget 120 s
+    "A release or renewal of a former holder that arrives after the next grant is refused: it neither frees \
+        nor extends that one, nor brings the former one back."
+    why "A packet that was held up for a minute is a release that nobody has asked for lately; it must not \
+        find a lock to free."
+    check "Does every release and renewal name the grant that it is about, and is that compared in the store?"
+}
+async fn what_is_late_is_refused(cx: Cx) -> Verdict {
     let f = faulty(&cx).await?;
     let c = cx.connect().await?;
     let ask = cx.ask();
@@ -245,8 +264,15 @@ fn settling(cx: &Cx) -> Duration {
     cx.slack().min(Duration::from_millis(100))
 }
 
-/// 15.09.
-pub(super) async fn a_late_acquire_leaves_nothing(cx: Cx) -> Verdict {
+rule! { "15.09" Must phase 2 [Lock, Try, Wait] Both P D late_acquire_leaves_nothing,
+    evidence ["late_acquires" >= 4], bug "no_tombstone", budget 120 s
+    "An acquire or try that is delivered after it was given up leaves nothing: no hold, and no place in line."
+    why "A request that was withdrawn and arrives afterwards is granted to nobody, and the lock is gone for \
+        a ttl."
+    check "Does withdrawing a request that the store has not seen yet leave something that refuses it when \
+        it comes?"
+}
+async fn late_acquire_leaves_nothing(cx: Cx) -> Verdict {
     let f = faulty(&cx).await?;
     let ask = cx.ask();
     for tries in [false, true] {

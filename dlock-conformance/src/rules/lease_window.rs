@@ -2,14 +2,10 @@
 //! answer.
 
 use std::fmt;
-use std::time::Duration;
 
-use dlock_core::{Error, ErrorKind, LockName, Timestamp};
+use dlock_core::{Error, Timestamp};
 
-use crate::cx::Cx;
-use crate::subject::{Ask, Held, Subject};
-use crate::verdict::{Seen, Verdict};
-use crate::{ensure, fail};
+use super::prelude::*;
 
 /// Tries until it is granted, and breaks the rule if that is before `earliest` or not by `latest`.
 pub(super) async fn granted_within(

@@ -8,6 +8,7 @@ mod late_requests;
 mod lease_window;
 mod names_apart;
 mod partition;
+mod prelude;
 mod probes;
 mod s01_exclusion;
 mod s01_processes;
@@ -63,37 +64,77 @@ mod tokens;
 mod traffic;
 mod watching;
 
+use std::sync::LazyLock;
+
+use crate::report::order;
 use crate::rule::Rule;
 
-/// A section in several files is several of these, in the order of its numbers.
-static SECTIONS: &[&[Rule]] = &[
+static FILES: &[&[&Rule]] = &[
+    cut_watch::RULES,
+    late_replies::RULES,
+    late_requests::RULES,
+    partition::RULES,
     s01_exclusion::RULES,
+    s01_processes::RULES,
     s02_acquire::RULES,
+    s02_deadline::RULES,
+    s02_extremes::RULES,
+    s03_handover::RULES,
     s03_lease::RULES,
+    s03_wall_clock::RULES,
+    s04_guards::RULES,
     s04_release::RULES,
+    s05_auto::RULES,
     s05_renew::RULES,
+    s06_faults::RULES,
     s06_loss::RULES,
+    s06_refusals::RULES,
     s07_fencing::RULES,
+    s07_readers::RULES,
+    s07_resource::RULES,
+    s07_restart::RULES,
+    s07_zombie::RULES,
+    s08_crowd::RULES,
+    s08_dead_head::RULES,
+    s08_queue::RULES,
     s08_waking::RULES,
     s09_cancellation::RULES,
+    s09_contract::RULES,
+    s09_runtime::RULES,
     s10_reentrancy::RULES,
-    s11_shared::RULES,
-    s11_policy::RULES,
-    s11_convert::RULES,
     s11_admission::RULES,
+    s11_convert::RULES,
+    s11_policy::RULES,
+    s11_shared::RULES,
+    s12_cost::RULES,
+    s12_operators::RULES,
     s12_watch::RULES,
-    s13_names::RULES,
+    s13_labels::RULES,
     s13_limits::RULES,
+    s13_names::RULES,
     s14_independence::RULES,
+    s14_many_held::RULES,
+    s15_duplicates::RULES,
     s15_replies::RULES,
     s16_faults::RULES,
+    s16_nemesis::RULES,
+    s16_processes::RULES,
+    s16_server::RULES,
     s17_contract::RULES,
+    s17_telling::RULES,
     s18_quorum::RULES,
+    traffic::RULES,
 ];
+
+static IN_ORDER: LazyLock<Vec<&Rule>> = LazyLock::new(|| {
+    let mut all = FILES.concat();
+    all.sort_by_key(|rule| order(rule.id));
+    all
+});
 
 /// Every rule that has a test, in the order of its numbers.
 pub fn all() -> impl Iterator<Item = &'static Rule> {
-    SECTIONS.iter().flat_map(|section| section.iter())
+    IN_ORDER.iter().copied()
 }
 
 /// The rule of that number, `3.02`.

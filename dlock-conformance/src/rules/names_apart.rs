@@ -1,10 +1,6 @@
 //! Sets of names of which each must be a lock of its own.
 
-use dlock_core::{ErrorKind, LockName};
-
-use crate::cx::Cx;
-use crate::fail;
-use crate::verdict::{Seen, Verdict};
+use super::prelude::*;
 
 /// Whether a store may say that it takes no such names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,23 +1,30 @@
 //! The bodies of rules about a client that is cut off while others are not: 3.09, 16.13.
 
-use std::time::Duration;
-
-use dlock_core::ErrorKind;
 use futures::future::{join_all, join3};
 
 use super::faulty::{faulty, patience, struck};
+use super::prelude::*;
 use super::s11_policy::acquiring;
-use crate::cx::Cx;
 use crate::network::{Direction, Fault};
-use crate::verdict::{Failure, Seen, Verdict};
-use crate::{ensure, fail, inconclusive};
+
+rules! {
+    lapsed_place_is_not_granted, partition_costs_one_client,
+}
 
 /// How long is waited for it to be in line, once the first answer is there: the rest of its requests are on
 /// their way.
 const IN_LINE: Duration = Duration::from_millis(50);
 
-/// 3.09.
-pub(super) async fn a_lapsed_place_is_not_granted(cx: Cx) -> Verdict {
+rule! { "3.09" Must phase 2 [Lock, Wait, Try, Lease, PerGrantTtl] Both P T lapsed_place_is_not_granted,
+    evidence ["lapsed_places" >= 1, "held_back" >= 1], bug "stale_waiter_granted", budget 120 s
+    "A waiter that was cut off until its place in line lapsed is not granted by that place: not by the \
+        store, which passes on to those who are there, and not by its own belief when it is back."
+    why "A waiter that takes the end of the wait for the grant, when it was its own session that ended, is a \
+        second holder (etcd 11456)."
+    check "When the wait ends, does the waiter ask whether its own entry is still there, or only whether \
+        those before it have gone?"
+}
+async fn lapsed_place_is_not_granted(cx: Cx) -> Verdict {
     let f = faulty(&cx).await?;
     let c = cx.connect().await?;
     let (long, short) = (cx.ask(), cx.ask().ttl(cx.short_ttl()));
@@ -78,8 +85,16 @@ pub(super) async fn a_lapsed_place_is_not_granted(cx: Cx) -> Verdict {
     Ok(())
 }
 
-/// 16.13.
-pub(super) async fn a_partition_costs_one_client(cx: Cx) -> Verdict {
+rule! { "16.13" Must phase 2 [Lock, Wait, Lease, AutoRenew, LossSignal] Both P T partition_costs_one_client,
+    evidence ["lost" >= 3, "handed_over" >= 3, "undisturbed" >= 10, "back_again" >= 1],
+    bug "partition_blocks_all", budget 120 s
+    "A client that is cut off loses its locks, each by the deadline; those who wait for them have them by \
+        the ttl plus slack, and all others go on as if nothing was."
+    why "One machine behind a broken switch must not be able to stop everybody else."
+    check "Does anything in the store wait for a client: for its answer to an expiry, for room in its \
+        connection, for a lock that is held meanwhile?"
+}
+async fn partition_costs_one_client(cx: Cx) -> Verdict {
     const LOCKS: usize = 3;
     let f = faulty(&cx).await?;
     let c = cx.connect().await?;

@@ -1,115 +1,17 @@
 //! §1 Mutual exclusion and ownership.
 
-use std::sync::Arc;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
 
-use dlock_core::LockName;
 use futures::FutureExt;
 use futures::channel::oneshot;
 
-use super::late_replies::a_grant_is_live;
+use super::prelude::*;
 use crate::checker::lost_update::LostUpdates;
-use crate::cx::Cx;
-use crate::ensure;
-use crate::rule::{Rule, rule};
-use crate::subject::{Held, Subject};
-use crate::verdict::{Failure, Seen, Verdict};
 
-pub(super) static RULES: &[Rule] = &[
-    rule! {
-        "1.01" MUST phase 1 [Lock, Wait]
-        layer: Both, access: A, test: X,
-        title: "one holder at a time",
-        statement: "At any instant at most one live exclusive grant of a name exists.",
-        intent: "This is what a lock is; two holders at once oversell the stock.",
-        check_first: "Is finding the name free and taking it one step in the store?",
-        evidence: ["grants" >= 80, "contended" >= 20],
-        budget: 120 s,
-        bug: "grant_without_check" stochastic
-        => one_holder_at_a_time
-    },
-    rule! {
-        "1.02" MUST phase 1 [Lock, Wait]
-        layer: Backend, access: C, test: X,
-        title: "one holder over processes",
-        statement: "At any instant at most one live exclusive grant of a name exists, over all processes.",
-        intent: "A lock that lives in the memory of a process passes every test of that process.",
-        check_first: "Is there any way to a grant that does not pass the store?",
-        evidence: ["processes" >= 4, "grants" >= 60, "contended" >= 20],
-        budget: 120 s,
-        bug: "process_local_lock" deterministic
-        => super::s01_processes::one_holder_over_processes
-    },
-    rule! {
-        "1.03" MUST phase 1 [Lock, Try]
-        layer: Backend, access: A, test: D,
-        title: "one winner of a race",
-        statement: "Of any number of simultaneous acquires of a free name exactly one is granted.",
-        intent: "Reading and then writing works in every demo, and grants two the first time that two come \
-            at once.",
-        check_first: "Is the lock taken by one conditional write, or by a read and a write?",
-        evidence: ["rounds" >= 5, "losers" >= 300],
-        budget: 120 s,
-        bug: "check_then_set" deterministic
-        => one_winner_of_a_race
-    },
-    rule! {
-        "1.04" MUST phase 1 [Lock, Wait]
-        layer: Both, access: A, test: X,
-        title: "no lost update",
-        statement: "Read-modify-write of unsynchronised data under the lock loses no element while no lease \
-            lapses.",
-        intent: "The number that people ask for: how much of the data is lost under this lock.",
-        check_first: "Is the lock released when the guard ends, or at an earlier end of scope?",
-        evidence: ["updates" >= 60, "contended" >= 20],
-        budget: 120 s,
-        bug: "early_unlock" stochastic
-        => no_lost_update
-    },
-    rule! {
-        "1.05" MUST phase 1 [Lock, Wait, Lease]
-        layer: Engine, access: P, test: T,
-        title: "a grant is live",
-        statement: "A grant that is already over is never handed out: the call errs, or goes on waiting \
-            within its deadline.",
-        intent: "The reply came after the lease had run out; whoever is handed that guard works beside the \
-            next holder from the first moment.",
-        check_first: "Is the deadline of a grant looked at when it arrives, before there is a guard?",
-        evidence: ["late_grants" >= 2],
-        budget: 120 s,
-        bug: "no_check_after_wait" deterministic
-        => a_grant_is_live
-    },
-    rule! {
-        "1.06" MUST phase 1 [Lock, Wait]
-        layer: Both, access: C, test: D,
-        title: "grant ids are unique",
-        statement: "No two grants have the same id, over clients, processes and restarts.",
-        intent: "Two holders with one id are one to the store: each releases and renews the other's lock.",
-        check_first: "Is the id made of something that two processes can share, such as a process number \
-            and a time?",
-        evidence: ["ids" >= 130, "processes" >= 8],
-        budget: 120 s,
-        bug: "owner_from_pid_time" deterministic
-        => super::s01_processes::grant_ids_are_unique
-    },
-    rule! {
-        "1.07" MUST phase 1 [Lock, Try, Wait]
-        layer: Both, access: A, test: D,
-        title: "handles of one client exclude each other",
-        statement: "Without re-entrancy, two handles of one client exclude one another exactly like two \
-            clients.",
-        intent: "A lock that knows clients instead of acquisitions lets two tasks of one process in \
-            together.",
-        check_first: "Is ownership kept per acquisition, or per client, session or connection?",
-        evidence: ["refusals" >= 10, "hand_overs" >= 5],
-        budget: 60 s,
-        bug: "owner_is_client" deterministic
-        => handles_of_one_client_exclude_each_other
-    },
-];
+rules! {
+    one_holder_at_a_time, one_winner_of_a_race, no_lost_update, handles_of_one_client_exclude_each_other,
+}
 
 /// Tasks over half as many clients, so that neighbours in one process compete as well as strangers.
 async fn clients(cx: &Cx, tasks: usize) -> Verdict<Vec<Arc<dyn Subject>>> {
@@ -122,6 +24,12 @@ async fn clients(cx: &Cx, tasks: usize) -> Verdict<Vec<Arc<dyn Subject>>> {
     Ok(all)
 }
 
+rule! { "1.01" Must phase 1 [Lock, Wait] Both A X one_holder_at_a_time,
+    evidence ["grants" >= 80, "contended" >= 20], bug "grant_without_check" stochastic, budget 120 s
+    "At any instant at most one live exclusive grant of a name exists."
+    why "This is what a lock is; two holders at once oversell the stock."
+    check "Is finding the name free and taking it one step in the store?"
+}
 async fn one_holder_at_a_time(cx: Cx) -> Verdict {
     let name = cx.name("one");
     let rounds = cx.rounds(30, 200);
@@ -162,6 +70,12 @@ async fn one_holder_at_a_time(cx: Cx) -> Verdict {
     ended
 }
 
+rule! { "1.03" Must phase 1 [Lock, Try] Backend A D one_winner_of_a_race,
+    evidence ["rounds" >= 5, "losers" >= 300], bug "check_then_set", budget 120 s
+    "Of any number of simultaneous acquires of a free name exactly one is granted."
+    why "Reading and then writing works in every demo, and grants two the first time that two come at once."
+    check "Is the lock taken by one conditional write, or by a read and a write?"
+}
 async fn one_winner_of_a_race(cx: Cx) -> Verdict {
     const RACERS: usize = 64;
     let mut racers: Vec<Arc<dyn Subject>> = Vec::new();
@@ -208,6 +122,12 @@ async fn one_winner_of_a_race(cx: Cx) -> Verdict {
     Ok(())
 }
 
+rule! { "1.04" Must phase 1 [Lock, Wait] Both A X no_lost_update,
+    evidence ["updates" >= 60, "contended" >= 20], bug "early_unlock" stochastic, budget 120 s
+    "Read-modify-write of unsynchronised data under the lock loses no element while no lease lapses."
+    why "The number that people ask for: how much of the data is lost under this lock."
+    check "Is the lock released when the guard ends, or at an earlier end of scope?"
+}
 async fn no_lost_update(cx: Cx) -> Verdict {
     let name = cx.name("set");
     let rounds = cx.rounds(10, 100) as u64;
@@ -235,12 +155,12 @@ async fn no_lost_update(cx: Cx) -> Verdict {
                 }
                 // Read, think, write: the mutex is held for neither, only the lock under test spans the
                 // three.
-                let mut copy = set.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                let mut copy = lock(&set).clone();
                 cx.sleep(rng.duration(Duration::from_millis(1), Duration::from_millis(4)))
                     .await;
                 let element = number * 1_000_000 + round;
                 copy.push(element);
-                *set.lock().unwrap_or_else(PoisonError::into_inner) = copy;
+                *lock(&set) = copy;
                 added.push(element);
                 cx.evidence("updates");
                 held.release().await.seen("the holder releases")?;
@@ -252,7 +172,7 @@ async fn no_lost_update(cx: Cx) -> Verdict {
     for task in tasks {
         added.extend(task.await?);
     }
-    let found = set.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let found = lock(&set).clone();
     let lost = LostUpdates::count(added, [], found);
     cx.note(format_args!("lost updates: {:.1} %", lost.percentage()));
     ensure!(
@@ -265,6 +185,12 @@ async fn no_lost_update(cx: Cx) -> Verdict {
     Ok(())
 }
 
+rule! { "1.07" Must phase 1 [Lock, Try, Wait] Both A D handles_of_one_client_exclude_each_other,
+    evidence ["refusals" >= 10, "hand_overs" >= 5], bug "owner_is_client"
+    "Without re-entrancy, two handles of one client exclude one another exactly like two clients."
+    why "A lock that knows clients instead of acquisitions lets two tasks of one process in together."
+    check "Is ownership kept per acquisition, or per client, session or connection?"
+}
 async fn handles_of_one_client_exclude_each_other(cx: Cx) -> Verdict {
     let client = cx.connect().await?;
     let ask = cx.ask();

@@ -1,18 +1,16 @@
 //! §1 Mutual exclusion and ownership, the part about processes.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
-use dlock_core::LockName;
 use futures::future::try_join_all;
 
+use super::prelude::*;
 use crate::agent::Child;
-use crate::cx::Cx;
-use crate::ensure;
-use crate::subject::Subject;
-use crate::verdict::{Failure, Seen, Verdict};
+
+rules! {
+    one_holder_over_processes, grant_ids_are_unique,
+}
 
 /// That many processes, started at once.
 async fn children(cx: &Cx, n: usize) -> Verdict<Vec<Arc<Child>>> {
@@ -22,7 +20,13 @@ async fn children(cx: &Cx, n: usize) -> Verdict<Vec<Arc<Child>>> {
     Ok(all)
 }
 
-pub(super) async fn one_holder_over_processes(cx: Cx) -> Verdict {
+rule! { "1.02" Must phase 1 [Lock, Wait] Backend C X one_holder_over_processes,
+    evidence ["processes" >= 4, "grants" >= 60, "contended" >= 20], bug "process_local_lock", budget 120 s
+    "At any instant at most one live exclusive grant of a name exists, over all processes."
+    why "A lock that lives in the memory of a process passes every test of that process."
+    check "Is there any way to a grant that does not pass the store?"
+}
+async fn one_holder_over_processes(cx: Cx) -> Verdict {
     let name = cx.name("one");
     let rounds = cx.rounds(8, 100);
     let mut clients: Vec<Arc<dyn Subject>> = Vec::new();
@@ -72,7 +76,13 @@ fn names(cx: &Cx, process: usize, clients: usize, holds: usize) -> Vec<Vec<LockN
     (0..clients).map(|client| of_client(client).collect()).collect()
 }
 
-pub(super) async fn grant_ids_are_unique(cx: Cx) -> Verdict {
+rule! { "1.06" Must phase 1 [Lock, Wait] Both C D grant_ids_are_unique,
+    evidence ["ids" >= 130, "processes" >= 8], bug "owner_from_pid_time", budget 120 s
+    "No two grants have the same id, over clients, processes and restarts."
+    why "Two holders with one id are one to the store: each releases and renews the other's lock."
+    check "Is the id made of something that two processes can share, such as a process number and a time?"
+}
+async fn grant_ids_are_unique(cx: Cx) -> Verdict {
     const CLIENTS: usize = 3;
     let (of_each_start, holds) = (cx.rounds(4, 8), cx.rounds(5, 4_200));
     let mut seen: HashMap<String, String> = HashMap::new();

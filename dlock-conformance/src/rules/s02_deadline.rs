@@ -1,15 +1,20 @@
 //! §2, the rules about the wait limit.
 
-use std::sync::Arc;
-use std::time::Duration;
+use dlock_core::LockOptions;
 
-use dlock_core::{ErrorKind, LockOptions};
+use super::prelude::*;
 
-use crate::cx::Cx;
-use crate::verdict::{Failure, Seen, Verdict};
-use crate::{ensure, inconclusive};
+rules! {
+    timeout_at_the_deadline, a_timeout_leaves_nothing, zero_wait_is_a_try, live_guard_or_timeout,
+}
 
-pub(super) async fn timeout_at_the_deadline(cx: Cx) -> Verdict {
+rule! { "2.04" Must phase 1 [Lock, Wait] Both A T timeout_at_the_deadline, evidence ["timeouts" >= 4],
+    bug "deadline_half"
+    "Timeout is answered not before the wait limit has passed and not later than slack after it."
+    why "Too early gives up on a lock that would have come; too late blows the caller's own deadline."
+    check "In which unit does the limit reach the store, and is it the rest or the whole on each retry?"
+}
+async fn timeout_at_the_deadline(cx: Cx) -> Verdict {
     /// How far a timer and a clock may be apart.
     const CLOCK_STEP: Duration = Duration::from_millis(1);
     let (a, b) = (cx.connect().await?, cx.connect().await?);
@@ -38,7 +43,14 @@ pub(super) async fn timeout_at_the_deadline(cx: Cx) -> Verdict {
     held.release().await.seen("A releases")
 }
 
-pub(super) async fn after_a_timeout_nothing_is_left(cx: Cx) -> Verdict {
+rule! { "2.05" Must phase 1 [Lock, Try, Wait] Both A D a_timeout_leaves_nothing, evidence ["timeouts" >= 5],
+    bug "orphan_waiter"
+    "After Timeout nothing is held and nothing is queued: after the release the next client acquires at once."
+    why "An orphan in the queue gets the lock that nobody then holds, and everybody waits for a lease to run \
+        out."
+    check "Is the queue entry withdrawn, and its withdrawal confirmed, before Timeout is answered?"
+}
+async fn a_timeout_leaves_nothing(cx: Cx) -> Verdict {
     let (a, b, c) = (cx.connect().await?, cx.connect().await?, cx.connect().await?);
     let ask = cx.ask();
     for round in 0..cx.rounds(5, 50) {
@@ -57,7 +69,13 @@ pub(super) async fn after_a_timeout_nothing_is_left(cx: Cx) -> Verdict {
     Ok(())
 }
 
-pub(super) async fn zero_wait_is_a_try(cx: Cx) -> Verdict {
+rule! { "2.06" Must phase 1 [Lock, Try, Wait] Both A D zero_wait_is_a_try,
+    evidence ["granted" >= 3, "refused" >= 6], bug "zero_means_forever"
+    "A wait limit of zero equals a try, and a limit that is as good as past has no side effect."
+    why "Zero means `for ever` in more than one lock library; the caller meant `now`."
+    check "Is zero a magic number on the way to the store?"
+}
+async fn zero_wait_is_a_try(cx: Cx) -> Verdict {
     let (a, b) = (cx.connect().await?, cx.connect().await?);
     let ask = cx.ask();
     let bound = cx.claims().op_bound + cx.slack();
@@ -85,7 +103,14 @@ pub(super) async fn zero_wait_is_a_try(cx: Cx) -> Verdict {
     Ok(())
 }
 
-pub(super) async fn grant_xor_timeout(cx: Cx) -> Verdict {
+rule! { "2.07" Must phase 1 [Lock, Try, Wait] Both A X live_guard_or_timeout,
+    evidence ["grants" >= 5, "timeouts" >= 5], bug "timeout_leaks_grant" stochastic, budget 120 s
+    "When a grant races with the wait limit, the answer is either a live guard, or Timeout and nothing is \
+        held."
+    why "A grant that arrives as the waiter gives up belongs to nobody and blocks everybody."
+    check "Who gives back a grant that arrives after the limit?"
+}
+async fn live_guard_or_timeout(cx: Cx) -> Verdict {
     let (a, b, c) = (cx.connect().await?, cx.connect().await?, cx.connect().await?);
     let (name, ask) = (cx.name("raced"), cx.ask());
     let mut limit = Duration::from_millis(12);

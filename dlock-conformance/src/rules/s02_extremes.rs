@@ -1,14 +1,11 @@
 //! §2, the rules about very long times.
 
-use std::sync::Arc;
-use std::time::Duration;
+use super::prelude::*;
+use crate::cx::Effort;
 
-use dlock_core::ErrorKind;
-
-use crate::claims::Need;
-use crate::cx::{Cx, Effort};
-use crate::verdict::{Failure, Seen, Verdict};
-use crate::{ensure, fail};
+rules! {
+    huge_durations_never_wrap, unbounded_wait_has_no_end,
+}
 
 /// What is left of the times below in a counter that is too narrow for them.
 const REST: Duration = Duration::from_millis(150);
@@ -41,7 +38,15 @@ fn huge() -> [(&'static str, Duration); 9] {
     ]
 }
 
-pub(super) async fn huge_durations_never_wrap(cx: Cx) -> Verdict {
+rule! { "2.10" Must phase 2 [Lock, Try, Wait, Lease] Both A D huge_durations_never_wrap,
+    evidence ["huge_ttls" >= 8, "huge_waits" >= 8], bug "ttl_u32_wrap"
+    "Very long ttls and wait limits, up to the longest Duration, are kept, cut to what is declared, or \
+        refused; none becomes a short one."
+    why "A limit of `Duration::MAX` that wraps to a few milliseconds gives the lock away under its holder, \
+        or ends a wait that was to be endless."
+    check "Into which unit and width is the duration converted, and what happens to what does not fit?"
+}
+async fn huge_durations_never_wrap(cx: Cx) -> Verdict {
     huge_ttls(&cx).await?;
     huge_limits(&cx).await
 }
@@ -146,7 +151,14 @@ pub(super) fn endurance(cx: &Cx) -> Duration {
     }
 }
 
-pub(super) async fn unbounded_wait_has_no_end(cx: Cx) -> Verdict {
+rule! { "2.11" Must phase 2 [Lock, Wait] Engine A T unbounded_wait_has_no_end,
+    evidence ["waits_outlived" >= 1], bug "hidden_default_timeout", budget 120 s
+    "A wait without a limit outlives three times the longest time limit that the subject has of its own."
+    why "Whoever asks to wait for ever has no plan for `Timeout`; a default that nobody set ends the wait \
+        during the first long job."
+    check "Does the time limit of a request, of a socket or of the pool also end the wait for the holder?"
+}
+async fn unbounded_wait_has_no_end(cx: Cx) -> Verdict {
     let (a, b) = (cx.connect().await?, cx.connect().await?);
     let name = cx.name("held-long");
     let long = endurance(&cx);

@@ -1,18 +1,26 @@
 //! §3, the rules about how exactly a lease ends, and who believes what when it does.
 
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::Mutex;
 
 use dlock_core::Timestamp;
 use futures::future::try_join_all;
 
+use super::prelude::*;
 use super::s03_lease::{first_grant, lapsed_by};
-use crate::claims::Need;
-use crate::cx::Cx;
-use crate::ensure;
-use crate::verdict::{Failure, Seen, Verdict};
 
-pub(super) async fn finer_ttls_round_up(cx: Cx) -> Verdict {
+rules! {
+    finer_ttls_round_up, beliefs_do_not_overlap,
+}
+
+rule! { "3.10" Must phase 2 [Lock, Try, Lease, PerGrantTtl] Both A T finer_ttls_round_up,
+    evidence ["fine_ttls" >= 5], bug "ttl_rounds_down"
+    "A ttl finer than the declared granularity is rounded up to it, never down, and by no more than one step."
+    why "A store that cuts a ttl to whole seconds ends the lease before its holder expects it: two hold it \
+        for up to a second."
+    check "Does the conversion to the unit of the store divide, or round up? Is the effective ttl what the \
+        guard is told?"
+}
+async fn finer_ttls_round_up(cx: Cx) -> Verdict {
     let grain = cx.claims().capabilities.ttl_granularity;
     let base = cx.ttl(Duration::from_millis(150));
     let (milli, nano) = (Duration::from_millis(1), Duration::from_nanos(1));
@@ -60,10 +68,18 @@ type LastDeadline = Arc<Mutex<Option<Timestamp>>>;
 
 /// Says until when this holder believes; answers the same of whoever said so before.
 fn believes(last: &LastDeadline, until: Timestamp) -> Option<Timestamp> {
-    last.lock().unwrap_or_else(PoisonError::into_inner).replace(until)
+    lock(&last).replace(until)
 }
 
-pub(super) async fn beliefs_do_not_overlap(cx: Cx) -> Verdict {
+rule! { "3.12" Must phase 2 [Lock, Wait, Lease, PerGrantTtl] Both A X beliefs_do_not_overlap,
+    evidence ["hand_overs" >= 8], bug "negative_margin"
+    "When a lease passes on by running out, the local deadline of the holder before is not later than the \
+        return of the next one's acquire, by more than the skew."
+    why "The store may be right and the accident happens all the same: what counts is what the two holders \
+        believe."
+    check "Is the drift margin subtracted from the lease, and from which time is the deadline counted?"
+}
+async fn beliefs_do_not_overlap(cx: Cx) -> Verdict {
     let name = cx.name("handed-over");
     let ask = cx.ask().ttl(cx.ttl(Duration::from_millis(120)));
     let last = LastDeadline::default();

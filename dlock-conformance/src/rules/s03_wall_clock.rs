@@ -1,11 +1,11 @@
 //! §3 Lease and expiry, the part about the wall clock.
 
-use std::time::Duration;
-
+use super::prelude::*;
 use crate::agent::Child;
-use crate::cx::Cx;
-use crate::verdict::{Seen, Verdict};
-use crate::{ensure, inconclusive};
+
+rules! {
+    validity_ignores_the_wall_clock,
+}
 
 const STEP: i64 = 3600;
 
@@ -22,7 +22,14 @@ async fn set(cx: &Cx, child: &Child, seconds: i64) -> Verdict<f64> {
     Ok(after.value.as_secs_f64() - before.value.as_secs_f64() - passed.as_secs_f64())
 }
 
-pub(super) async fn validity_ignores_the_wall_clock(cx: Cx) -> Verdict {
+rule! { "3.05" Must phase 2 [Lock, Wait, Lease, Try] Engine C T validity_ignores_the_wall_clock,
+    evidence ["steps" >= 2], bug "client_walltime_deadline"
+    "A step of the holder's wall clock by an hour, in either direction, changes nothing about the validity \
+        of its guard."
+    why "A clock that is set ends a lock that is held, or keeps its holder believing for an hour."
+    check "Is any deadline a time of day?"
+}
+async fn validity_ignores_the_wall_clock(cx: Cx) -> Verdict {
     let (b, child) = (cx.connect().await?, cx.child_with_wall_clock().await?);
     let ask = cx.ask().ttl(cx.short_ttl() * 2);
     for (step, how) in [(STEP, "an hour forward"), (-STEP, "an hour back")] {

@@ -1,13 +1,21 @@
 //! §4, the rules about guards that nobody releases.
 
-use std::time::Duration;
+use super::prelude::*;
+use crate::claims::Engine;
 
-use crate::claims::{Engine, Need};
-use crate::cx::Cx;
-use crate::ensure;
-use crate::verdict::{Seen, Verdict};
+rules! {
+    a_drop_frees_promptly, a_leaked_guard_lapses,
+}
 
-pub(super) async fn a_drop_frees_promptly(cx: Cx) -> Verdict {
+rule! { "4.10" Should phase 2 [Lock, Try] Engine A T a_drop_frees_promptly, evidence ["drops" >= 3],
+    bug "drop_waits_ttl", budget 120 s
+    "While its client and runtime live, a dropped guard's lock is free within the claimed bound, not only at \
+        the end of its ttl."
+    why "An early return with `?` drops the guard; if that costs the others the whole ttl, every error \
+        becomes a standstill."
+    check "Who sends the release of a dropped guard, and is it woken for that?"
+}
+async fn a_drop_frees_promptly(cx: Cx) -> Verdict {
     let (a, b) = (cx.connect().await?, cx.connect().await?);
     let plain = cx.ask();
     let mut asks = vec![("idle", plain.clone())];
@@ -37,7 +45,15 @@ pub(super) async fn a_drop_frees_promptly(cx: Cx) -> Verdict {
     Ok(())
 }
 
-pub(super) async fn a_leaked_guard_lapses(cx: Cx) -> Verdict {
+rule! { "4.12" Must phase 2 [Lock, Try, Lease] Both A T a_leaked_guard_lapses, evidence ["lapsed" >= 1],
+    bug "forget_is_immortal"
+    "A leaked guard that does not renew itself lapses by its ttl, whatever else its client renews; one that \
+        does renew itself ends with its client at the latest."
+    why "A guard in a leaked task or a reference cycle is never dropped; nothing but the lease can end its \
+        hold."
+    check "What decides whether a lease is renewed: its own options, or that the client renews at all?"
+}
+async fn a_leaked_guard_lapses(cx: Cx) -> Verdict {
     let (a, b) = (cx.connect().await?, cx.connect().await?);
     let ask = cx.ask().ttl(cx.short_ttl());
     let (idle, renewing) = (cx.name("idle"), cx.name("renewing"));

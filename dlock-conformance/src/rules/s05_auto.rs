@@ -1,16 +1,14 @@
 //! §5, the rules about how long, and for how many, renewal goes on.
 
-use std::time::Duration;
-
-use dlock_core::{LockName, LossReason};
+use dlock_core::LossReason;
 use futures::future::try_join_all;
 use futures::try_join;
 
-use crate::claims::Need;
-use crate::cx::Cx;
-use crate::ensure;
-use crate::subject::{Ask, Held, Subject};
-use crate::verdict::{Failure, Seen, Verdict};
+use super::prelude::*;
+
+rules! {
+    auto_renewal_lasts, a_maximum_hold_ends_the_hold, a_thousand_guards_stay_renewed,
+}
 
 /// A hold that renews itself, and what is special about it.
 struct Kept {
@@ -19,8 +17,16 @@ struct Kept {
     held: Box<dyn Held>,
 }
 
-/// 5.09. All kinds at once: it takes no longer than one of them.
-pub(super) async fn auto_renewal_lasts(cx: Cx) -> Verdict {
+rule! { "5.09" Must phase 1 [Lease, Try, AutoRenew] Engine A T auto_renewal_lasts,
+    evidence ["refusals" >= 20], bug "autorenew_stops_after_5", budget 120 s
+    "A guard that renews itself keeps the lock for ten ttls and more when nothing fails: a writer's, a \
+        reader's, a downgraded one, and one of a name that the same client had lost before."
+    why "Renewal that stops after a while loses long jobs their lock (Redisson 5698)."
+    check "Is each renewal scheduled by the one before it, and what ends that chain? Does an entry of an \
+        earlier hold stand in its way?"
+}
+/// All kinds at once: it takes no longer than one of them.
+async fn auto_renewal_lasts(cx: Cx) -> Verdict {
     let (a, b) = (cx.connect().await?, cx.connect().await?);
     let ask = cx.ask().ttl(cx.ttl(Duration::from_millis(200))).auto_renew();
     let mut kept = Vec::new();
@@ -98,7 +104,16 @@ async fn loses(cx: &Cx, a: &dyn Subject, b: &dyn Subject, name: &LockName, ask: 
     Ok(())
 }
 
-pub(super) async fn a_maximum_hold_ends_the_hold(cx: Cx) -> Verdict {
+rule! { "5.13" May phase 3 [Lock, Try, Lease, AutoRenew, LossSignal, MaximumHold] Engine A T
+        a_maximum_hold_ends_the_hold,
+    evidence ["ended" >= 2], bug "max_hold_ignored"
+    "A maximum hold ends the hold when it is over, neither sooner nor later, renewed or not, and is told as \
+        the reason of the loss."
+    why "Automatic renewal keeps a hung job's lock for ever; the maximum hold is the way out, and the reason \
+        tells it from an outage."
+    check "Is the end of the hold part of the deadline, also after a renewal?"
+}
+async fn a_maximum_hold_ends_the_hold(cx: Cx) -> Verdict {
     let short = cx.ttl(Duration::from_millis(200));
     let renewing = cx.ask().ttl(short).auto_renew();
     let idle = cx.ask();
@@ -154,7 +169,15 @@ async fn ends_at(cx: &Cx, kind: &str, ask: &Ask, limit: Duration) -> Verdict {
     Ok(())
 }
 
-pub(super) async fn a_thousand_guards_stay_renewed(cx: Cx) -> Verdict {
+rule! { "5.14" Must phase 2 [Lock, Lease, AutoRenew] Engine A T a_thousand_guards_stay_renewed,
+    evidence ["guards" >= 100, "other_operations" >= 20], bug "serial_renewer_starves", budget 120 s
+    "A thousand guards of one client (as many as are declared, three hundred in a quick run) all stay \
+        renewed while the client is busy."
+    why "Renewals that are made one after the other take longer than the ttl once there are enough of them, \
+        and all are lost in one minute."
+    check "Are renewals batched or made side by side, and is the first of them due early enough for the last?"
+}
+async fn a_thousand_guards_stay_renewed(cx: Cx) -> Verdict {
     let a = cx.connect().await?;
     let wish = cx.rounds(300, 1_000) as u64;
     // Two more are needed by the load.

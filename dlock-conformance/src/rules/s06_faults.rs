@@ -1,16 +1,16 @@
 //! The bodies of the rules of §6 that need a network that fails, and of 5.10 and 5.11.
 
-use std::time::Duration;
-
 use futures::future::join_all;
 
 use super::faulty::{Faulty, faulty, patience, struck};
-use crate::claims::Need;
-use crate::cx::Cx;
+use super::prelude::*;
 use crate::network::{Cut, Direction, Fault, FaultGuard};
-use crate::subject::Held;
-use crate::verdict::{Seen, Verdict};
-use crate::{ensure, fail};
+
+rules! {
+    release_says_how_it_went, a_failed_release_lapses, renewal_ends_with_the_hold,
+    a_short_fault_loses_nothing, loss_is_told_by_the_deadline, loss_is_sticky, all_observers_are_told,
+    loss_needs_no_poll,
+}
 
 /// A guard that renews itself, of a client that reaches nobody any more; and the fault.
 async fn cut_off(cx: &Cx, f: &Faulty, what: &str) -> Verdict<(Box<dyn Held>, FaultGuard)> {
@@ -20,8 +20,13 @@ async fn cut_off(cx: &Cx, f: &Faulty, what: &str) -> Verdict<(Box<dyn Held>, Fau
     Ok((held, hole))
 }
 
-/// 6.01.
-pub(super) async fn loss_is_told_by_the_deadline(cx: Cx) -> Verdict {
+rule! { "6.01" Must phase 1 [Lock, Lease, AutoRenew, LossSignal] Engine P T loss_is_told_by_the_deadline,
+    evidence ["losses" >= 1], bug "lost_fires_late", budget 120 s
+    "If renewals fail, the loss signal fires no later than the local deadline."
+    why "After the deadline somebody else may hold the lock; a signal that comes later comes too late."
+    check "What arms the signal: the deadline itself, or an answer of the store?"
+}
+async fn loss_is_told_by_the_deadline(cx: Cx) -> Verdict {
     let f = faulty(&cx).await?;
     let (held, hole) = cut_off(&cx, &f, "cut off").await?;
     let lost = held.lost();
@@ -35,8 +40,13 @@ pub(super) async fn loss_is_told_by_the_deadline(cx: Cx) -> Verdict {
     Ok(())
 }
 
-/// 6.04.
-pub(super) async fn loss_is_sticky(cx: Cx) -> Verdict {
+rule! { "6.04" Must phase 1 [Lock, Lease, AutoRenew, LossSignal] Engine P D loss_is_sticky,
+    evidence ["late_observers" >= 2], bug "lost_edge_only", budget 120 s
+    "The loss signal is sticky: an observer that comes late sees it at once."
+    why "Code that begins to listen after the loss would wait for ever for what has happened already."
+    check "Is the signal an event, or a state that is looked at first?"
+}
+async fn loss_is_sticky(cx: Cx) -> Verdict {
     let f = faulty(&cx).await?;
     let (held, hole) = cut_off(&cx, &f, "cut off").await?;
     let limit = held.ttl() + cx.slack();
@@ -57,8 +67,13 @@ pub(super) async fn loss_is_sticky(cx: Cx) -> Verdict {
     Ok(())
 }
 
-/// 6.06.
-pub(super) async fn all_observers_are_told(cx: Cx) -> Verdict {
+rule! { "6.06" Must phase 1 [Lock, Lease, AutoRenew, LossSignal] Engine P D all_observers_are_told,
+    evidence ["observers_told" >= 8], bug "lost_single_observer", budget 120 s
+    "All observers of a guard get the loss signal, with the same reason."
+    why "The one that was not told goes on working."
+    check "Does the notification wake one waiter, or all of them?"
+}
+async fn all_observers_are_told(cx: Cx) -> Verdict {
     let f = faulty(&cx).await?;
     let (held, hole) = cut_off(&cx, &f, "cut off").await?;
     let observers = join_all((0..8).map(|_| cx.spawn(held.lost())));
@@ -75,8 +90,13 @@ pub(super) async fn all_observers_are_told(cx: Cx) -> Verdict {
     Ok(())
 }
 
-/// 6.08.
-pub(super) async fn loss_needs_no_poll(cx: Cx) -> Verdict {
+rule! { "6.08" Must phase 1 [Lock, Lease, AutoRenew, LossSignal] Engine P D loss_needs_no_poll,
+    evidence ["losses_in_the_background" >= 1], bug "lost_needs_poll", budget 120 s
+    "The loss signal works when the application never asks the guard anything."
+    why "A signal that needs somebody to look is none: whoever looks needs no signal."
+    check "Is the end of a lease noticed by a background task, or by the next call?"
+}
+async fn loss_needs_no_poll(cx: Cx) -> Verdict {
     let f = faulty(&cx).await?;
     let (held, hole) = cut_off(&cx, &f, "left alone").await?;
     let signal = cx.spawn(held.lost());
@@ -89,8 +109,15 @@ pub(super) async fn loss_needs_no_poll(cx: Cx) -> Verdict {
     Ok(())
 }
 
-/// 5.10.
-pub(super) async fn renewal_ends_with_the_hold(cx: Cx) -> Verdict {
+rule! { "5.10" Must phase 1 [Lock, Lease, Try, AutoRenew, LossSignal] Engine P T renewal_ends_with_the_hold,
+    evidence ["quiet_windows" >= 3], bug "zombie_renewer", budget 120 s
+    "Auto-renewal stops on release, drop and loss: no renewal is sent afterwards, and the lock is not made \
+        anew."
+    why "A renewer that outlives its guard costs a request per third of a ttl for ever, and with an \
+        upserting store it takes the lock again."
+    check "Which task renews, and who tells it each of the three ends?"
+}
+async fn renewal_ends_with_the_hold(cx: Cx) -> Verdict {
     let f = faulty(&cx).await?;
     let ask = cx.ask().ttl(cx.ttl(Duration::from_millis(200))).auto_renew();
     // A session is kept alive whether or not anything is held: what that takes is no renewal.
@@ -146,8 +173,14 @@ pub(super) async fn renewal_ends_with_the_hold(cx: Cx) -> Verdict {
     Ok(())
 }
 
-/// 5.11.
-pub(super) async fn a_short_fault_loses_nothing(cx: Cx) -> Verdict {
+rule! { "5.11" Must phase 1 [Lock, Lease, AutoRenew, LossSignal, OutlivesConnection] Engine P T
+        a_short_fault_loses_nothing,
+    evidence ["faults_survived" >= 2], bug "gives_up_on_first_error", budget 120 s
+    "A fault that is shorter than what is left of the lease does not lose the lock."
+    why "A single failed renewal is no loss; whoever gives up then loses its locks to every hiccup."
+    check "What happens after a renewal that failed, and how soon is it tried again?"
+}
+async fn a_short_fault_loses_nothing(cx: Cx) -> Verdict {
     let f = faulty(&cx).await?;
     let ask = cx.ask().ttl(cx.ttl(Duration::from_millis(900))).auto_renew();
     let held = f.a.acquire(&cx.name("held"), &ask).await.seen("A acquires")?;
@@ -177,8 +210,13 @@ pub(super) async fn a_short_fault_loses_nothing(cx: Cx) -> Verdict {
     Ok(())
 }
 
-/// 4.05.
-pub(super) async fn release_says_how_it_went(cx: Cx) -> Verdict {
+rule! { "4.05" Must phase 1 [Lock, Lease, PerGrantTtl] Both P D release_says_how_it_went,
+    evidence ["released" >= 1, "lost" >= 1, "unknown" >= 1], bug "release_swallows_not_held", budget 120 s
+    "Release tells apart: released, Lost, and Unknown where the transport failed."
+    why "Whoever is told `released` reports that the work was done under the lock; after a loss it was not."
+    check "Which answers of the store and which errors of the driver become Ok?"
+}
+async fn release_says_how_it_went(cx: Cx) -> Verdict {
     let f = faulty(&cx).await?;
     let plain =
         f.a.acquire(&cx.name("plain"), &cx.ask())
@@ -216,8 +254,13 @@ pub(super) async fn release_says_how_it_went(cx: Cx) -> Verdict {
     Ok(())
 }
 
-/// 4.06.
-pub(super) async fn a_failed_release_lapses(cx: Cx) -> Verdict {
+rule! { "4.06" Must phase 1 [Lock, Lease, Try, AutoRenew] Engine P T a_failed_release_lapses,
+    evidence ["failed_releases" >= 1], bug "renewer_survives_failed_release", budget 120 s
+    "If a release fails in transport the lock still lapses by its ttl: renewal has stopped before."
+    why "A renewer that survives the failed release keeps a lock that nobody holds and nobody can release."
+    check "Is renewal stopped before the release is sent, or when it has succeeded?"
+}
+async fn a_failed_release_lapses(cx: Cx) -> Verdict {
     let f = faulty(&cx).await?;
     let (name, ask) = (cx.name("held"), cx.ask().ttl(cx.short_ttl()).auto_renew());
     let held = f.a.acquire(&name, &ask).await.seen("A acquires")?;

@@ -1,19 +1,24 @@
 //! The bodies of the rules of §6 about holds that end behind the holder's back, and about why.
 
-use std::time::Duration;
-
-use dlock_core::{ErrorKind, LossReason};
+use dlock_core::LossReason;
 
 use super::lease_window::refused_as_lost;
-use crate::claims::Need;
-use crate::cx::Cx;
+use super::prelude::*;
 use crate::network::Fault;
-use crate::subject::Held;
-use crate::verdict::{Failure, Seen, Verdict};
-use crate::{ensure, fail};
 
-/// 6.02.
-pub(super) async fn a_refusal_is_told_soon(cx: Cx) -> Verdict {
+rules! {
+    a_refusal_is_told_soon, loss_says_why,
+}
+
+rule! { "6.02" Must phase 1 [Lock, Try, Lease, Renew, AutoRenew, LossSignal] Engine H T
+        a_refusal_is_told_soon,
+    evidence ["refusals" >= 2], bug "lost_ignores_refusal"
+    "When the store says that a hold is over, the loss signal fires within one renewal period, and at once \
+        if a renewal by hand is what was refused."
+    why "An operator ended the hold and the next one has begun; until the deadline there would be two."
+    check "Is the store's `not held` told from a renewal that merely failed?"
+}
+async fn a_refusal_is_told_soon(cx: Cx) -> Verdict {
     let (a, b) = (cx.connect().await?, cx.connect().await?);
     let every = Duration::from_millis(150);
     // The deadline is far: it is not what tells the loss.
@@ -74,8 +79,15 @@ fn is(told: LossReason, meant: LossReason, how: &str) -> Verdict {
     Ok(())
 }
 
-/// 6.09.
-pub(super) async fn loss_says_why(cx: Cx) -> Verdict {
+rule! { "6.09" Should phase 2 [Lock, Try, Lease, Renew, LossSignal, PerGrantTtl] Engine H D loss_says_why,
+    evidence ["reasons" >= 3], bug "lost_reason_constant"
+    "The loss carries its reason: expired, refused, closed, held for as long as it may be; a server that is \
+        away is an expiry."
+    why "`Expired` says that the machine or the network is too slow, `refused` that somebody ended the hold: \
+        one is mended, the other obeyed."
+    check "Where a lease is ended: does what ends it say why?"
+}
+async fn loss_says_why(cx: Cx) -> Verdict {
     let (a, b, c) = (cx.connect().await?, cx.connect().await?, cx.connect().await?);
     let brief = cx.ask().ttl(cx.ttl(Duration::from_millis(120)));
 

@@ -1,14 +1,15 @@
 //! §7, the rules about readers' tokens and about what dead names leave behind.
 
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::Mutex;
 
 use dlock_core::Token;
 
+use super::prelude::*;
 use super::tokens::token_of;
-use crate::cx::Cx;
-use crate::ensure;
-use crate::verdict::{Failure, Seen, Verdict};
+
+rules! {
+    readers_tokens_lie_between, dead_names_keep_no_tokens,
+}
 
 /// Between two looks at how much a store keeps.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
@@ -16,7 +17,14 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// What each holder was given, in the order in which they held.
 type Given = Arc<Mutex<Vec<(bool, Token)>>>;
 
-pub(super) async fn readers_tokens_lie_between(cx: Cx) -> Verdict {
+rule! { "7.11" Must phase 2 [Lock, Wait, Fence, Shared, FencedReads] Both A X readers_tokens_lie_between,
+    evidence ["read_tokens" >= 20, "write_tokens" >= 12], bug "read_token_stale"
+    "A reader's token is at least that of the last writer before it, and smaller than that of the next one."
+    why "A resource that has seen the writer's token refuses a reader with an older one; one with a newer \
+        one would lock the next writer out."
+    check "Is the reader's token read in the step that grants, or kept from an earlier one?"
+}
+async fn readers_tokens_lie_between(cx: Cx) -> Verdict {
     in_turn(&cx).await?;
     all_at_once(&cx).await
 }
@@ -82,17 +90,14 @@ async fn all_at_once(cx: &Cx) -> Verdict {
 }
 
 fn note(cx: &Cx, given: &Given, writes: bool, token: Token) {
-    given
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .push((writes, token));
+    lock(&given).push((writes, token));
     cx.evidence(if writes { "write_tokens" } else { "read_tokens" });
 }
 
 /// Breaks the rule unless each writer's token is above all before it, and each reader's at least that of the
 /// last writer.
 fn between(given: &Given) -> Verdict {
-    let given = given.lock().unwrap_or_else(PoisonError::into_inner);
+    let given = lock(&given);
     let (mut highest, mut written) = (0, 0);
     for (n, (writes, token)) in given.iter().enumerate() {
         let token = token.get();
@@ -113,7 +118,15 @@ fn between(given: &Given) -> Verdict {
     Ok(())
 }
 
-pub(super) async fn dead_names_keep_no_tokens(cx: Cx) -> Verdict {
+rule! { "7.16" Should phase 3 [Lock, Fence, BoundedTokens] Both A T dead_names_keep_no_tokens,
+    evidence ["dead_names" >= 400], bug "fence_key_leak"
+    "What a store keeps for the tokens of names that nobody uses any more is bounded, or its growth is \
+        declared."
+    why "One counter for each name that ever was fills the store with 25 million keys that nothing will ever \
+        delete (Redisson 6510)."
+    check "Where does a name's counter live, and what deletes it?"
+}
+async fn dead_names_keep_no_tokens(cx: Cx) -> Verdict {
     let a = cx.connect().await?;
     let names = cx.rounds(200, 5_000) as u64;
     // What the first names make the store set up is not what each name leaves.

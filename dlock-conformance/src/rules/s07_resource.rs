@@ -1,16 +1,14 @@
 //! §7 Fencing, the part about the fenced resource.
 
-use std::time::Duration;
-
-use dlock_core::{Access, Admission, FenceGate, FencedValue, LockName, Token};
+use dlock_core::{Access, Admission, FenceGate, FencedValue, Token};
 use futures::future::try_join_all;
 
+use super::prelude::*;
 use super::tokens::token_of;
-use crate::claims::Need;
-use crate::cx::Cx;
-use crate::subject::Subject;
-use crate::verdict::{Failure, Seen, Verdict};
-use crate::{ensure, fail};
+
+rules! {
+    resource_refuses_stale_tokens, check_and_write_are_one_step,
+}
 
 fn gate_of(client: &dyn Subject) -> Verdict<&dyn FenceGate> {
     match client.gate() {
@@ -54,7 +52,14 @@ fn refused(answer: Admission, highest: Token, what: &str) -> Verdict {
     Ok(())
 }
 
-pub(super) async fn resource_refuses_stale_tokens(cx: Cx) -> Verdict {
+rule! { "7.12" Must phase 1 [Lock, Fence, Resource] Both A D resource_refuses_stale_tokens,
+    evidence ["stale_writes" >= 6], bug "resource_accepts_stale"
+    "The fenced resource refuses a token below the highest seen, accepts the same one again, and refuses \
+        neither of two live readers; each resource by itself, however many there are."
+    why "It is the last line: what the lock cannot prevent, a paused holder's write, is stopped here."
+    check "Is the highest token kept with the value, and are readers barred by writers only?"
+}
+async fn resource_refuses_stale_tokens(cx: Cx) -> Verdict {
     let (a, b) = (cx.connect().await?, cx.connect().await?);
     let (name, resource) = (cx.name("lock"), cx.name("resource"));
     let (gate, other) = (gate_of(&*a)?, gate_of(&*b)?);
@@ -201,7 +206,13 @@ fn encode(token: Token) -> Vec<u8> {
     token.get().to_string().into_bytes()
 }
 
-pub(super) async fn check_and_write_are_one_step(cx: Cx) -> Verdict {
+rule! { "7.13" Must phase 1 [Lock, Fence, Resource] Both A X check_and_write_are_one_step,
+    evidence ["races" >= 10, "reads" >= 10], bug "resource_check_then_write" stochastic, budget 120 s
+    "The resource's check of the token and its write are one step: no older write lands after a newer one."
+    why "Between a check and a write of its own a newer holder's write fits, and is then overwritten."
+    check "Is the comparison part of the statement that writes?"
+}
+async fn check_and_write_are_one_step(cx: Cx) -> Verdict {
     let a = cx.connect().await?;
     let mut clients = Vec::new();
     for _ in 0..4 {

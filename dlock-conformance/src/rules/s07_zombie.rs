@@ -2,13 +2,21 @@
 
 use dlock_core::Admission;
 
+use super::prelude::*;
 use super::tokens::token_of;
-use crate::cx::Cx;
-use crate::subject::Held;
-use crate::verdict::{Failure, Seen, Verdict};
-use crate::{ensure, fail};
 
-pub(super) async fn a_zombie_is_refused(cx: Cx) -> Verdict {
+rules! {
+    a_zombie_is_refused,
+}
+
+rule! { "7.15" Must phase 1 [Lock, Wait, Try, Lease, Fence, Resource] Backend C T a_zombie_is_refused,
+    evidence ["stories" >= 2, "late_writes" >= 4], bug "zombie_write_wins"
+    "A holder that was stopped for longer than its ttl, while another was granted and wrote, is refused when \
+        it goes on and writes."
+    why "The story that fencing is for: a pause of the process, and two who write."
+    check "Does the resource compare the token of the write itself, or that of whoever asks last?"
+}
+async fn a_zombie_is_refused(cx: Cx) -> Verdict {
     let (b, a) = (cx.connect().await?, cx.child().await?);
     let Some(gate) = b.gate() else {
         fail!("a fenced resource is claimed, and `gate()` gives none");

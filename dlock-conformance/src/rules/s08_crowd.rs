@@ -1,17 +1,24 @@
 //! §8, the rules about many waiters.
 
 use std::collections::HashSet;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
-use dlock_core::ErrorKind;
+use super::prelude::*;
+use crate::cx::Effort;
 
-use crate::cx::{Cx, Effort};
-use crate::ensure;
-use crate::verdict::{Failure, Seen, Verdict};
+rules! {
+    nobody_starves, every_waiter_once,
+}
 
-pub(super) async fn nobody_starves(cx: Cx) -> Verdict {
+rule! { "8.03" Should phase 2 [Lock, Wait] Both A X nobody_starves, evidence ["grants" >= 60, "gave_up" >= 2],
+    bug "starve_client_0", budget 120 s
+    "While clients come, wait, give up and come again, none waits longer than the claimed factor times the \
+        mean wait, plus slack."
+    why "A client that loses every race has no error to show, only a job that never runs."
+    check "In which order are waiters served, and does a slow or distant one have the same chance?"
+}
+async fn nobody_starves(cx: Cx) -> Verdict {
     const CLIENTS: usize = 6;
     let (name, ask) = (cx.name("churn"), cx.ask());
     // How many grants there are in all, and of how many turns one begins with a wait that is given up soon.
@@ -41,10 +48,7 @@ pub(super) async fn nobody_starves(cx: Cx) -> Verdict {
                 let asked = cx.now();
                 let held = client.acquire(&name, &ask).await.seen("acquiring")?;
                 let took = asked.until(cx.now());
-                waits
-                    .lock()
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .push((took, number));
+                lock(&waits).push((took, number));
                 granted.fetch_add(1, Ordering::Relaxed);
                 cx.evidence("grants");
                 cx.sleep(rng.duration(Duration::from_millis(1), Duration::from_millis(3)))
@@ -57,7 +61,7 @@ pub(super) async fn nobody_starves(cx: Cx) -> Verdict {
     for task in tasks {
         task.await?;
     }
-    let waits = std::mem::take(&mut *waits.lock().unwrap_or_else(PoisonError::into_inner));
+    let waits = std::mem::take(&mut *lock(&waits));
     let sum: Duration = waits.iter().map(|(took, _)| *took).sum();
     let mean = sum / u32::try_from(waits.len()).unwrap_or(u32::MAX).max(1);
     let (longest, who) = waits.iter().max().copied().unwrap_or_default();
@@ -71,7 +75,13 @@ pub(super) async fn nobody_starves(cx: Cx) -> Verdict {
     Ok(())
 }
 
-pub(super) async fn every_waiter_once(cx: Cx) -> Verdict {
+rule! { "8.11" Must phase 2 [Lock, Wait] Both A X every_waiter_once, evidence ["granted" >= 10],
+    bug "waiters_capped_256", budget 120 s
+    "500 waiters on one name (or as many as the declared limit allows) are each granted exactly once."
+    why "A queue with a size that nobody declared drops or refuses the waiters of the one bad day."
+    check "Is there a limit to a queue, a channel or a set of listeners, and is it declared?"
+}
+async fn every_waiter_once(cx: Cx) -> Verdict {
     let limit = cx.claims().capabilities.max_waiters.unwrap_or(u64::MAX);
     // A store that every client looks at after each hand-over takes its time for so many: in real time a
     // short run has fewer.
@@ -102,10 +112,7 @@ pub(super) async fn every_waiter_once(cx: Cx) -> Verdict {
                 .seen(format_args!("waiter {number} of {crowd}"))?;
             let beside = inside.fetch_add(1, Ordering::SeqCst);
             ensure!(beside == 0, "waiter {number} was granted beside {beside} others");
-            let is_new = ids
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .insert(held.id());
+            let is_new = lock(&ids).insert(held.id());
             ensure!(is_new, "waiter {number} was given somebody else's grant");
             inside.fetch_sub(1, Ordering::SeqCst);
             held.release()
@@ -133,7 +140,7 @@ pub(super) async fn every_waiter_once(cx: Cx) -> Verdict {
         Ok::<(), Failure>(())
     })
     .await??;
-    let granted = ids.lock().unwrap_or_else(PoisonError::into_inner).len();
+    let granted = lock(&ids).len();
     ensure!(granted == crowd, "{granted} of {crowd} waiters were granted");
     cx.evidence_by("granted", granted as u64);
     cx.expect_free(&*holder, &name, &ask, "after every waiter")

@@ -1,15 +1,11 @@
 //! §8 Waking and fairness, the part about a waiter that dies.
 
-use std::time::Duration;
-
-use dlock_core::LockName;
-
+use super::prelude::*;
 use crate::agent::{Asked, Child, Hold};
-use crate::claims::Need;
-use crate::cx::Cx;
-use crate::subject::Subject;
-use crate::verdict::{Seen, Verdict};
-use crate::{fail, inconclusive};
+
+rules! {
+    a_dead_head_does_not_block,
+}
 
 /// Until that many are queued, by the store's own word where it gives one.
 async fn queued(cx: &Cx, client: &dyn Subject, name: &LockName, n: u32) -> Verdict {
@@ -55,7 +51,16 @@ async fn stop_outside(cx: &Cx, child: &Child, client: &dyn Subject, round: usize
     inconclusive!("wherever the head of the queue was stopped, it kept everybody from the store");
 }
 
-pub(super) async fn a_dead_head_does_not_block(cx: Cx) -> Verdict {
+rule! { "8.06" Must phase 2 [Lock, Wait, Lease, Fair] Both C T a_dead_head_does_not_block,
+    evidence ["heads_gone" >= 3, "granted_behind" >= 3], bug "dead_head_blocks", budget 120 s
+    "A waiter at the head of the queue that dies or is cancelled keeps those behind it waiting for its ttl \
+        and slack at most."
+    why "A queue of waiters without leases stands still for ever behind the first one whose process was \
+        killed."
+    check "Does a place in the queue lapse by itself, and is what is granted to a dead waiter an ordinary \
+        lease?"
+}
+async fn a_dead_head_does_not_block(cx: Cx) -> Verdict {
     let (a, b) = (cx.connect().await?, cx.connect().await?);
     let ask = cx.ask().ttl(cx.short_ttl());
     for round in 0..cx.rounds(1, 10) {

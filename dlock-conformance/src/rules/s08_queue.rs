@@ -1,17 +1,15 @@
 //! §8, the rules about whose turn it is.
 
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::Mutex;
 
-use dlock_core::LockName;
-
+use super::prelude::*;
 use super::s02_extremes::endurance;
-use crate::claims::Need;
-use crate::cx::Cx;
-use crate::subject::{Ask, Subject};
 use crate::task::Task;
-use crate::verdict::{Seen, Verdict};
-use crate::{ensure, inconclusive};
+
+rules! {
+    first_come_first_served, a_try_does_not_overtake, a_live_waiter_keeps_its_place, the_most_urgent_is_next,
+    the_least_urgent_is_served,
+}
 
 /// Those who wait for one name, and the order in which they were granted.
 pub(super) struct Line {
@@ -38,10 +36,7 @@ impl Line {
                 .acquire(&name, &ask)
                 .await
                 .seen(format_args!("waiter {number}"))?;
-            granted
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .push(number);
+            lock(&granted).push(number);
             cx.sleep(Duration::from_millis(2)).await;
             held.release()
                 .await
@@ -61,10 +56,7 @@ impl Line {
 
     /// Who was granted so far.
     pub(super) fn order(&self) -> Vec<usize> {
-        self.granted
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        lock(&self.granted).clone()
     }
 
     /// Comes back when so many wait, as far as the store shows; otherwise after long enough for a request to
@@ -103,7 +95,14 @@ impl Line {
     }
 }
 
-pub(super) async fn first_come_first_served(cx: Cx) -> Verdict {
+rule! { "8.04" Must phase 2 [Lock, Wait, Fair] Both A D first_come_first_served,
+    evidence ["hand_overs" >= 16], bug "lifo_queue"
+    "Those who wait are granted in the order in which they came."
+    why "That is what a queue is claimed for; without the order the one who waits longest is nobody in \
+        particular."
+    check "At which end do new waiters enter, and by what are they sorted?"
+}
+async fn first_come_first_served(cx: Cx) -> Verdict {
     let holder = cx.connect().await?;
     let mut clients = Vec::new();
     for _ in 0..3 {
@@ -135,7 +134,14 @@ pub(super) async fn first_come_first_served(cx: Cx) -> Verdict {
     Ok(())
 }
 
-pub(super) async fn a_try_does_not_overtake(cx: Cx) -> Verdict {
+rule! { "8.05" Must phase 2 [Lock, Try, Wait, Fair] Both A D a_try_does_not_overtake,
+    evidence ["tries" >= 12], bug "barging_try"
+    "A try, or a wait that begins later, is not granted before those who wait already, also where the \
+        holders would not mind it."
+    why "Under a steady stream of readers that overtake, a writer in the queue never gets its turn."
+    check "Does the path that grants at once look at the queue, or only at the holders?"
+}
+async fn a_try_does_not_overtake(cx: Cx) -> Verdict {
     tries_during_hand_overs(&cx).await?;
     if cx.claims().has(Need::Shared) {
         readers_behind_a_writer(&cx).await?;
@@ -218,7 +224,14 @@ async fn readers_behind_a_writer(cx: &Cx) -> Verdict {
     Ok(())
 }
 
-pub(super) async fn a_live_waiter_keeps_its_place(cx: Cx) -> Verdict {
+rule! { "8.07" Must phase 2 [Lock, Wait, Fair] Both A T a_live_waiter_keeps_its_place,
+    evidence ["kept_places" >= 5], bug "live_waiter_evicted", budget 120 s
+    "A waiter that lives keeps its place in the queue however long it waits."
+    why "An entry that is dropped after a fixed time puts the one who waited longest at the end, again and \
+        again (Redisson 3004)."
+    check "What keeps a queue entry alive, and is that done for as long as the waiter waits?"
+}
+async fn a_live_waiter_keeps_its_place(cx: Cx) -> Verdict {
     let holder = cx.connect().await?;
     let client = cx.connect().await?;
     let line = Line::new(&cx, cx.name("waited-for-long"));
@@ -258,7 +271,14 @@ pub(super) async fn a_live_waiter_keeps_its_place(cx: Cx) -> Verdict {
     Ok(())
 }
 
-pub(super) async fn the_most_urgent_is_next(cx: Cx) -> Verdict {
+rule! { "8.08" Must phase 2 [Lock, Wait, Fair, Priority] Both A D the_most_urgent_is_next,
+    evidence ["hand_overs" >= 24], bug "prio_ignored"
+    "Of those who wait the one with the highest priority is next, and of equals the one who came first."
+    why "A priority that is accepted and not applied lets the urgent repair wait behind a hundred nightly \
+        jobs."
+    check "Is the priority part of what the queue is sorted by, before the arrival?"
+}
+async fn the_most_urgent_is_next(cx: Cx) -> Verdict {
     let holder = cx.connect().await?;
     let clients = [cx.connect().await?, cx.connect().await?];
     let mut rng = cx.rng();
@@ -323,7 +343,15 @@ async fn urgent_readers_are_next(cx: &Cx, holder: &dyn Subject, clients: &[Arc<d
     Ok(())
 }
 
-pub(super) async fn the_least_urgent_is_served(cx: Cx) -> Verdict {
+rule! { "8.09" Should phase 3 [Lock, Wait, Fair, Priority] Both A X the_least_urgent_is_served,
+    evidence ["served" >= 2, "overtaken" >= 6], bug "prio_starves"
+    "The least urgent waiter is served within the claimed ageing bound; with strict priorities, as soon as \
+        nobody more urgent waits."
+    why "What everybody may overtake is easily forgotten altogether: the lock is free, and the last in line \
+        sleeps on."
+    check "Does every way in which a more urgent hold ends look at the whole queue?"
+}
+async fn the_least_urgent_is_served(cx: Cx) -> Verdict {
     let (holder, low) = (cx.connect().await?, cx.connect().await?);
     let ageing = cx.claims().ageing;
     for round in 0..cx.rounds(2, 10) {

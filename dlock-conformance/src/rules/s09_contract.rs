@@ -5,18 +5,24 @@ use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::thread;
-use std::time::Duration;
 
-use dlock_core::ErrorKind;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
-use crate::cx::Cx;
-use crate::subject::{Held, Subject};
-use crate::verdict::{Seen, Verdict};
-use crate::{ensure, fail};
+use super::prelude::*;
 
-pub(super) async fn close_ends_everything(cx: Cx) -> Verdict {
+rules! {
+    close_ends_everything, futures_may_change_threads, blocked_acquire_is_quiet,
+}
+
+rule! { "9.07" Must phase 1 [Lock, Try, Wait, LossSignal] Engine A D close_ends_everything,
+    evidence ["waiting_when_closed" >= 3, "guards_told" >= 3], bug "close_hangs"
+    "Closing a client ends its operations in flight with Closed, tells its guards that they are lost, and \
+        frees what it held."
+    why "A shutdown that hangs on a waiting acquire is killed, and leaves its locks to lapse."
+    check "Is a waiting operation woken by the close?"
+}
+async fn close_ends_everything(cx: Cx) -> Verdict {
     let b = cx.connect().await?;
     let bound = cx.claims().op_bound + cx.slack();
     let ask = cx.ask();
@@ -85,7 +91,13 @@ pub(super) async fn close_ends_everything(cx: Cx) -> Verdict {
 /// Refuses at compile time what cannot move between threads or outlive its scope.
 fn may_move<T: Send + 'static>(_: &T) {}
 
-pub(super) async fn futures_may_change_threads(cx: Cx) -> Verdict {
+rule! { "9.09" Must phase 1 [Lock, Wait] Both A K futures_may_change_threads,
+    evidence ["polls_elsewhere" >= 4], bug "thread_affine_state"
+    "Futures and guards are Send, and an operation goes on whichever thread polls it next."
+    why "Executors move tasks between threads at will; state that stays behind on the first is lost."
+    check "Is there a thread-local, or a lock guard held across an await?"
+}
+async fn futures_may_change_threads(cx: Cx) -> Verdict {
     let (a, b) = (cx.connect().await?, cx.connect().await?);
     let ask = cx.ask();
     for round in 0..cx.rounds(4, 40) {
@@ -179,7 +191,15 @@ pub(super) async fn through_tasks<T: Send + 'static>(cx: &Cx, mut future: BoxFut
     }
 }
 
-pub(super) async fn blocked_acquire_is_quiet(cx: Cx) -> Verdict {
+rule! { "9.10" Must phase 1 [Lock, Wait] Both A T blocked_acquire_is_quiet, evidence ["blocked" >= 3],
+    bug "stale_waker"
+    "A blocked acquire is polled no more often than it has reason to, tolerates polls that nobody asked for, \
+        and wakes the latest waker."
+    why "A waker kept from the first poll wakes a task that is gone, and the acquire sleeps on with the lock \
+        in hand."
+    check "Is the stored waker replaced at each poll?"
+}
+async fn blocked_acquire_is_quiet(cx: Cx) -> Verdict {
     const MOST_PER_SECOND: f64 = 200.0;
     let (a, b) = (cx.connect().await?, cx.connect().await?);
     let ask = cx.ask();

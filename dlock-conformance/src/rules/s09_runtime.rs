@@ -2,24 +2,21 @@
 
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
-use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
-use std::time::Duration;
 
-use dlock_core::ErrorKind;
 use futures::channel::oneshot;
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt};
 
+use super::prelude::*;
 use super::s09_contract::on_changing_threads;
 use super::watching::observer;
-use crate::claims::Need;
-use crate::cx::Cx;
 use crate::executor::Executor;
-use crate::subject::Subject;
-use crate::verdict::{Failure, Seen, Verdict};
-use crate::{ensure, fail};
+
+rules! {
+    watching_leaks_nothing, shutdown_ends_everything, any_executor_will_do,
+}
 
 /// What there is of each kind; `None` where it cannot be counted.
 #[derive(Clone, Copy, Debug)]
@@ -69,7 +66,15 @@ impl Count {
     }
 }
 
-pub(super) async fn watching_leaks_nothing(cx: Cx) -> Verdict {
+rule! { "9.06" Must phase 2 [Watch] Both A T watching_leaks_nothing,
+    evidence ["subscriptions_dropped" >= 400, "ways_of_counting" >= 1], bug "watch_leak"
+    "After 10,000 rounds of watching and dropping the stream (500 in a quick run) there are no more tasks, \
+        descriptors and registrations at the store than before."
+    why "A page that shows who holds a lock subscribes once for each visitor, and the process dies on a \
+        Friday."
+    check "What does dropping the stream do: is the task told to end, and the store that nobody listens?"
+}
+async fn watching_leaks_nothing(cx: Cx) -> Verdict {
     let rounds = cx.rounds(500, 10_000);
     let executor = Executor::new(&cx);
     let (w, executor) = match cx.connect_on(&executor).await? {
@@ -147,7 +152,14 @@ pub(super) async fn watching_leaks_nothing(cx: Cx) -> Verdict {
     held.release().await.seen("releasing")
 }
 
-pub(super) async fn shutdown_ends_everything(cx: Cx) -> Verdict {
+rule! { "9.08" Must phase 2 [Lock, Try, Wait, Lease, PerGrantTtl] Both A D shutdown_ends_everything,
+    evidence ["calls_ended" >= 4, "locks_lapsed" >= 2], bug "shutdown_deadlock"
+    "When the executor is shut down with operations in flight, every call ends, guards say that they are \
+        over, nothing panics or waits for ever, and the locks lapse."
+    why "A test, a command or a plugin ends its runtime while a lock is held, and hangs in a destructor."
+    check "Who answers a caller if the task that was to do it is dropped unfinished?"
+}
+async fn shutdown_ends_everything(cx: Cx) -> Verdict {
     let executor = Executor::new(&cx);
     let Some(a) = cx.connect_on(&executor).await? else {
         return Err(Failure::NotRun(
@@ -281,7 +293,17 @@ macro_rules! owned {
     }};
 }
 
-pub(super) async fn any_executor_will_do(cx: Cx) -> Verdict {
+rule! { "9.11" Must phase 2 [Lock, Try, Wait] Both A D any_executor_will_do,
+    evidence ["operations_elsewhere" >= 6], bug "hidden_tokio"
+    "Every operation works from a thread on which no runtime is entered, polled by an executor that knows of \
+        none, while the client's own runtime runs elsewhere. The smoke set runs this on each runtime that is \
+        claimed."
+    why "The guard ends up in a thread of the program's own, a callback of a C library or another runtime, \
+        and `there is no reactor running`."
+    check "Is a timer, socket or task of the runtime made in a future, where the runtime of the moment is \
+        taken rather than the client's?"
+}
+async fn any_executor_will_do(cx: Cx) -> Verdict {
     let (a, b): (Arc<dyn Subject>, _) = (cx.connect().await?, cx.connect().await?);
     let bound = cx.claims().op_bound + cx.slack();
     let (name, ask) = (cx.name("elsewhere"), cx.ask());

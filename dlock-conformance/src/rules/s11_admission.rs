@@ -1,49 +1,19 @@
 //! §11 Readers, writers and permits: who is let in, and who is not let in line.
 
-use std::time::Duration;
+use super::prelude::*;
 
-use dlock_core::{ErrorKind, LockName};
+rules! {
+    everyone_admissible_is_admitted, mismatched_permits_are_refused,
+}
 
-use crate::claims::Need;
-use crate::cx::Cx;
-use crate::rule::{Rule, rule};
-use crate::subject::{Ask, Subject};
-use crate::verdict::{Seen, Verdict};
-use crate::{ensure, fail};
-
-pub(super) static RULES: &[Rule] = &[
-    rule! {
-        "11.14" MUST phase 1 [Shared, Wait]
-        layer: Both, access: A, test: D,
-        title: "everyone admissible is admitted",
-        statement: "A cancelled or timed-out waiter in front admits at once those behind it who are now \
-            admissible, and one release admits every admissible reader.",
-        intent: "Admission that runs on release alone leaves readers standing behind a writer that has long \
-            given up.",
-        check_first: "Does the withdrawal of a queue entry run the same admission as a release?",
-        evidence: ["admitted_after_withdrawal" >= 2, "readers_admitted_by_one_release" >= 5],
-        budget: 60 s,
-        bug: "admit_on_release_only" deterministic
-        => everyone_admissible_is_admitted
-    },
-    rule! {
-        "11.15" MUST phase 1 [Permits, Try, Wait]
-        layer: Both, access: A, test: D,
-        title: "mismatched permits are refused",
-        statement: "Of n permits of a name n are held at once and no more. While they are in use, asking \
-            for it with another count, or as a reader, is InvalidInput before queueing; once it is free any \
-            class may begin.",
-        intent: "Two deployments that disagree about the limit would each let in as many as they think \
-            right.",
-        check_first: "Is the limit kept with the name while it is in use, and compared in the same step as \
-            the grant?",
-        evidence: ["mismatches_refused" >= 4, "refusals_when_all_are_taken" >= 6],
-        budget: 60 s,
-        bug: "mixed_limits" deterministic
-        => mismatched_permits_are_refused
-    },
-];
-
+rule! { "11.14" Must phase 1 [Shared, Wait] Both A D everyone_admissible_is_admitted,
+    evidence ["admitted_after_withdrawal" >= 2, "readers_admitted_by_one_release" >= 5],
+    bug "admit_on_release_only"
+    "A cancelled or timed-out waiter in front admits at once those behind it who are now admissible, and one \
+        release admits every admissible reader."
+    why "Admission that runs on release alone leaves readers standing behind a writer that has long given up."
+    check "Does the withdrawal of a queue entry run the same admission as a release?"
+}
 async fn everyone_admissible_is_admitted(cx: Cx) -> Verdict {
     let (a, b, c) = (cx.connect().await?, cx.connect().await?, cx.connect().await?);
     let (read, write) = (cx.ask().reader(), cx.ask());
@@ -148,6 +118,13 @@ async fn refused_as_mismatch(
     Ok(())
 }
 
+rule! { "11.15" Must phase 1 [Permits, Try, Wait] Both A D mismatched_permits_are_refused,
+    evidence ["mismatches_refused" >= 4, "refusals_when_all_are_taken" >= 6], bug "mixed_limits"
+    "Of n permits of a name n are held at once and no more. While they are in use, asking for it with \
+        another count, or as a reader, is InvalidInput before queueing; once it is free any class may begin."
+    why "Two deployments that disagree about the limit would each let in as many as they think right."
+    check "Is the limit kept with the name while it is in use, and compared in the same step as the grant?"
+}
 async fn mismatched_permits_are_refused(cx: Cx) -> Verdict {
     let (a, b) = (cx.connect().await?, cx.connect().await?);
     let name = cx.name("permits");

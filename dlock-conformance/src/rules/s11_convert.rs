@@ -1,77 +1,16 @@
 //! §11 Readers, writers and permits: downgrade and upgrade.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
-use dlock_core::ErrorKind;
 use futures::future::join_all;
 
-use super::s11_policy::{acquiring, queued, write_beside_own_read_ends};
-use crate::claims::Need;
-use crate::cx::Cx;
-use crate::rule::{Rule, rule};
-use crate::subject::{Convert, Held, Upgraded};
-use crate::verdict::{Failure, Seen, Verdict};
-use crate::{ensure, fail};
+use super::prelude::*;
+use super::s11_policy::{acquiring, queued};
+use crate::subject::{Convert, Upgraded};
 
-pub(super) static RULES: &[Rule] = &[
-    rule! {
-        "11.10" MUST phase 3 [Shared, Downgrade, Wait]
-        layer: Backend, access: A, test: X,
-        title: "downgrade is one step",
-        statement: "A downgrade is atomic: no writer that waits is let in between the exclusive hold and \
-            the shared one.",
-        intent: "Who writes, downgrades and reads back what was written reads what somebody else has \
-            written since.",
-        check_first: "Is it one request that changes the mode, or a release and an acquire?",
-        evidence: ["writers_waiting" >= 5, "looks" >= 20],
-        budget: 60 s,
-        bug: "downgrade_gap" deterministic
-        => downgrade_is_one_step
-    },
-    rule! {
-        "11.11" MUST phase 3 [Shared, Upgrade, Try]
-        layer: Backend, access: A, test: D,
-        title: "upgraders never deadlock",
-        statement: "Of several readers that upgrade at once, each is answered, and at most one goes on \
-            asking: one wins, or the others are told WouldDeadlock. Who wins holds exclusively, with a new \
-            token where there are any, for no longer than its ttl.",
-        intent: "Two readers that each wait for the other to leave wait for ever.",
-        check_first: "Does the second upgrader learn that another one is at it?",
-        evidence: ["upgraded" >= 4, "told_of_the_deadlock" >= 4],
-        budget: 60 s,
-        bug: "upgrade_deadlock" deterministic
-        => upgraders_never_deadlock
-    },
-    rule! {
-        "11.12" MUST phase 3 [Shared, Upgrade, Try]
-        layer: Both, access: A, test: D,
-        title: "failed upgrade keeps the read",
-        statement: "An upgrade that does not succeed, for whichever reason, leaves the shared hold as it \
-            was.",
-        intent: "A reader that loses its hold by asking for more reads on without a lock.",
-        check_first: "Is the shared hold given up before the exclusive one is certain?",
-        evidence: ["failed_upgrades" >= 4],
-        budget: 60 s,
-        bug: "failed_upgrade_drops_read" deterministic
-        => failed_upgrade_keeps_the_read
-    },
-    rule! {
-        "11.13" MUST phase 2 [Shared, Try, Wait]
-        layer: Both, access: A, test: D,
-        title: "write beside own read ends",
-        statement: "Asking for a name exclusively while holding it shared, without an upgrade, ends by its \
-            deadline, and leaves the shared hold and nothing else.",
-        intent: "Code that locks for writing in a function called under a read lock waits for itself; with \
-            a deadline it must at least end.",
-        check_first: "Is the wait limit kept where the client itself is in the way?",
-        evidence: ["ended" >= 3],
-        budget: 60 s,
-        bug: "self_deadlock_forever" deterministic
-        => write_beside_own_read_ends
-    },
-];
+rules! {
+    downgrade_is_one_step, upgraders_never_deadlock, failed_upgrade_keeps_the_read,
+}
 
 /// The part of a guard that changes its mode, where that is claimed.
 fn converts(held: &dyn Held) -> Verdict<&dyn Convert> {
@@ -90,6 +29,12 @@ fn within_its_ttl(held: &dyn Held, ttl: Duration, what: &str) -> Verdict {
     Ok(())
 }
 
+rule! { "11.10" Must phase 3 [Shared, Downgrade, Wait] Backend A X downgrade_is_one_step,
+    evidence ["writers_waiting" >= 5, "looks" >= 20], bug "downgrade_gap"
+    "A downgrade is atomic: no writer that waits is let in between the exclusive hold and the shared one."
+    why "Who writes, downgrades and reads back what was written reads what somebody else has written since."
+    check "Is it one request that changes the mode, or a release and an acquire?"
+}
 async fn downgrade_is_one_step(cx: Cx) -> Verdict {
     let (a, b, c) = (cx.connect().await?, cx.connect().await?, cx.connect().await?);
     let (read, write) = (cx.ask().reader(), cx.ask());
@@ -155,6 +100,14 @@ async fn downgrade_is_one_step(cx: Cx) -> Verdict {
     Ok(())
 }
 
+rule! { "11.11" Must phase 3 [Shared, Upgrade, Try] Backend A D upgraders_never_deadlock,
+    evidence ["upgraded" >= 4, "told_of_the_deadlock" >= 4], bug "upgrade_deadlock"
+    "Of several readers that upgrade at once, each is answered, and at most one goes on asking: one wins, or \
+        the others are told WouldDeadlock. Who wins holds exclusively, with a new token where there are any, \
+        for no longer than its ttl."
+    why "Two readers that each wait for the other to leave wait for ever."
+    check "Does the second upgrader learn that another one is at it?"
+}
 async fn upgraders_never_deadlock(cx: Cx) -> Verdict {
     let mut clients = Vec::new();
     for _ in 0..3 {
@@ -216,6 +169,12 @@ async fn upgraders_never_deadlock(cx: Cx) -> Verdict {
     Ok(())
 }
 
+rule! { "11.12" Must phase 3 [Shared, Upgrade, Try] Both A D failed_upgrade_keeps_the_read,
+    evidence ["failed_upgrades" >= 4], bug "failed_upgrade_drops_read"
+    "An upgrade that does not succeed, for whichever reason, leaves the shared hold as it was."
+    why "A reader that loses its hold by asking for more reads on without a lock."
+    check "Is the shared hold given up before the exclusive one is certain?"
+}
 async fn failed_upgrade_keeps_the_read(cx: Cx) -> Verdict {
     let (a, b, w) = (cx.connect().await?, cx.connect().await?, cx.connect().await?);
     let (read, write) = (cx.ask().reader(), cx.ask());

@@ -1,77 +1,15 @@
 //! §11 Readers, writers and permits: who goes first among those who wait.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::Duration;
 
-use dlock_core::{ErrorKind, LockName};
-
-use crate::claims::Need;
-use crate::cx::Cx;
-use crate::rule::{Rule, rule};
-use crate::subject::{Ask, Held, Subject};
+use super::prelude::*;
 use crate::sweep::{Cut, Sweep, Waking};
 use crate::task::Task;
-use crate::verdict::{Failure, Seen, Verdict};
-use crate::{ensure, fail, inconclusive};
 
-pub(super) static RULES: &[Rule] = &[
-    rule! {
-        "11.06" SHOULD phase 2 [Shared, RwOrder, Wait]
-        layer: Backend, access: A, test: T,
-        title: "nobody starves",
-        statement: "Under the declared policy a writer gets in while readers come and go without a gap, and \
-            a reader while writers do.",
-        intent: "A configuration that is read all the time is never written again, and nobody sees why.",
-        check_first: "Do waiting readers pass a waiting writer when some other reader leaves?",
-        evidence: ["served" >= 2, "storm_grants" >= 20],
-        budget: 120 s,
-        bug: "writer_starved" deterministic
-        => nobody_starves
-    },
-    rule! {
-        "11.07" MUST phase 2 [Shared, WriterPreference, Try, Wait]
-        layer: Backend, access: A, test: D,
-        title: "new readers wait behind a writer",
-        statement: "Where writers are not to be overtaken, a reader that comes while a writer waits is not \
-            let in before it, by try or by wait.",
-        intent: "One reader that may always come in beside the others keeps every writer out.",
-        check_first: "Does a new reader look at the queue, or only at who holds?",
-        evidence: ["readers_held_back" >= 6, "writer_grants" >= 3],
-        budget: 60 s,
-        bug: "reader_barges" deterministic
-        => new_readers_wait_behind_a_writer
-    },
-    rule! {
-        "11.08" MUST phase 2 [Shared, Try, Wait]
-        layer: Both, access: A, test: Z,
-        title: "withdrawn writer blocks nobody",
-        statement: "A waiting writer that was dropped at any poll, or timed out, stops holding back readers \
-            within the claimed bound.",
-        intent: "A writer that gave up and still counts as waiting locks every reader out until its queue \
-            entry lapses.",
-        check_first: "Is the mark of a waiting writer the queue entry itself, or a flag that only its grant \
-            takes down?",
-        evidence: ["sweeps_completed" >= 3, "readers_let_in" >= 6],
-        budget: 120 s,
-        bug: "cancelled_writer_blocks" deterministic
-        => withdrawn_writer_blocks_nobody
-    },
-    rule! {
-        "11.09" MUST phase 2 [Shared, Wait]
-        layer: Both, access: A, test: D,
-        title: "mixed queue drains",
-        statement: "A queue of readers and writers in any order behind a writer drains completely, each of \
-            them granted once.",
-        intent: "A reader that waits for the writer behind it, which waits for the reader, is a deadlock \
-            that outlives everybody's patience (kazoo 649, etcd 6408).",
-        check_first: "Does anybody wait for an entry that is behind its own?",
-        evidence: ["granted" >= 12],
-        budget: 60 s,
-        bug: "rw_cross_wait" deterministic
-        => mixed_queue_drains
-    },
-];
+rules! {
+    write_beside_own_read_ends, nobody_starves, new_readers_wait_behind_a_writer,
+    withdrawn_writer_blocks_nobody, mixed_queue_drains,
+}
 
 /// For how long one of a storm holds at most.
 const GUST: Duration = Duration::from_millis(12);
@@ -108,6 +46,13 @@ pub(super) fn acquiring(
     cx.spawn(async move { client.acquire(&name, &ask).await })
 }
 
+rule! { "11.06" Should phase 2 [Shared, RwOrder, Wait] Backend A T nobody_starves,
+    evidence ["served" >= 2, "storm_grants" >= 20], bug "writer_starved", budget 120 s
+    "Under the declared policy a writer gets in while readers come and go without a gap, and a reader while \
+        writers do."
+    why "A configuration that is read all the time is never written again, and nobody sees why."
+    check "Do waiting readers pass a waiting writer when some other reader leaves?"
+}
 async fn nobody_starves(cx: Cx) -> Verdict {
     let policy = cx.claims().rw;
     let (read, write) = (cx.ask().reader(), cx.ask());
@@ -170,6 +115,14 @@ async fn storm(cx: &Cx, name: &LockName, gust: &Ask, (who, ask): (&str, &Ask)) -
     Ok(())
 }
 
+rule! { "11.07" Must phase 2 [Shared, WriterPreference, Try, Wait] Backend A D
+        new_readers_wait_behind_a_writer,
+    evidence ["readers_held_back" >= 6, "writer_grants" >= 3], bug "reader_barges"
+    "Where writers are not to be overtaken, a reader that comes while a writer waits is not let in before \
+        it, by try or by wait."
+    why "One reader that may always come in beside the others keeps every writer out."
+    check "Does a new reader look at the queue, or only at who holds?"
+}
 async fn new_readers_wait_behind_a_writer(cx: Cx) -> Verdict {
     let (a, w, b) = (cx.connect().await?, cx.connect().await?, cx.connect().await?);
     let (read, write) = (cx.ask().reader(), cx.ask());
@@ -213,6 +166,14 @@ async fn new_readers_wait_behind_a_writer(cx: Cx) -> Verdict {
 /// After that many polls an acquire that neither completed nor timed out is given up.
 const MOST_POLLS: usize = 200;
 
+rule! { "11.08" Must phase 2 [Shared, Try, Wait] Both A Z withdrawn_writer_blocks_nobody,
+    evidence ["sweeps_completed" >= 3, "readers_let_in" >= 6], bug "cancelled_writer_blocks", budget 120 s
+    "A waiting writer that was dropped at any poll, or timed out, stops holding back readers within the \
+        claimed bound."
+    why "A writer that gave up and still counts as waiting locks every reader out until its queue entry \
+        lapses."
+    check "Is the mark of a waiting writer the queue entry itself, or a flag that only its grant takes down?"
+}
 async fn withdrawn_writer_blocks_nobody(cx: Cx) -> Verdict {
     let (a, w, b) = (cx.connect().await?, cx.connect().await?, cx.connect().await?);
     let (read, write) = (cx.ask().reader(), cx.ask());
@@ -268,6 +229,14 @@ async fn withdrawn_writer_blocks_nobody(cx: Cx) -> Verdict {
     Ok(())
 }
 
+rule! { "11.09" Must phase 2 [Shared, Wait] Both A D mixed_queue_drains, evidence ["granted" >= 12],
+    bug "rw_cross_wait"
+    "A queue of readers and writers in any order behind a writer drains completely, each of them granted \
+        once."
+    why "A reader that waits for the writer behind it, which waits for the reader, is a deadlock that \
+        outlives everybody's patience (kazoo 649, etcd 6408)."
+    check "Does anybody wait for an entry that is behind its own?"
+}
 async fn mixed_queue_drains(cx: Cx) -> Verdict {
     const HOLD: Duration = Duration::from_millis(2);
     let clients = [cx.connect().await?, cx.connect().await?, cx.connect().await?];
@@ -312,7 +281,15 @@ async fn mixed_queue_drains(cx: Cx) -> Verdict {
     Ok(())
 }
 
-pub(super) async fn write_beside_own_read_ends(cx: Cx) -> Verdict {
+rule! { "11.13" Must phase 2 [Shared, Try, Wait] Both A D write_beside_own_read_ends, evidence ["ended" >= 3],
+    bug "self_deadlock_forever"
+    "Asking for a name exclusively while holding it shared, without an upgrade, ends by its deadline, and \
+        leaves the shared hold and nothing else."
+    why "Code that locks for writing in a function called under a read lock waits for itself; with a \
+        deadline it must at least end."
+    check "Is the wait limit kept where the client itself is in the way?"
+}
+async fn write_beside_own_read_ends(cx: Cx) -> Verdict {
     let (a, b) = (cx.connect().await?, cx.connect().await?);
     let (read, write) = (cx.ask().reader(), cx.ask());
     let bound = cx.claims().op_bound;

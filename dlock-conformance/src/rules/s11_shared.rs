@@ -1,84 +1,19 @@
 //! §11 Readers, writers and permits.
 
-use std::time::Duration;
+use super::prelude::*;
+use crate::subject::Observe;
 
-use dlock_core::{ErrorKind, LockName};
+rules! {
+    readers_share, writers_exclude_everybody, last_reader_admits_the_writer, expiry_frees_one_share,
+    readers_release_their_own,
+}
 
-use crate::claims::Need;
-use crate::cx::Cx;
-use crate::rule::{Rule, rule};
-use crate::subject::{Held, Observe, Subject};
-use crate::verdict::{Failure, Seen, Verdict};
-use crate::{ensure, fail};
-
-pub(super) static RULES: &[Rule] = &[
-    rule! {
-        "11.01" MUST phase 1 [Shared, Try]
-        layer: Both, access: A, test: D,
-        title: "readers share",
-        statement: "Any number of readers, of one client and of several, hold a name at the same time.",
-        intent: "A read lock that excludes readers is a slow exclusive lock, and deadlocks programs that \
-            read twice.",
-        check_first: "Is the reader's mode stored and compared, or is the name simply taken?",
-        evidence: ["shared_grants" >= 10],
-        budget: 60 s,
-        bug: "readers_exclusive" deterministic
-        => readers_share
-    },
-    rule! {
-        "11.02" MUST phase 1 [Shared, Wait]
-        layer: Both, access: A, test: X,
-        title: "writers exclude everybody",
-        statement: "A writer excludes readers and writers, and readers exclude writers.",
-        intent: "A reader beside a writer sees half a change; it is the one thing that a read-write lock is \
-            for.",
-        check_first: "Is the check for a writer and the entry of the reader one step in the store?",
-        evidence: ["reader_grants" >= 10, "writer_grants" >= 5],
-        budget: 60 s,
-        bug: "reader_during_write" stochastic
-        => writers_exclude_everybody
-    },
-    rule! {
-        "11.03" MUST phase 1 [Shared, Try, Wait]
-        layer: Both, access: A, test: D,
-        title: "last reader admits the writer",
-        statement: "Only the release of the last reader admits a writer.",
-        intent: "A count of readers that is kept as a flag lets the writer in when the first of them leaves.",
-        check_first: "Does a reader's release remove its own entry, or the record of all readers?",
-        evidence: ["refusals_with_readers_left" >= 6, "writer_grants" >= 2],
-        budget: 60 s,
-        bug: "writer_after_first_reader" deterministic
-        => last_reader_admits_the_writer
-    },
-    rule! {
-        "11.04" MUST phase 1 [Shared, Lease, PerGrantTtl, Try]
-        layer: Both, access: A, test: T,
-        title: "expiry frees one share",
-        statement: "When one reader's lease lapses, only its own share is free: the other readers hold on \
-            and writers stay out.",
-        intent: "One ttl on the record of all readers ends everybody's hold when the shortest lease ends.",
-        check_first: "Does every reader's lease have an expiry of its own in the store?",
-        evidence: ["refusals_after_expiry" >= 1],
-        budget: 60 s,
-        bug: "reader_expiry_frees_all" deterministic
-        => expiry_frees_one_share
-    },
-    rule! {
-        "11.05" MUST phase 1 [Shared, Try]
-        layer: Both, access: A, test: D,
-        title: "readers release their own",
-        statement: "A reader's release ends that grant alone, however many of the same client there are, \
-            and a second or a late release ends nobody else's.",
-        intent: "A release that decrements a count, or removes any entry of the client, lets a writer in \
-            beside a reader.",
-        check_first: "Does the release name the grant, or only the client or the name?",
-        evidence: ["own_releases" >= 3],
-        budget: 60 s,
-        bug: "reader_releases_other" deterministic
-        => readers_release_their_own
-    },
-];
-
+rule! { "11.01" Must phase 1 [Shared, Try] Both A D readers_share, evidence ["shared_grants" >= 10],
+    bug "readers_exclusive"
+    "Any number of readers, of one client and of several, hold a name at the same time."
+    why "A read lock that excludes readers is a slow exclusive lock, and deadlocks programs that read twice."
+    check "Is the reader's mode stored and compared, or is the name simply taken?"
+}
 async fn readers_share(cx: Cx) -> Verdict {
     let (a, b, c) = (cx.connect().await?, cx.connect().await?, cx.connect().await?);
     let (name, ask) = (cx.name("shared"), cx.ask().reader());
@@ -102,6 +37,12 @@ async fn readers_share(cx: Cx) -> Verdict {
     Ok(())
 }
 
+rule! { "11.02" Must phase 1 [Shared, Wait] Both A X writers_exclude_everybody,
+    evidence ["reader_grants" >= 10, "writer_grants" >= 5], bug "reader_during_write" stochastic
+    "A writer excludes readers and writers, and readers exclude writers."
+    why "A reader beside a writer sees half a change; it is the one thing that a read-write lock is for."
+    check "Is the check for a writer and the entry of the reader one step in the store?"
+}
 async fn writers_exclude_everybody(cx: Cx) -> Verdict {
     let name = cx.name("rw");
     let rounds = cx.rounds(12, 120);
@@ -142,6 +83,12 @@ async fn readers(cx: &Cx, name: &LockName, clients: &[&dyn Subject]) -> Verdict<
     Ok(held)
 }
 
+rule! { "11.03" Must phase 1 [Shared, Try, Wait] Both A D last_reader_admits_the_writer,
+    evidence ["refusals_with_readers_left" >= 6, "writer_grants" >= 2], bug "writer_after_first_reader"
+    "Only the release of the last reader admits a writer."
+    why "A count of readers that is kept as a flag lets the writer in when the first of them leaves."
+    check "Does a reader's release remove its own entry, or the record of all readers?"
+}
 async fn last_reader_admits_the_writer(cx: Cx) -> Verdict {
     let (a, b, w) = (cx.connect().await?, cx.connect().await?, cx.connect().await?);
     let write = cx.ask();
@@ -190,6 +137,13 @@ async fn last_reader_admits_the_writer(cx: Cx) -> Verdict {
     writer.release().await.seen("the writer releases")
 }
 
+rule! { "11.04" Must phase 1 [Shared, Lease, PerGrantTtl, Try] Both A T expiry_frees_one_share,
+    evidence ["refusals_after_expiry" >= 1], bug "reader_expiry_frees_all"
+    "When one reader's lease lapses, only its own share is free: the other readers hold on and writers stay \
+        out."
+    why "One ttl on the record of all readers ends everybody's hold when the shortest lease ends."
+    check "Does every reader's lease have an expiry of its own in the store?"
+}
 /// The one whose lease lapses came first, or last: a store that keeps one expiry for all readers is wrong in
 /// one of the two.
 async fn expiry_frees_one_share(cx: Cx) -> Verdict {
@@ -266,6 +220,14 @@ async fn one_share_lapses(cx: &Cx, lapsing_first: bool) -> Verdict {
     .seen("the writer releases")
 }
 
+rule! { "11.05" Must phase 1 [Shared, Try] Both A D readers_release_their_own, evidence ["own_releases" >= 3],
+    bug "reader_releases_other"
+    "A reader's release ends that grant alone, however many of the same client there are, and a second or a \
+        late release ends nobody else's."
+    why "A release that decrements a count, or removes any entry of the client, lets a writer in beside a \
+        reader."
+    check "Does the release name the grant, or only the client or the name?"
+}
 async fn readers_release_their_own(cx: Cx) -> Verdict {
     let (a, b, w) = (cx.connect().await?, cx.connect().await?, cx.connect().await?);
     let name = cx.name("own");

@@ -1,25 +1,29 @@
 //! §12 Watch: what a stream of changes costs.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
-use dlock_core::LockName;
 use futures::future::try_join_all;
 
+use super::prelude::*;
 use super::s12_watch::Comer;
 use super::watching::{Grants, Watching, observer};
-use crate::claims::Need;
-use crate::cx::Cx;
 use crate::policy::Merging;
-use crate::subject::Subject;
-use crate::verdict::{Failure, Seen, Verdict};
-use crate::{ensure, fail};
+
+rules! {
+    slow_consumer_is_told, watching_slows_nobody,
+}
 
 /// How many changes may be on their way besides those that wait.
 const ON_THE_WAY: usize = 64;
 
-pub(super) async fn slow_consumer_is_told(cx: Cx) -> Verdict {
+rule! { "12.07" Must phase 3 [Watch, Wait] Backend A D slow_consumer_is_told,
+    evidence ["slow_consumers" >= 2, "changes_not_taken" >= 100], bug "watch_unbounded", budget 120 s
+    "A reader that takes nothing costs a bounded number of changes, no more than the declared backlog, and \
+        is told by a snapshot that others are missing."
+    why "One dashboard that hangs fills the memory of the server that feeds it."
+    check "Is the buffer of a stream bounded, and is what did not fit replaced by a snapshot?"
+}
+async fn slow_consumer_is_told(cx: Cx) -> Verdict {
     let (a, w) = (cx.connect().await?, cx.connect().await?);
     let (name, grants) = (cx.name("slow"), Grants::default());
     let mut streams = Vec::new();
@@ -90,7 +94,14 @@ async fn cycles(cx: &Cx, client: &dyn Subject, name: &LockName, n: u32) -> Verdi
     Ok(from.until(cx.now()))
 }
 
-pub(super) async fn watching_slows_nobody(cx: Cx) -> Verdict {
+rule! { "12.08" Must phase 2 [Watch, Try, Wait] Backend A D watching_slows_nobody,
+    evidence ["watchers" >= 20, "cycles_watched" >= 30], bug "watch_enqueues", budget 120 s
+    "Watchers of a name, however many, neither hold it nor stand in its queue, and do not slow those who use \
+        it."
+    why "A dashboard that queues for the lock that it shows takes it one day."
+    check "Does a watcher have an entry among those who hold or wait?"
+}
+async fn watching_slows_nobody(cx: Cx) -> Verdict {
     const CYCLES: u32 = 30;
     let (a, b, w) = (cx.connect().await?, cx.connect().await?, cx.connect().await?);
     let (name, ask) = (cx.name("watched"), cx.ask());

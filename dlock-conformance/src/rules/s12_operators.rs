@@ -1,15 +1,15 @@
 //! §12 What an operator sees of a lock, and how its holders are ended by force. The rules are declared in
 //! [`s12_watch`](super::s12_watch).
 
-use dlock_core::{ErrorKind, Inspection, LockName, Mode};
+use dlock_core::{Inspection, Mode};
 
+use super::prelude::*;
 use super::s11_policy::acquiring;
 use super::watching::observer;
-use crate::claims::Need;
-use crate::cx::Cx;
-use crate::ensure;
-use crate::subject::{Ask, Held, Subject};
-use crate::verdict::{Seen, Verdict};
+
+rules! {
+    inspection_is_true, force_ends_every_hold,
+}
 
 /// What an operator reads when they look at a name.
 struct Look<'a> {
@@ -78,7 +78,14 @@ impl Look<'_> {
     }
 }
 
-pub(super) async fn inspection_is_true(cx: Cx) -> Verdict {
+rule! { "12.10" Must phase 2 [Inspect, Lock, Try, Wait] Backend A D inspection_is_true,
+    evidence ["holders_shown" >= 9], bug "inspect_shows_one"
+    "inspect shows who holds a name, every one of them, in which mode, with which token and label and for \
+        how long, and nobody who does not."
+    why "Whoever is called at night ends by force what they see there."
+    check "Is what is shown read in one step, and what has been released left out?"
+}
+async fn inspection_is_true(cx: Cx) -> Verdict {
     let (a, b, c) = (cx.connect().await?, cx.connect().await?, cx.connect().await?);
     let mut ask = cx.ask();
     if cx.claims().has(Need::OwnerLabel) {
@@ -132,7 +139,14 @@ pub(super) async fn inspection_is_true(cx: Cx) -> Verdict {
     Ok(())
 }
 
-pub(super) async fn force_ends_every_hold(cx: Cx) -> Verdict {
+rule! { "12.11" Must phase 2 [ForceRelease, Lock, Try, Wait] Both A D force_ends_every_hold,
+    evidence ["ended" >= 1, "late_releases" >= 1], bug "force_ends_one"
+    "force_release ends every hold of the name and says how many there were: the name is free or the next \
+        waiter's, the token grows, and a late release of what was ended harms nobody."
+    why "An operator who has ended a hung holder must be able to rely on it."
+    check "Does it end one entry or all of them, and does it admit whoever is next?"
+}
+async fn force_ends_every_hold(cx: Cx) -> Verdict {
     let (a, b, operator) = (cx.connect().await?, cx.connect().await?, cx.connect().await?);
     let force = observer(&*operator)?;
     let mut modes = vec![Mode::Exclusive];

@@ -1,10 +1,10 @@
 //! §13 Owner labels.
 
-use dlock_core::ErrorKind;
+use super::prelude::*;
 
-use crate::cx::Cx;
-use crate::verdict::{Seen, Verdict};
-use crate::{ensure, fail};
+rules! {
+    labels_come_back,
+}
 
 /// Labels that something on the way might change, at most `max` bytes long.
 fn labels(max: usize) -> Vec<String> {
@@ -24,7 +24,14 @@ fn labels(max: usize) -> Vec<String> {
     labels
 }
 
-pub(super) async fn labels_come_back(cx: Cx) -> Verdict {
+rule! { "13.14" Must phase 3 [Lock, Try, OwnerLabel, Inspect] Both A D labels_come_back,
+    evidence ["labels" >= 6], bug "label_truncated"
+    "An owner label of up to the declared length comes back from inspect byte for byte; a longer one answers \
+        InvalidInput, and nothing is held."
+    why "The label is what an operator goes by at night: half of a host name is another host."
+    check "Is the label cut, trimmed or written in another encoding on its way to the store?"
+}
+async fn labels_come_back(cx: Cx) -> Verdict {
     let (a, b) = (cx.connect().await?, cx.connect().await?);
     let max = cx.claims().capabilities.max_owner_len;
     ensure!(max > 0, "labels are claimed, and none of any length");

@@ -1,96 +1,15 @@
 //! §13 Namespaces, many names, dead names and declared limits.
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use dlock_core::{ErrorKind, LockName};
-
+use super::prelude::*;
 use super::s07_readers::footprint;
 use super::s11_policy::{acquiring, queued};
-use super::s13_labels::labels_come_back;
-use crate::claims::Need;
-use crate::cx::Cx;
-use crate::rule::{Rule, rule};
-use crate::subject::{Held, Subject};
-use crate::verdict::{Failure, Seen, Verdict};
-use crate::{ensure, fail};
 
 /// What is held, by whom.
 type Holding = (LockName, Arc<dyn Subject>, Box<dyn Held>);
 
-pub(super) static RULES: &[Rule] = &[
-    rule! {
-        "13.11" MUST phase 2 [Lock, Try, Namespaces]
-        layer: Engine, access: A, test: D,
-        title: "namespaces isolate",
-        statement: "Namespaces isolate: (`n`, `a:b`) and (`n:a`, `b`) are two locks, and so is every other \
-            pair that is one text when it is joined.",
-        intent: "Two teams share one store, and one day the one's name is the other's namespace and name in \
-            one.",
-        check_first: "Is the namespace joined to the name with a separator that either of them may contain?",
-        evidence: ["held_apart" >= 12],
-        budget: 60 s,
-        bug: "namespace_concat" deterministic
-        => namespaces_isolate
-    },
-    rule! {
-        "13.12" MUST phase 2 [Lock, Try]
-        layer: Both, access: A, test: X,
-        title: "many names are held",
-        statement: "One client holds 10,000 names at once (1,100 in a quick run), or as many as the \
-            declared limit allows, each with an id of its own, and releases each.",
-        intent: "A table that was made for a thousand locks is full on the day that a tenant has more \
-            orders than that.",
-        check_first: "Is there a table, pool, descriptor or parameter list of a fixed size for what a \
-            client holds?",
-        evidence: ["held_at_once" >= 64],
-        budget: 120 s,
-        bug: "held_cap_1024" deterministic
-        => many_names_are_held
-    },
-    rule! {
-        "13.13" SHOULD phase 3 [Lock, Try, Lease, PerGrantTtl, ForgetsNames]
-        layer: Backend, access: A, test: T,
-        title: "dead names leave nothing",
-        statement: "What is kept of names that nobody released and nobody asks for any more is bounded by \
-            what is in use, or its growth is declared.",
-        intent: "A store that clears a name up only when somebody asks for it keeps the order number of \
-            every process that was ever killed.",
-        check_first: "Who deletes the record of a lease that ran out, if that name is never used again?",
-        evidence: ["dead_names" >= 400],
-        budget: 60 s,
-        bug: "name_garbage" deterministic
-        => dead_names_leave_nothing
-    },
-    rule! {
-        "13.14" MUST phase 3 [Lock, Try, OwnerLabel, Inspect]
-        layer: Both, access: A, test: D,
-        title: "labels come back",
-        statement: "An owner label of up to the declared length comes back from inspect byte for byte; a \
-            longer one answers InvalidInput, and nothing is held.",
-        intent: "The label is what an operator goes by at night: half of a host name is another host.",
-        check_first: "Is the label cut, trimmed or written in another encoding on its way to the store?",
-        evidence: ["labels" >= 6],
-        budget: 60 s,
-        bug: "label_truncated" deterministic
-        => labels_come_back
-    },
-    rule! {
-        "13.15" MUST phase 2 [Lock, Try, Wait, Limits]
-        layer: Backend, access: A, test: D,
-        title: "limits are exact",
-        statement: "The declared limits of holds per client and of waiters per name are met at exactly the \
-            declared number, with LimitReached at once, and one that goes makes room for one.",
-        intent: "Who plans by a declared limit runs into another one, or finds that there is none when the \
-            store is out of memory.",
-        check_first: "Is the number that is declared the one that is compared with, and is what ends taken \
-            off it however it ends?",
-        evidence: ["limits_met" >= 1],
-        budget: 120 s,
-        bug: "limit_off_by_10x" deterministic
-        => limits_are_exact
-    },
-];
+rules! {
+    namespaces_isolate, many_names_are_held, dead_names_leave_nothing, limits_are_exact,
+}
 
 /// Namespace and name: pairs that are one text if they are joined carelessly.
 const PAIRS: [(&str, &str); 14] = [
@@ -119,7 +38,14 @@ async fn inside(cx: &Cx, namespace: &str) -> Verdict<Arc<dyn Subject>> {
     }
 }
 
-pub(super) async fn namespaces_isolate(cx: Cx) -> Verdict {
+rule! { "13.11" Must phase 2 [Lock, Try, Namespaces] Engine A D namespaces_isolate,
+    evidence ["held_apart" >= 12], bug "namespace_concat"
+    "Namespaces isolate: (`n`, `a:b`) and (`n:a`, `b`) are two locks, and so is every other pair that is one \
+        text when it is joined."
+    why "Two teams share one store, and one day the one's name is the other's namespace and name in one."
+    check "Is the namespace joined to the name with a separator that either of them may contain?"
+}
+async fn namespaces_isolate(cx: Cx) -> Verdict {
     let ask = cx.ask();
     let mut held: Vec<Holding> = Vec::new();
     for (namespace, name) in PAIRS {
@@ -183,7 +109,15 @@ pub(super) async fn namespaces_isolate(cx: Cx) -> Verdict {
     Ok(())
 }
 
-pub(super) async fn many_names_are_held(cx: Cx) -> Verdict {
+rule! { "13.12" Must phase 2 [Lock, Try] Both A X many_names_are_held, evidence ["held_at_once" >= 64],
+    bug "held_cap_1024", budget 120 s
+    "One client holds 10,000 names at once (1,100 in a quick run), or as many as the declared limit allows, \
+        each with an id of its own, and releases each."
+    why "A table that was made for a thousand locks is full on the day that a tenant has more orders than \
+        that."
+    check "Is there a table, pool, descriptor or parameter list of a fixed size for what a client holds?"
+}
+async fn many_names_are_held(cx: Cx) -> Verdict {
     const LANES: usize = 16;
     let limit = cx.claims().capabilities.max_held.unwrap_or(u64::MAX);
     let wanted = cx.rounds(1_100, 10_000);
@@ -283,7 +217,16 @@ async fn let_die(cx: &Cx, generation: u64, names: u64) -> Verdict {
     Ok(())
 }
 
-pub(super) async fn dead_names_leave_nothing(cx: Cx) -> Verdict {
+rule! { "13.13" Should phase 3 [Lock, Try, Lease, PerGrantTtl, ForgetsNames] Backend A T
+        dead_names_leave_nothing,
+    evidence ["dead_names" >= 400], bug "name_garbage"
+    "What is kept of names that nobody released and nobody asks for any more is bounded by what is in use, \
+        or its growth is declared."
+    why "A store that clears a name up only when somebody asks for it keeps the order number of every \
+        process that was ever killed."
+    check "Who deletes the record of a lease that ran out, if that name is never used again?"
+}
+async fn dead_names_leave_nothing(cx: Cx) -> Verdict {
     const GENERATIONS: u64 = 8;
     let names = cx.rounds(64, 1_000) as u64;
     let before = footprint(&cx).await?;
@@ -315,7 +258,16 @@ pub(super) async fn dead_names_leave_nothing(cx: Cx) -> Verdict {
 /// More than that is not tried out.
 const MOST: u64 = 20_000;
 
-pub(super) async fn limits_are_exact(cx: Cx) -> Verdict {
+rule! { "13.15" Must phase 2 [Lock, Try, Wait, Limits] Backend A D limits_are_exact,
+    evidence ["limits_met" >= 1], bug "limit_off_by_10x", budget 120 s
+    "The declared limits of holds per client and of waiters per name are met at exactly the declared number, \
+        with LimitReached at once, and one that goes makes room for one."
+    why "Who plans by a declared limit runs into another one, or finds that there is none when the store is \
+        out of memory."
+    check "Is the number that is declared the one that is compared with, and is what ends taken off it \
+        however it ends?"
+}
+async fn limits_are_exact(cx: Cx) -> Verdict {
     let caps = &cx.claims().capabilities;
     let limits = [caps.max_held, caps.max_waiters];
     if limits.into_iter().flatten().all(|limit| limit > MOST) {

@@ -1,113 +1,22 @@
 //! §14 Many names, many tasks, one client.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
-use dlock_core::LockName;
+use super::prelude::*;
 
-use super::s14_many_held::{a_drop_ends_one_hold, held_locks_use_up_no_pool};
-use crate::claims::Need;
-use crate::cx::Cx;
-use crate::ensure;
-use crate::rule::{Rule, rule};
-use crate::verdict::{Failure, Seen, Verdict};
+rules! {
+    no_head_of_line_blocking, one_client_many_operations, release_passes_the_waiter,
+    clones_share_no_ownership, names_do_not_meet,
+}
 
-pub(super) static RULES: &[Rule] = &[
-    rule! {
-        "14.01" MUST phase 1 [Lock, Try, Wait]
-        layer: Both, access: A, test: T,
-        title: "no head of line blocking",
-        statement: "A client that waits for 100 contended names acquires and releases an uncontended one \
-            within the bound of an operation.",
-        intent: "One connection, or a small pool of them, that waiters occupy makes every other lock of the \
-            process wait too.",
-        check_first: "Does a waiter occupy a connection, a thread or a slot while it waits?",
-        evidence: ["uncontended_rounds" >= 3],
-        budget: 60 s,
-        bug: "head_of_line" deterministic
-        => no_head_of_line_blocking
-    },
-    rule! {
-        "14.02" MUST phase 1 [Lock, Try, Wait]
-        layer: Both, access: A, test: X,
-        title: "one client many operations",
-        statement: "One client carries 256 concurrent operations, and every one of them ends as if it were \
-            alone.",
-        intent: "A service has one client and thousands of requests; replies that are mixed up give two of \
-            them the same lock.",
-        check_first: "How are replies matched to requests, and what happens when the pool is used up?",
-        evidence: ["at_once" >= 200],
-        budget: 60 s,
-        bug: "client_not_concurrent" stochastic
-        => one_client_many_operations
-    },
-    rule! {
-        "14.03" MUST phase 1 [Lock, Wait]
-        layer: Both, access: A, test: D,
-        title: "release passes the waiter",
-        statement: "A client that waits for a name can release that name from another task meanwhile.",
-        intent: "A release that queues behind the wait of its own client is a deadlock until the ttl.",
-        check_first: "Does the waiter hold the connection, or a mutex of the client, that the release needs?",
-        evidence: ["releases_beside_a_waiter" >= 5],
-        budget: 60 s,
-        bug: "release_behind_waiter" deterministic
-        => release_passes_the_waiter
-    },
-    rule! {
-        "14.04" MUST phase 1 [Lock, Try, Wait]
-        layer: Both, access: A, test: D,
-        title: "clones share no ownership",
-        statement: "What one task of a client does with a name (a try, a wait that times out, one that is \
-            cancelled, a dropped handle) leaves the guard of another task alone.",
-        intent: "Undoing by client identity gives away the lock that another task of the same process holds.",
-        check_first: "Does the undoing of an attempt name that attempt, or its client?",
-        evidence: ["guards_left_alone" >= 3],
-        budget: 60 s,
-        bug: "clone_shares_owner" deterministic
-        => clones_share_no_ownership
-    },
-    rule! {
-        "14.05" MUST phase 1 [Lock, Try, Wait]
-        layer: Both, access: A, test: X,
-        title: "names do not meet",
-        statement: "Under many clients and many names, the history of every name is legal by itself.",
-        intent: "A release that hits the wrong row is only seen when many rows are there.",
-        check_first: "Which key do release and renewal use, and can two names share it?",
-        evidence: ["grants" >= 150, "held_by_others" >= 1],
-        budget: 120 s,
-        bug: "cross_name_release" stochastic
-        => names_do_not_meet
-    },
-    rule! {
-        "14.06" MUST phase 2 [Lock, Try, Wait]
-        layer: Both, access: A, test: T,
-        title: "held locks use up no pool",
-        statement: "A client that holds 64 locks, or as many as it is allowed, takes, renews and releases \
-            each within the bound of an operation, or answers LimitReached; it never waits for itself.",
-        intent: "A lock that keeps a connection of the pool makes the eleventh lock wait for the release of \
-            the first, by the same program.",
-        check_first: "Does a held lock keep a connection, and what does the release need when all of them \
-            are kept?",
-        evidence: ["held_at_once" >= 16],
-        budget: 60 s,
-        bug: "pool_deadlock" deterministic
-        => held_locks_use_up_no_pool
-    },
-    rule! {
-        "14.07" MUST phase 2 [Lock, Try, Lease]
-        layer: Both, access: A, test: D,
-        title: "a drop ends one hold",
-        statement: "Dropping half of a client's guards leaves the other half held.",
-        intent: "Cleaning up by session ends the locks of every other task of the process.",
-        check_first: "What does giving back one lock do to the connection or session of the others?",
-        evidence: ["dropped" >= 8, "kept" >= 8],
-        budget: 60 s,
-        bug: "drop_all_on_one" deterministic
-        => a_drop_ends_one_hold
-    },
-];
-
+rule! { "14.01" Must phase 1 [Lock, Try, Wait] Both A T no_head_of_line_blocking,
+    evidence ["uncontended_rounds" >= 3], bug "head_of_line"
+    "A client that waits for 100 contended names acquires and releases an uncontended one within the bound \
+        of an operation."
+    why "One connection, or a small pool of them, that waiters occupy makes every other lock of the process \
+        wait too."
+    check "Does a waiter occupy a connection, a thread or a slot while it waits?"
+}
 async fn no_head_of_line_blocking(cx: Cx) -> Verdict {
     let (a, b) = (cx.connect().await?, cx.connect().await?);
     let ask = cx.ask();
@@ -143,6 +52,13 @@ async fn no_head_of_line_blocking(cx: Cx) -> Verdict {
     Ok(())
 }
 
+rule! { "14.02" Must phase 1 [Lock, Try, Wait] Both A X one_client_many_operations,
+    evidence ["at_once" >= 200], bug "client_not_concurrent" stochastic
+    "One client carries 256 concurrent operations, and every one of them ends as if it were alone."
+    why "A service has one client and thousands of requests; replies that are mixed up give two of them the \
+        same lock."
+    check "How are replies matched to requests, and what happens when the pool is used up?"
+}
 async fn one_client_many_operations(cx: Cx) -> Verdict {
     let caps = &cx.claims().capabilities;
     let tasks = caps.max_held.map_or(256, |n| n.min(256));
@@ -219,6 +135,12 @@ fn task_ask(i: u64) -> impl Fn(&Cx) -> crate::subject::Ask {
     move |cx| cx.ask().ttl(cx.ttl(Duration::from_secs(40 + i % 20)))
 }
 
+rule! { "14.03" Must phase 1 [Lock, Wait] Both A D release_passes_the_waiter,
+    evidence ["releases_beside_a_waiter" >= 5], bug "release_behind_waiter"
+    "A client that waits for a name can release that name from another task meanwhile."
+    why "A release that queues behind the wait of its own client is a deadlock until the ttl."
+    check "Does the waiter hold the connection, or a mutex of the client, that the release needs?"
+}
 async fn release_passes_the_waiter(cx: Cx) -> Verdict {
     let a = cx.connect().await?;
     let ask = cx.ask();
@@ -253,6 +175,13 @@ async fn release_passes_the_waiter(cx: Cx) -> Verdict {
     Ok(())
 }
 
+rule! { "14.04" Must phase 1 [Lock, Try, Wait] Both A D clones_share_no_ownership,
+    evidence ["guards_left_alone" >= 3], bug "clone_shares_owner"
+    "What one task of a client does with a name (a try, a wait that times out, one that is cancelled, a \
+        dropped handle) leaves the guard of another task alone."
+    why "Undoing by client identity gives away the lock that another task of the same process holds."
+    check "Does the undoing of an attempt name that attempt, or its client?"
+}
 async fn clones_share_no_ownership(cx: Cx) -> Verdict {
     let (a, b) = (cx.connect().await?, cx.connect().await?);
     let ask = cx.ask();
@@ -306,6 +235,12 @@ async fn clones_share_no_ownership(cx: Cx) -> Verdict {
         .seen("releasing after the client's last handle but the guard's is gone")
 }
 
+rule! { "14.05" Must phase 1 [Lock, Try, Wait] Both A X names_do_not_meet,
+    evidence ["grants" >= 150, "held_by_others" >= 1], bug "cross_name_release" stochastic, budget 120 s
+    "Under many clients and many names, the history of every name is legal by itself."
+    why "A release that hits the wrong row is only seen when many rows are there."
+    check "Which key do release and renewal use, and can two names share it?"
+}
 async fn names_do_not_meet(cx: Cx) -> Verdict {
     let (clients, names) = (cx.rounds(20, 50), cx.rounds(60, 100));
     let rounds = cx.rounds(15, 30);

@@ -1,17 +1,23 @@
 //! §14 One client that holds many locks.
 
-use dlock_core::{ErrorKind, LockName};
+use super::prelude::*;
 
-use crate::claims::Need;
-use crate::cx::Cx;
-use crate::ensure;
-use crate::subject::Held;
-use crate::verdict::{Seen, Verdict};
+rules! {
+    held_locks_use_up_no_pool, a_drop_ends_one_hold,
+}
 
 /// More than any usual pool has connections.
 const MANY: u64 = 64;
 
-pub(super) async fn held_locks_use_up_no_pool(cx: Cx) -> Verdict {
+rule! { "14.06" Must phase 2 [Lock, Try, Wait] Both A T held_locks_use_up_no_pool,
+    evidence ["held_at_once" >= 16], bug "pool_deadlock"
+    "A client that holds 64 locks, or as many as it is allowed, takes, renews and releases each within the \
+        bound of an operation, or answers LimitReached; it never waits for itself."
+    why "A lock that keeps a connection of the pool makes the eleventh lock wait for the release of the \
+        first, by the same program."
+    check "Does a held lock keep a connection, and what does the release need when all of them are kept?"
+}
+async fn held_locks_use_up_no_pool(cx: Cx) -> Verdict {
     let (a, b) = (cx.connect().await?, cx.connect().await?);
     let bound = cx.claims().op_bound;
     let most = cx.claims().capabilities.max_held.unwrap_or(MANY).min(MANY);
@@ -50,7 +56,13 @@ pub(super) async fn held_locks_use_up_no_pool(cx: Cx) -> Verdict {
     Ok(())
 }
 
-pub(super) async fn a_drop_ends_one_hold(cx: Cx) -> Verdict {
+rule! { "14.07" Must phase 2 [Lock, Try, Lease] Both A D a_drop_ends_one_hold,
+    evidence ["dropped" >= 8, "kept" >= 8], bug "drop_all_on_one"
+    "Dropping half of a client's guards leaves the other half held."
+    why "Cleaning up by session ends the locks of every other task of the process."
+    check "What does giving back one lock do to the connection or session of the others?"
+}
+async fn a_drop_ends_one_hold(cx: Cx) -> Verdict {
     let (a, b) = (cx.connect().await?, cx.connect().await?);
     let most = cx.claims().capabilities.max_held.unwrap_or(16).min(16);
     // Those that are dropped may take their ttl to be free.

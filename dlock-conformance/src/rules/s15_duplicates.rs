@@ -1,16 +1,23 @@
 //! The body of rule 15.06.
 
-use std::time::Duration;
-
-use crate::cx::Cx;
+use super::prelude::*;
 use crate::network::Fault;
-use crate::verdict::{Failure, Seen, Verdict};
+
+rules! {
+    duplicates_are_harmless,
+}
 
 /// By how much the second copy of a request is later, at most: a few hand-overs.
 const LATER: Duration = Duration::from_millis(25);
 
-/// 15.06.
-pub(super) async fn duplicates_are_harmless(cx: Cx) -> Verdict {
+rule! { "15.06" Must phase 2 [Lock, Wait, Try] Both S X duplicates_are_harmless,
+    evidence ["grants" >= 30, "duplicates" >= 30], bug "dup_release_frees_next" stochastic, budget 120 s
+    "A request that arrives twice, the second time after later ones, does no more than one that arrives once."
+    why "Proxies and drivers send again what they believe to be lost; a second release that arrives late \
+        frees the next holder."
+    check "Does every request name the grant that it is about, and is what is over remembered or refused?"
+}
+async fn duplicates_are_harmless(cx: Cx) -> Verdict {
     let net = cx.network()?;
     let twice = Fault::Duplicate(LATER);
     if !net.offers(twice) {

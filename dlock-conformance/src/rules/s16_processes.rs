@@ -1,18 +1,23 @@
 //! §16, the part about processes that are killed and stopped.
 
-use std::time::Duration;
-
 use dlock_core::Admission;
-use dlock_core::ErrorKind;
 
+use super::prelude::*;
 use super::tokens::token_of;
-use crate::claims::Need;
-use crate::cx::Cx;
-use crate::subject::Held;
-use crate::verdict::{Seen, Verdict};
-use crate::{ensure, inconclusive};
 
-pub(super) async fn a_killed_holder_is_replaced(cx: Cx) -> Verdict {
+rules! {
+    a_killed_holder_is_replaced, a_resumed_holder_knows, a_short_stop_loses_nothing,
+}
+
+rule! { "16.05" Must phase 1 [Lock, Wait, Try, Lease] Both C T a_killed_holder_is_replaced,
+    evidence ["kills" >= 2], bug "kill_leaks", budget 120 s
+    "The lock of a process that is killed is free at the latest its ttl plus slack after its death, for \
+        those who try and for those who wait."
+    why "Processes are killed every day, by deployments and by the kernel; a lock that outlives its holder \
+        stops everybody."
+    check "Does anything but the lease decide when a dead holder's lock is free?"
+}
+async fn a_killed_holder_is_replaced(cx: Cx) -> Verdict {
     let b = cx.connect().await?;
     let ask = cx.ask().ttl(cx.short_ttl()).auto_renew();
     for round in 0..cx.rounds(1, 20) {
@@ -54,7 +59,15 @@ pub(super) async fn a_killed_holder_is_replaced(cx: Cx) -> Verdict {
     Ok(())
 }
 
-pub(super) async fn a_resumed_holder_knows(cx: Cx) -> Verdict {
+rule! { "16.06" Must phase 1 [Lock, Wait, Try, Lease, LossSignal] Both C T a_resumed_holder_knows,
+    evidence ["looks" >= 2], bug "resume_thinks_valid"
+    "A process that was stopped for longer than its ttl is told so by the first look at its guard, before \
+        any I/O; the loss signal fires, and its fenced writes are refused."
+    why "A paused process goes on in the middle of its work, and the first thing that it asks must be true."
+    check "Is validity computed from a clock that goes on while the process is stopped, or from what its \
+        timers counted?"
+}
+async fn a_resumed_holder_knows(cx: Cx) -> Verdict {
     let (b, child) = (cx.connect().await?, cx.child().await?);
     let fenced = cx.claims().has(Need::Fence) && cx.claims().has(Need::Resource);
     for round in 0..cx.rounds(2, 10) {
@@ -138,7 +151,16 @@ pub(super) async fn a_resumed_holder_knows(cx: Cx) -> Verdict {
     Ok(())
 }
 
-pub(super) async fn a_short_stop_loses_nothing(cx: Cx) -> Verdict {
+rule! { "16.07" Must phase 2 [Lock, Wait, Lease, Renew, AutoRenew, LossSignal] Both C T
+        a_short_stop_loses_nothing,
+    evidence ["short_stops" >= 1], bug "hair_trigger_loss"
+    "A process that is stopped for half of the ttl that it has just renewed keeps its lock, and goes on \
+        renewing it."
+    why "A lock that is lost at every pause of a garbage collector or of a busy machine is of no use."
+    check "Does anything but the deadline decide that a hold is over: a renewal that is late, a gap in the \
+        timers?"
+}
+async fn a_short_stop_loses_nothing(cx: Cx) -> Verdict {
     let (b, child) = (cx.connect().await?, cx.child().await?);
     // Half of it is for the stop; the other half is for the renewal afterwards, which may be late by the
     // slack.

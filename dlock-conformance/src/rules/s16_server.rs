@@ -1,22 +1,24 @@
 //! The bodies of the rules of §16 that need hands at the server: its restart, its clock, its replica, its
 //! data.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
-
-use dlock_core::{ErrorKind, LockName};
 
 use super::lease_window::granted_within;
-use crate::claims::Need;
-use crate::cx::Cx;
+use super::prelude::*;
 use crate::hooks::Step;
-use crate::subject::{Ask, Held, Subject};
-use crate::verdict::{Failure, Seen, Verdict};
-use crate::{ensure, fail};
 
-/// 16.08.
-pub(super) async fn a_restart_is_survived(cx: Cx) -> Verdict {
+rules! {
+    a_restart_is_survived, a_clock_step_ends_nothing, a_fail_over_is_survived, foreign_data_is_no_lock,
+}
+
+rule! { "16.08" Must phase 2 [Lock, Try, Lease, SurvivesRestart] Backend H D a_restart_is_survived,
+    evidence ["restarts" >= 1], bug "restart_forgets", budget 120 s
+    "A server that is restarted while a lock is held knows the hold, with the same token, or its holder has \
+        been told of the loss before anybody else is granted, for those restarts of which that is claimed."
+    why "A lock server is updated on a working day; if that frees all locks, every job runs twice."
+    check "Are holds stored before they are granted, and are they there before the first request is answered?"
+}
+async fn a_restart_is_survived(cx: Cx) -> Verdict {
     let ways = cx.restarts()?;
     let claimed = cx.claims().restart;
     if !ways.iter().any(|how| Some(*how) <= claimed) {
@@ -122,8 +124,15 @@ async fn through_a_restart(
     }
 }
 
-/// 16.11.
-pub(super) async fn a_clock_step_ends_nothing(cx: Cx) -> Verdict {
+rule! { "16.11" Must phase 2 [Lock, Try, Lease, PerGrantTtl] Backend H T a_clock_step_ends_nothing,
+    evidence ["steps" >= 2], bug "server_walltime"
+    "A step of the server's clock makes no lock immortal, and ends none early unless the store is declared \
+        to be clock sensitive; tokens increase all the same."
+    why "NTP sets clocks; a store that counts leases by the date frees all of them at once, or none for an \
+        hour."
+    check "By which clock are leases counted: one that somebody can set, or one that only runs?"
+}
+async fn a_clock_step_ends_nothing(cx: Cx) -> Verdict {
     let by = Duration::from_secs(1);
     // Back first: where the store's own time stands still meanwhile, it does so no longer afterwards.
     for step in [Step::Back(by), Step::Forward(by)] {
@@ -180,8 +189,14 @@ async fn across(cx: &Cx, step: Step, by: Duration) -> Verdict {
 /// As many as the evidence of rule 16.12 asks for.
 const FAIL_OVERS: u64 = 5;
 
-/// 16.12.
-pub(super) async fn a_fail_over_is_survived(cx: Cx) -> Verdict {
+rule! { "16.12" Must phase 3 [Lock, Wait] Backend H X a_fail_over_is_survived,
+    evidence ["fail_overs" >= 5, "grants" >= 20], bug "async_replica_grant" stochastic, budget 120 s
+    "When another server takes over, again and again, histories are legal if that is claimed; otherwise the \
+        report says how many grants were double."
+    why "A replica that is behind has not heard of the latest grants, and gives them away a second time."
+    check "Does a grant wait until the replica has it?"
+}
+async fn a_fail_over_is_survived(cx: Cx) -> Verdict {
     // Before anything else: whether it can be done at all.
     cx.fail_over().await?;
     let rounds = cx.rounds(12, 200);
@@ -261,8 +276,14 @@ pub(super) async fn a_fail_over_is_survived(cx: Cx) -> Verdict {
     }
 }
 
-/// 16.14.
-pub(super) async fn foreign_data_is_no_lock(cx: Cx) -> Verdict {
+rule! { "16.14" Must phase 3 [Lock, Try, Wait] Backend H D foreign_data_is_no_lock,
+    evidence ["spoiled_names" >= 2], bug "corrupt_panics"
+    "Something at a lock's key that no lock library wrote is answered with BackendData: no panic, no grant, \
+        and it is not overwritten. Other names are not concerned."
+    why "Two programs share a store and a name; whoever takes the other's data for a free lock destroys it."
+    check "What does the code do with a record that it cannot read: refuse it, or treat it as absent?"
+}
+async fn foreign_data_is_no_lock(cx: Cx) -> Verdict {
     let (a, b) = (cx.connect().await?, cx.connect().await?);
     let foreign = format!("no lock {:016x}", cx.rng().bits());
     for was in ["free", "held"] {

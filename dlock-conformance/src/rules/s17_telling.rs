@@ -2,14 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::error::Error as StdError;
-use std::time::Duration;
 
-use crate::claims::Need;
-use crate::cx::Cx;
+use super::prelude::*;
 use crate::ear::{Ear, Told};
-use crate::subject::{Held, Subject};
-use crate::verdict::{Failure, Seen, Verdict};
-use crate::{ensure, fail};
+
+rules! {
+    secrets_stay_secret, each_turn_is_told_once,
+}
 
 /// Reads what somebody else might read, and finds the secret in it.
 struct Reader<'a> {
@@ -73,7 +72,16 @@ impl Reader<'_> {
     }
 }
 
-pub(super) async fn secrets_stay_secret(cx: Cx) -> Verdict {
+rule! { "17.05" Must phase 2 [Secrets] Both A D secrets_stay_secret,
+    evidence ["texts_read" >= 6, "errors_read" >= 2], bug "leaks_password"
+    "A password that a client was given is in no error, no cause of one, no printed client and no event or \
+        span of tracing."
+    why "The log of the night when the store was away is in a ticket the next morning, with the password of \
+        the store."
+    check "Where is the address put into a message, and does a driver's error that is kept as the cause \
+        repeat it?"
+}
+async fn secrets_stay_secret(cx: Cx) -> Verdict {
     let ear = cx.listen();
     if ear.is_none() {
         cx.note("what tracing is told was not read: this process has a subscriber of its own");
@@ -169,7 +177,16 @@ impl Guarded {
     }
 }
 
-pub(super) async fn each_turn_is_told_once(cx: Cx) -> Verdict {
+rule! { "17.08" Should phase 3 [Lock, Try, Wait, Events] Engine A D each_turn_is_told_once,
+    evidence ["grants_told" >= 4, "releases_told" >= 2], bug "no_events"
+    "Each grant, renewal, loss and release is one event of tracing, with the name, the id of the grant, and \
+        its token where there is one; a refusal is none."
+    why "What a lock did last night is asked when it is over: an event that is missing, or told twice, tells \
+        another story."
+    check "Is it told where the state changes, or beside it, and on every way there: by hand, by the drop of \
+        a guard, in the background?"
+}
+async fn each_turn_is_told_once(cx: Cx) -> Verdict {
     let Some(ear) = cx.listen() else {
         return Err(Failure::NotRun(
             "this process has a subscriber of its own for what tracing is told".to_owned(),

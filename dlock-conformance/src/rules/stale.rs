@@ -1,14 +1,6 @@
 //! What rules 3.06 and 4.02 have in common: a guard whose hold is over, and a successor.
 
-use std::time::Duration;
-
-use dlock_core::ErrorKind;
-
-use crate::claims::Need;
-use crate::cx::Cx;
-use crate::subject::Held;
-use crate::verdict::{Seen, Verdict};
-use crate::{ensure, fail};
+use super::prelude::*;
 
 /// Who holds the lock after the guard's hold is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,8 +2,7 @@
 
 use dlock_core::Token;
 
-use crate::subject::Held;
-use crate::verdict::Verdict;
+use super::prelude::*;
 
 /// The token of a grant.
 pub(super) fn token_of(held: &dyn Held, how: impl std::fmt::Display) -> Verdict<Token> {

@@ -3,18 +3,15 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::sync::{Mutex, MutexGuard};
 
-use dlock_core::{Change, Holder, LockName, Result, Timestamp, Token};
+use dlock_core::{Change, Holder, Result, Timestamp, Token};
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 
-use crate::cx::Cx;
+use super::prelude::*;
 use crate::policy::Merging;
-use crate::subject::{Observe, Subject};
-use crate::verdict::{Failure, Seen, Verdict};
-use crate::{ensure, fail};
+use crate::subject::Observe;
 
 /// The grants of a name with one holder at a time, in their order: each is written down before its holder
 /// lets go.
@@ -34,7 +31,7 @@ impl Grants {
     }
 
     pub(super) fn all(&self) -> MutexGuard<'_, Vec<Grant>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 }
 

@@ -100,7 +100,7 @@ async fn hand_over(
         Break::Away => {
             let away = f.net.begin(Fault::Away);
             let held = hand_over.await?;
-            cx.sleep(Duration::from_millis(50)).await;
+            cx.sleep(ms(50)).await;
             away.heal();
             Ok(held)
         }
@@ -200,7 +200,7 @@ async fn watch_again(cx: &Cx, client: &dyn Subject, name: &LockName, by: Timesta
                 patience(cx)
             );
         }
-        cx.sleep(Duration::from_millis(5)).await;
+        cx.sleep(ms(5)).await;
     }
 }
 
@@ -258,7 +258,7 @@ async fn a_late_sign_of_life(cx: &Cx, f: &Faulty, w: &dyn Subject, taken: bool) 
     }
     watcher.until_holders(cx, cx.now() + cx.slack(), &holders).await?;
     kept.heal();
-    let until = cx.now() + cx.slack().min(Duration::from_millis(200));
+    let until = cx.now() + cx.slack().min(ms(200));
     let when = "a late renewal of a holder that has let go has arrived";
     watcher.follow_until(cx, until).await.seen(when)?;
     ensure!(
@@ -295,7 +295,7 @@ async fn back_from_a_cut(cx: &Cx, f: &Faulty, w: &dyn Subject, taken: bool) -> V
     shows(&now, &holders, "a stream that was begun after a cut")?;
     cx.evidence("snapshots_after_a_cut");
     // The old stream, if it goes on, is not to bring the old holder back.
-    let until = cx.now() + cx.slack().min(Duration::from_millis(100));
+    let until = cx.now() + cx.slack().min(ms(100));
     while let Some(Some(Ok(change))) = cx.timeout(cx.now().until(until), changes.next()).await {
         let told_of = match change {
             Change::Snapshot { now, .. } => now.holders,

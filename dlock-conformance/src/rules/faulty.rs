@@ -72,12 +72,12 @@ impl Faulty {
 
 /// Waits until the fault has struck: what it did not strike proves nothing.
 pub(super) async fn struck(cx: &Cx, fault: &FaultGuard, what: impl fmt::Display + Send) -> Verdict {
-    let by = cx.now() + cx.claims().op_bound + cx.slack();
+    let by = cx.now() + cx.prompt();
     while fault.hits() == 0 {
         if cx.now() >= by {
             inconclusive!("{what}: the fault struck nothing");
         }
-        cx.sleep(Duration::from_millis(1)).await;
+        cx.sleep(ms(1)).await;
     }
     Ok(())
 }

@@ -18,7 +18,7 @@ rule! { "1.05" Must phase 1 [Lock, Wait, Lease] Engine P T a_grant_is_live, evid
 }
 async fn a_grant_is_live(cx: Cx) -> Verdict {
     let f = faulty(&cx).await?;
-    let ask = cx.ask().ttl(cx.ttl(Duration::from_millis(200)));
+    let ask = cx.ask().ttl(cx.ttl(ms(200)));
     for round in 0..2 {
         let name = cx.name(round);
         let (acquiring, hold) = f
@@ -35,9 +35,8 @@ async fn a_grant_is_live(cx: Cx) -> Verdict {
                     held.is_valid() && !held.remaining().is_zero(),
                     "{what} handed out a guard that is not valid"
                 );
-                held.release()
-                    .await
-                    .seen("A releases what it was granted in the end")?;
+                let released = held.release().await;
+                released.seen("A releases what it was granted in the end")?;
             }
             // `Unavailable` of a session that ended meanwhile: nothing of it is left, and there is no other
             // one yet.
@@ -67,15 +66,13 @@ async fn the_deadline_counts_from_the_send(cx: Cx) -> Verdict {
     // A quorum asks twice for a grant, and waits for a quarter of the ttl at the most.
     let (ttl, share) = match cx.claims().members {
         Some(_) => (Duration::from_millis(1_600), 16),
-        None => (Duration::from_millis(600), 3),
+        None => (ms(600), 3),
     };
     let ask = cx.ask().ttl(cx.ttl(ttl));
     let delay = ask.ttl / share;
     let slow = f.net.begin(Fault::Delay(Direction::ToClient, delay));
-    let held =
-        f.a.acquire(&cx.name("slow"), &ask)
-            .await
-            .seen("A acquires, and the reply is slow")?;
+    let held = f.a.acquire(&cx.name("slow"), &ask).await;
+    let held = held.seen("A acquires, and the reply is slow")?;
     // The request was sent at least `delay` ago.
     let most = cx.now() + (ask.ttl - delay);
     ensure!(
@@ -100,20 +97,15 @@ rule! { "3.13" Must phase 2 [Lock, Wait, Lease, PerGrantTtl] Backend P T a_retri
 }
 async fn a_retried_grant_keeps_its_end(cx: Cx) -> Verdict {
     let f = faulty(&cx).await?;
-    let (name, ask) = (
-        cx.name("retried"),
-        cx.ask().ttl(cx.ttl(Duration::from_millis(800))),
-    );
+    let (name, ask) = (cx.name("retried"), cx.ask().ttl(cx.ttl(ms(800))));
     let (acquiring, hold) = f.a_is_granted_unheard(&cx, &name, &ask, None).await?;
     // By now the store counts.
     let granted_by = cx.now();
     cx.sleep(ask.ttl / 2).await;
     f.cut(Cut::Reset)?;
     drop(hold);
-    let held = match cx
-        .within(patience(&cx), "an acquire whose reply was lost", acquiring)
-        .await?
-    {
+    let what = "an acquire whose reply was lost";
+    let held = match cx.within(patience(&cx), what, acquiring).await? {
         Ok(held) => held,
         Err(e) if e.kind() == ErrorKind::Unknown => {
             cx.evidence("lost_replies");
@@ -143,13 +135,11 @@ rule! { "5.07" Must phase 1 [Lock, Lease, Renew] Engine P D only_an_answer_moves
 }
 async fn only_an_answer_moves_the_deadline(cx: Cx) -> Verdict {
     let f = faulty(&cx).await?;
-    let held =
-        f.a.acquire(&cx.name("renewed"), &cx.ask())
-            .await
-            .seen("A acquires")?;
+    let held = f.a.acquire(&cx.name("renewed"), &cx.ask()).await;
+    let held = held.seen("A acquires")?;
     let held: Arc<dyn Held> = Arc::from(held);
     let before = held.deadline();
-    cx.sleep(Duration::from_millis(20)).await;
+    cx.sleep(ms(20)).await;
     let hole = f.net.begin(Fault::BlackHole(Direction::ToServer));
     let renewing = {
         let held = Arc::clone(&held);
@@ -171,13 +161,13 @@ async fn only_an_answer_moves_the_deadline(cx: Cx) -> Verdict {
     }
     // What is lost with its connection has no deadline any more, which is sooner.
     ensure!(
-        held.deadline() == before || (!cx.claims().has(Need::OutlivesConnection) && held.deadline() < before),
+        held.deadline() == before || (!cx.has(Need::OutlivesConnection) && held.deadline() < before),
         "the deadline moved by {:?} with a renewal that failed",
         before.until(held.deadline())
     );
     cx.evidence("unconfirmed");
     hole.heal();
-    let (held, before) = match cx.claims().has(Need::OutlivesConnection) {
+    let (held, before) = match cx.has(Need::OutlivesConnection) {
         true => (held, before),
         // It was lost with its connection. Another one is renewed over a network that is well.
         false => {
@@ -185,7 +175,7 @@ async fn only_an_answer_moves_the_deadline(cx: Cx) -> Verdict {
             let held = f.a.acquire(&name, &cx.ask()).await.seen("A acquires again")?;
             let held: Arc<dyn Held> = Arc::from(held);
             let before = held.deadline();
-            cx.sleep(Duration::from_millis(20)).await;
+            cx.sleep(ms(20)).await;
             (held, before)
         }
     };
@@ -201,7 +191,7 @@ async fn only_an_answer_moves_the_deadline(cx: Cx) -> Verdict {
             "the deadline moved by {:?} with a renewal that failed",
             before.until(held.deadline())
         );
-        cx.sleep(Duration::from_millis(10)).await;
+        cx.sleep(ms(10)).await;
     }
     ensure!(
         held.deadline() > before,
@@ -222,11 +212,9 @@ rule! { "6.07" Must phase 1 [Lock, Lease, Renew, LossSignal, PerGrantTtl] Engine
 }
 async fn lost_is_for_ever(cx: Cx) -> Verdict {
     let f = faulty(&cx).await?;
-    let ask = cx.ask().ttl(cx.ttl(Duration::from_millis(300)));
-    let held =
-        f.a.acquire(&cx.name("renewed late"), &ask)
-            .await
-            .seen("A acquires")?;
+    let ask = cx.ask().ttl(cx.ttl(ms(300)));
+    let held = f.a.acquire(&cx.name("renewed late"), &ask).await;
+    let held = held.seen("A acquires")?;
     let held: Arc<dyn Held> = Arc::from(held);
     let hold = f.net.begin(Fault::Hold(Direction::ToClient));
     let renewing = {
@@ -234,24 +222,19 @@ async fn lost_is_for_ever(cx: Cx) -> Verdict {
         cx.spawn(async move { held.renew().await })
     };
     struck(&cx, &hold, "the reply to A's renewal is kept").await?;
-    cx.sleep_until(held.deadline() + Duration::from_millis(5)).await;
+    cx.sleep_until(held.deadline() + ms(5)).await;
     ensure!(
         !held.is_valid(),
         "a guard is valid past its deadline, before its renewal was answered"
     );
-    let limit = cx.slack() + Duration::from_millis(1);
-    cx.within(
-        limit,
-        "the loss signal of a guard that is past its deadline",
-        held.lost(),
-    )
-    .await?;
+    let limit = cx.slack() + ms(1);
+    let what = "the loss signal of a guard that is past its deadline";
+    cx.within(limit, what, held.lost()).await?;
     // It says that the lease is renewed, and it is too late.
     hold.heal();
     cx.evidence("late_confirmations");
-    let renewed = cx
-        .within(patience(&cx), "a renewal whose answer came late", renewing)
-        .await?;
+    let doing = "a renewal whose answer came late";
+    let renewed = cx.within(patience(&cx), doing, renewing).await?;
     ensure!(
         renewed.is_err(),
         "a renewal that was answered after the loss was reported as done"

@@ -18,10 +18,8 @@ pub(super) async fn granted_within(
 ) -> Verdict<Box<dyn Held>> {
     loop {
         let asked = cx.now();
-        let granted = client
-            .try_acquire(name, ask)
-            .await
-            .seen(format_args!("{what}: another tries"))?;
+        let granted = client.try_acquire(name, ask).await;
+        let granted = granted.seen(format_args!("{what}: another tries"))?;
         let now = cx.now();
         if let Some(held) = granted {
             ensure!(
@@ -39,7 +37,7 @@ pub(super) async fn granted_within(
             "{what}: still refused to others {:?} after the latest time at which it may have ended",
             latest.until(asked)
         );
-        cx.sleep(Duration::from_millis(4)).await;
+        cx.sleep(ms(4)).await;
     }
 }
 

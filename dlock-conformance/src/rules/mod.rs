@@ -60,7 +60,7 @@ mod s17_contract;
 mod s17_telling;
 mod s18_quorum;
 mod stale;
-mod tokens;
+mod steps;
 mod traffic;
 mod watching;
 

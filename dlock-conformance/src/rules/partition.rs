@@ -4,7 +4,6 @@ use futures::future::{join_all, join3};
 
 use super::faulty::{faulty, patience, struck};
 use super::prelude::*;
-use super::s11_policy::acquiring;
 use crate::network::{Direction, Fault};
 
 rules! {
@@ -13,7 +12,7 @@ rules! {
 
 /// How long is waited for it to be in line, once the first answer is there: the rest of its requests are on
 /// their way.
-const IN_LINE: Duration = Duration::from_millis(50);
+const IN_LINE: Duration = ms(50);
 
 rule! { "3.09" Must phase 2 [Lock, Wait, Try, Lease, PerGrantTtl] Both P T lapsed_place_is_not_granted,
     evidence ["lapsed_places" >= 1, "held_back" >= 1], bug "stale_waiter_granted", budget 120 s
@@ -39,7 +38,7 @@ async fn lapsed_place_is_not_granted(cx: Cx) -> Verdict {
             if cx.now() >= by {
                 inconclusive!("A, which waits, was not answered");
             }
-            cx.sleep(Duration::from_millis(1)).await;
+            cx.sleep(ms(1)).await;
         }
         // To get in line may take more than one request.
         cx.sleep(IN_LINE).await;
@@ -74,9 +73,8 @@ async fn lapsed_place_is_not_granted(cx: Cx) -> Verdict {
             match cx.within(patience(&cx) + short.ttl, what, waiting).await? {
                 Ok(held) => {
                     ensure!(held.is_valid(), "{what} was given a guard that is not valid");
-                    held.release()
-                        .await
-                        .seen("A releases what it was granted in the end")?;
+                    let released = held.release().await;
+                    released.seen("A releases what it was granted in the end")?;
                 }
                 Err(e) => cx.note(format_args!("{what} was told {:?}", e.kind())),
             }
@@ -106,10 +104,7 @@ async fn partition_costs_one_client(cx: Cx) -> Verdict {
         for name in &names {
             held.push(f.a.acquire(name, &renewing).await.seen("A acquires")?);
         }
-        let waiting: Vec<_> = names
-            .iter()
-            .map(|name| acquiring(&cx, &f.b, name, &plain))
-            .collect();
+        let waiting: Vec<_> = names.iter().map(|name| cx.waits(&f.b, name, &plain)).collect();
         // Long enough that B waits, and that A has renewed.
         cx.sleep(renewing.ttl / 2).await;
         ensure!(
@@ -125,7 +120,7 @@ async fn partition_costs_one_client(cx: Cx) -> Verdict {
             let cx = &cx;
             async move {
                 let what = "B's wait for a lock of the client that is cut off";
-                let held = cx.within(from.until(by), what, task).await?.seen(what)?;
+                let held = cx.done(from.until(by), what, task).await?;
                 cx.evidence("handed_over");
                 held.release().await.seen("B releases")
             }
@@ -138,7 +133,7 @@ async fn partition_costs_one_client(cx: Cx) -> Verdict {
                 let held = cx.within(cx.claims().op_bound, what, c.acquire(&name, &plain));
                 held.await?.seen(what)?.release().await.seen("C releases")?;
                 cx.evidence("undisturbed");
-                cx.sleep(Duration::from_millis(5)).await;
+                cx.sleep(ms(5)).await;
                 n += 1;
             }
             Ok::<(), Failure>(())
@@ -160,7 +155,7 @@ async fn partition_costs_one_client(cx: Cx) -> Verdict {
         hole.heal();
         let what = "the client that was cut off, once it is not";
         let again = f.a.acquire(&names[0], &plain);
-        let again = cx.within(patience(&cx) + ttl, what, again).await?.seen(what)?;
+        let again = cx.done(patience(&cx) + ttl, what, again).await?;
         again.release().await.seen("A releases again")?;
         cx.evidence("back_again");
     }

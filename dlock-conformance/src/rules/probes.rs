@@ -34,7 +34,7 @@ pub(super) async fn exercise(
         Capability::Priority => hold(client, name, &ask.priority(9)).await,
         Capability::OwnerLabel => hold(client, name, &ask.label("me")).await,
         Capability::MinimumHold => {
-            let least = std::time::Duration::from_millis(1);
+            let least = ms(1);
             let answer = hold(client, name, &ask.min_hold(least)).await;
             cx.sleep(least * 2).await;
             answer

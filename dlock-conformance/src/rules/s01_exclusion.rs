@@ -48,8 +48,7 @@ async fn one_holder_at_a_time(cx: Cx) -> Verdict {
                 if asking.fetch_sub(1, Ordering::SeqCst) > 1 {
                     cx.evidence("contended");
                 }
-                cx.sleep(rng.duration(Duration::from_millis(3), Duration::from_millis(6)))
-                    .await;
+                cx.sleep(rng.duration(ms(3), ms(6))).await;
                 // Some end their hold by a drop: the history only knows then that it ended at some time
                 // later.
                 if rng.one_in(4) {
@@ -113,9 +112,8 @@ async fn one_winner_of_a_race(cx: Cx) -> Verdict {
             won.len()
         );
         for held in won {
-            held.release()
-                .await
-                .seen(format_args!("round {round}: the winner releases"))?;
+            let released = held.release().await;
+            released.seen(format_args!("round {round}: the winner releases"))?;
         }
         cx.evidence("rounds");
     }
@@ -156,8 +154,7 @@ async fn no_lost_update(cx: Cx) -> Verdict {
                 // Read, think, write: the mutex is held for neither, only the lock under test spans the
                 // three.
                 let mut copy = lock(&set).clone();
-                cx.sleep(rng.duration(Duration::from_millis(1), Duration::from_millis(4)))
-                    .await;
+                cx.sleep(rng.duration(ms(1), ms(4))).await;
                 let element = number * 1_000_000 + round;
                 copy.push(element);
                 *lock(&set) = copy;
@@ -196,17 +193,10 @@ async fn handles_of_one_client_exclude_each_other(cx: Cx) -> Verdict {
     let ask = cx.ask();
     for round in 0..cx.rounds(5, 50) {
         let name = cx.name(round);
-        let first = client
-            .acquire(&name, &ask)
-            .await
-            .seen("one handle acquires a free name")?;
-        cx.expect_held(
-            &*client,
-            &name,
-            &ask,
-            "another handle of the same client, while the first holds",
-        )
-        .await?;
+        let first = client.acquire(&name, &ask).await;
+        let first = first.seen("one handle acquires a free name")?;
+        let when = "another handle of the same client, while the first holds";
+        cx.expect_held(&*client, &name, &ask, when).await?;
         cx.evidence("refusals");
         refused_wait(&cx, &*client, &name).await?;
         cx.evidence("refusals");
@@ -214,20 +204,16 @@ async fn handles_of_one_client_exclude_each_other(cx: Cx) -> Verdict {
             first.is_valid(),
             "the first handle lost its lock to the other handle's attempts"
         );
-        let waiting = {
-            let (client, name, ask) = (Arc::clone(&client), name.clone(), ask.clone());
-            cx.spawn(async move { client.acquire(&name, &ask).await })
-        };
-        cx.sleep(Duration::from_millis(10)).await;
+        let waiting = cx.waits(&client, &name, &ask);
+        cx.sleep(ms(10)).await;
         first.release().await.seen("the first handle releases")?;
         let second: Box<dyn Held> = cx
-            .within(
-                cx.claims().op_bound + cx.slack(),
+            .done(
+                cx.prompt(),
                 "a waiting handle, after the release by its neighbour",
                 waiting,
             )
-            .await?
-            .seen("the second handle waits for the first")?;
+            .await?;
         second.release().await.seen("the second handle releases")?;
         cx.evidence("hand_overs");
     }
@@ -236,6 +222,5 @@ async fn handles_of_one_client_exclude_each_other(cx: Cx) -> Verdict {
 
 async fn refused_wait(cx: &Cx, client: &dyn Subject, name: &LockName) -> Verdict {
     let when = "a second handle of the same client waits while the first holds";
-    cx.expect_timeout(client, name, &cx.ask(), Duration::from_millis(20), when)
-        .await
+    cx.expect_timeout(client, name, &cx.ask(), ms(20), when).await
 }

@@ -46,16 +46,13 @@ async fn one_holder_over_processes(cx: Cx) -> Verdict {
             let (ask, lane) = (cx.ask(), cx.lane(&client));
             for _ in 0..rounds {
                 asking.fetch_add(1, Ordering::SeqCst);
-                let held = lane
-                    .acquire(&name, &ask)
-                    .await
-                    .seen("one of the processes acquires")?;
+                let held = lane.acquire(&name, &ask).await;
+                let held = held.seen("one of the processes acquires")?;
                 cx.evidence("grants");
                 if asking.fetch_sub(1, Ordering::SeqCst) > 1 {
                     cx.evidence("contended");
                 }
-                cx.sleep(rng.duration(Duration::from_millis(1), Duration::from_millis(4)))
-                    .await;
+                cx.sleep(rng.duration(ms(1), ms(4))).await;
                 lane.release(&held).await.seen("the holder releases")?;
             }
             Ok::<(), Failure>(())
@@ -103,10 +100,8 @@ async fn grant_ids_are_unique(cx: Cx) -> Verdict {
         let mut ids = Vec::new();
         for n in 0..5 {
             let name = cx.name(format_args!("here-{client}-{n}"));
-            let held = subject
-                .acquire(&name, &cx.ask())
-                .await
-                .seen("a client acquires")?;
+            let held = subject.acquire(&name, &cx.ask()).await;
+            let held = held.seen("a client acquires")?;
             ids.push(held.id());
             held.release().await.seen("it releases")?;
         }

@@ -19,7 +19,7 @@ async fn try_never_waits(cx: Cx) -> Verdict {
     let (a, b, c) = (cx.connect().await?, cx.connect().await?, cx.connect().await?);
     let (name, ask) = (cx.name("held"), cx.ask());
     let held = a.acquire(&name, &ask).await.seen("A acquires a free name")?;
-    let bound = cx.claims().op_bound + cx.slack();
+    let bound = cx.prompt();
     let mut waiting = None;
     for round in 0..cx.rounds(6, 60) {
         let refused = cx.expect_held(&*b, &name, &ask, "B tries while A holds");
@@ -29,7 +29,7 @@ async fn try_never_waits(cx: Cx) -> Verdict {
             // A queue must not make a try wait either.
             let (c, name, ask) = (Arc::clone(&c), name.clone(), ask.clone());
             waiting = Some(cx.spawn(async move { c.acquire(&name, &ask).await }));
-            cx.sleep(Duration::from_millis(5)).await;
+            cx.sleep(ms(5)).await;
         }
     }
     held.release().await.seen("A releases")?;
@@ -60,17 +60,8 @@ async fn no_spurious_refusal(cx: Cx) -> Verdict {
         } else {
             cx.name("same")
         };
-        let held = cx
-            .expect_free(
-                &*client,
-                &name,
-                &ask,
-                format!("round {round}: a free name that nobody else uses"),
-            )
-            .await?;
-        held.release()
-            .await
-            .seen(format_args!("round {round}: release"))?;
+        let when = format!("round {round}: a free name that nobody else uses");
+        cx.passes(&*client, &name, &ask, when).await?;
         cx.evidence("grants");
     }
     Ok(())
@@ -87,23 +78,14 @@ async fn a_release_wakes_a_waiter(cx: Cx) -> Verdict {
     let (name, ask) = (cx.name("waited-for"), cx.ask());
     for round in 0..cx.rounds(5, 50) {
         let held = a.acquire(&name, &ask).await.seen("A acquires a free name")?;
-        let waiting = {
-            let (b, name, ask) = (Arc::clone(&b), name.clone(), ask.clone());
-            cx.spawn(async move { b.acquire(&name, &ask).await })
-        };
+        let waiting = cx.waits(&b, &name, &ask);
         // From "not yet queued" to "long asleep".
         cx.sleep(Duration::from_millis(20 * round as u64 % 100)).await;
         ensure!(!waiting.is_done(), "round {round}: B does not wait while A holds");
         held.release().await.seen("A releases")?;
-        let bound = cx.claims().op_bound + cx.slack();
-        let next = cx
-            .within(
-                bound,
-                format!("round {round}: B's waiting acquire, after A's release"),
-                waiting,
-            )
-            .await?
-            .seen("B waits for A")?;
+        let bound = cx.prompt();
+        let what = format!("round {round}: B's waiting acquire, after A's release");
+        let next = cx.done(bound, what, waiting).await?;
         next.release().await.seen("B releases")?;
         cx.evidence("hand_overs");
     }
@@ -138,14 +120,12 @@ async fn invalid_arguments_change_nothing(cx: Cx) -> Verdict {
         let ask = cx.ask().ttl(ttl);
         refused(&cx, a.try_acquire(&name, &ask).await, what, "try_acquire")?;
         refused(&cx, a.acquire(&name, &ask).await.map(Some), what, "acquire")?;
-        let waited = a.acquire_timeout(&name, &ask, Duration::from_millis(50)).await;
+        let waited = a.acquire_timeout(&name, &ask, ms(50)).await;
         refused(&cx, waited.map(Some), what, "acquire_timeout")?;
     }
     let free: Ask = cx.ask();
-    let held = cx
-        .expect_free(&*b, &name, &free, "after nothing but invalid requests")
-        .await?;
-    held.release().await.seen("B releases")
+    cx.passes(&*b, &name, &free, "after nothing but invalid requests")
+        .await
 }
 
 fn refused(cx: &Cx, answer: Result<Option<Box<dyn Held>>>, what: &str, how: &str) -> Verdict {
@@ -174,13 +154,10 @@ async fn cycles_leave_nothing_behind(cx: Cx) -> Verdict {
     let client = cx.connect().await?;
     let (name, ask) = (cx.name("cycle"), cx.ask());
     for cycle in 0..cx.rounds(1_100, 5_000) {
-        let held = client
-            .acquire(&name, &ask)
-            .await
-            .seen(format_args!("cycle {cycle}: acquire"))?;
-        held.release()
-            .await
-            .seen(format_args!("cycle {cycle}: release"))?;
+        let held = client.acquire(&name, &ask).await;
+        let held = held.seen(format_args!("cycle {cycle}: acquire"))?;
+        let released = held.release().await;
+        released.seen(format_args!("cycle {cycle}: release"))?;
         cx.evidence("cycles");
     }
     Ok(())

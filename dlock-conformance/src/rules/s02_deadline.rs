@@ -16,16 +16,17 @@ rule! { "2.04" Must phase 1 [Lock, Wait] Both A T timeout_at_the_deadline, evide
 }
 async fn timeout_at_the_deadline(cx: Cx) -> Verdict {
     /// How far a timer and a clock may be apart.
-    const CLOCK_STEP: Duration = Duration::from_millis(1);
+    const CLOCK_STEP: Duration = ms(1);
     let (a, b) = (cx.connect().await?, cx.connect().await?);
     let (name, ask) = (cx.name("held"), cx.ask());
     let held = a.acquire(&name, &ask).await.seen("A acquires a free name")?;
     for millis in [50, 100, 200, 400] {
         let limit = Duration::from_millis(millis);
         let asked = cx.now();
+        let what = format!("B waits for at most {limit:?}");
         cx.within(
-            limit + cx.claims().op_bound + cx.slack(),
-            format!("B waits for at most {limit:?}"),
+            limit + cx.prompt(),
+            what,
             cx.expect_timeout(&*b, &name, &ask, limit, "B waits while A holds"),
         )
         .await??;
@@ -61,10 +62,8 @@ async fn a_timeout_leaves_nothing(cx: Cx) -> Verdict {
             .await?;
         cx.evidence("timeouts");
         held.release().await.seen("A releases")?;
-        let next = cx
-            .expect_free(&*c, &name, &ask, "after B's Timeout and A's release, C")
+        cx.passes(&*c, &name, &ask, "after B's Timeout and A's release, C")
             .await?;
-        next.release().await.seen("C releases")?;
     }
     Ok(())
 }
@@ -78,14 +77,11 @@ rule! { "2.06" Must phase 1 [Lock, Try, Wait] Both A D zero_wait_is_a_try,
 async fn zero_wait_is_a_try(cx: Cx) -> Verdict {
     let (a, b) = (cx.connect().await?, cx.connect().await?);
     let ask = cx.ask();
-    let bound = cx.claims().op_bound + cx.slack();
+    let bound = cx.prompt();
     for round in 0..cx.rounds(3, 30) {
         let name = cx.name(round);
         let free = a.acquire_timeout(&name, &ask, Duration::ZERO);
-        let held = cx
-            .within(bound, "a wait of zero for a free name", free)
-            .await?
-            .seen("A waits for zero time for a free name")?;
+        let held = cx.done(bound, "a wait of zero for a free name", free).await?;
         cx.evidence("granted");
         for limit in [Duration::ZERO, Duration::from_nanos(1)] {
             let wait = cx.expect_timeout(&*b, &name, &ask, limit, "B hardly waits while A holds");
@@ -95,10 +91,8 @@ async fn zero_wait_is_a_try(cx: Cx) -> Verdict {
         }
         held.release().await.seen("A releases")?;
         // Nothing of B's is in the way: not a hold, not a place in line.
-        let next = cx
-            .expect_free(&*a, &name, &ask, "after waits of zero and A's release")
+        cx.passes(&*a, &name, &ask, "after waits of zero and A's release")
             .await?;
-        next.release().await.seen("A releases again")?;
     }
     Ok(())
 }
@@ -113,34 +107,26 @@ rule! { "2.07" Must phase 1 [Lock, Try, Wait] Both A X live_guard_or_timeout,
 async fn live_guard_or_timeout(cx: Cx) -> Verdict {
     let (a, b, c) = (cx.connect().await?, cx.connect().await?, cx.connect().await?);
     let (name, ask) = (cx.name("raced"), cx.ask());
-    let mut limit = Duration::from_millis(12);
+    let mut limit = ms(12);
     let mut rng = cx.rng();
     // When the release is sent, counted from the wait's begin. It hunts the border between the two outcomes,
     // wherever a network puts it: earlier after a timeout, later after a grant. A store that is slower than
     // the limit gets a longer one.
     let mut aim = limit;
     for round in 0..cx.rounds(60, 2_000) {
-        let held = a
-            .acquire(&name, &ask)
-            .await
-            .seen(format_args!("round {round}: A acquires"))?;
+        let held = a.acquire(&name, &ask).await;
+        let held = held.seen(format_args!("round {round}: A acquires"))?;
         let asked = cx.now();
         let waiting = {
             let (b, name, ask) = (Arc::clone(&b), name.clone(), ask.clone());
             cx.spawn(async move { b.acquire_timeout(&name, &ask, limit).await })
         };
         cx.sleep(aim).await;
-        held.release()
-            .await
-            .seen(format_args!("round {round}: A releases"))?;
-        let step = rng.duration(Duration::ZERO, Duration::from_millis(2));
-        let answer = cx
-            .within(
-                cx.claims().op_bound + cx.slack(),
-                "B's wait beyond its limit",
-                waiting,
-            )
-            .await?;
+        let released = held.release().await;
+        released.seen(format_args!("round {round}: A releases"))?;
+        let step = rng.duration(Duration::ZERO, ms(2));
+        let what = "B's wait beyond its limit";
+        let answer = cx.within(cx.prompt(), what, waiting).await?;
         match answer {
             Ok(granted) => {
                 ensure!(
@@ -149,19 +135,14 @@ async fn live_guard_or_timeout(cx: Cx) -> Verdict {
                 );
                 cx.expect_held(&*c, &name, &ask, format!("round {round}: while B holds"))
                     .await?;
-                granted
-                    .release()
-                    .await
-                    .seen(format_args!("round {round}: B releases"))?;
+                let released = granted.release().await;
+                released.seen(format_args!("round {round}: B releases"))?;
                 cx.evidence("grants");
                 aim += step;
             }
             Err(e) if e.kind() == ErrorKind::Timeout => {
                 let when = format!("round {round}: after B's Timeout and A's release");
-                let next = cx.expect_free(&*c, &name, &ask, when).await?;
-                next.release()
-                    .await
-                    .seen(format_args!("round {round}: C releases"))?;
+                cx.passes(&*c, &name, &ask, when).await?;
                 cx.evidence("timeouts");
                 if aim.is_zero() {
                     limit += step * 4;

@@ -8,7 +8,7 @@ rules! {
 }
 
 /// What is left of the times below in a counter that is too narrow for them.
-const REST: Duration = Duration::from_millis(150);
+const REST: Duration = ms(150);
 
 /// Longer than anybody means, and each a little longer than what some counter holds.
 fn huge() -> [(&'static str, Duration); 9] {
@@ -57,7 +57,7 @@ async fn huge_ttls(cx: &Cx) -> Verdict {
     let longest = cx.claims().capabilities.max_ttl;
     let asks = huge().map(|(what, ttl)| (format!("a ttl of {what}"), cx.ask().ttl(ttl), ttl.min(longest)));
     let mut asks = Vec::from(asks);
-    if cx.claims().has(Need::MaximumHold) {
+    if cx.has(Need::MaximumHold) {
         let ask = cx.ask().max_hold(Duration::MAX);
         asks.push(("a maximum hold without end".to_owned(), ask, cx.long_ttl()));
     }
@@ -67,7 +67,7 @@ async fn huge_ttls(cx: &Cx) -> Verdict {
             Ok(Some(guard)) => {
                 // Half of it: what margins and round trips take is not the question here.
                 ensure!(
-                    !cx.claims().has(Need::PerGrantTtl) || guard.remaining() >= least / 2,
+                    !cx.has(Need::PerGrantTtl) || guard.remaining() >= least / 2,
                     "{what} gives a guard with {:?} left",
                     guard.remaining()
                 );
@@ -75,10 +75,8 @@ async fn huge_ttls(cx: &Cx) -> Verdict {
             }
             Ok(None) => fail!("{what}: `held` is the answer, on a name that nobody holds"),
             Err(e) if e.kind() == ErrorKind::InvalidInput => {
-                let left = cx
-                    .expect_free(&*b, &name, &cx.ask(), format!("{what} was refused"))
+                cx.passes(&*b, &name, &cx.ask(), format!("{what} was refused"))
                     .await?;
-                left.release().await.seen("B releases")?;
             }
             Err(e) => {
                 return Err(e).seen(format_args!("{what}: a grant or InvalidInput expected"));
@@ -119,7 +117,7 @@ async fn huge_limits(cx: &Cx) -> Verdict {
     cx.sleep(REST * 2).await;
     let mut patient = Vec::new();
     for (what, mut waiting) in waits {
-        match cx.timeout(Duration::from_millis(1), &mut waiting).await {
+        match cx.timeout(ms(1), &mut waiting).await {
             None => patient.push((what, waiting)),
             Some(Err(e)) if e.kind() == ErrorKind::InvalidInput => {}
             Some(Err(e)) => {
@@ -131,11 +129,10 @@ async fn huge_limits(cx: &Cx) -> Verdict {
         cx.evidence("huge_waits");
     }
     held.release().await.seen("A releases")?;
-    let bound = cx.claims().op_bound + cx.slack();
+    let bound = cx.prompt();
     for (what, waiting) in patient {
-        cx.within(bound, format!("a wait of {what}, after the release"), waiting)
-            .await?
-            .seen(format_args!("a wait of {what}"))?;
+        cx.done(bound, format!("a wait of {what}, after the release"), waiting)
+            .await?;
     }
     Ok(())
 }
@@ -163,14 +160,11 @@ async fn unbounded_wait_has_no_end(cx: Cx) -> Verdict {
     let name = cx.name("held-long");
     let long = endurance(&cx);
     let mut ask = cx.ask();
-    if cx.claims().has(Need::AutoRenew) {
+    if cx.has(Need::AutoRenew) {
         ask = ask.auto_renew();
     }
     let held = a.acquire(&name, &ask).await.seen("A acquires a free name")?;
-    let mut waiting = {
-        let (b, name, ask) = (Arc::clone(&b), name.clone(), ask.clone());
-        cx.spawn(async move { b.acquire(&name, &ask).await })
-    };
+    let mut waiting = cx.waits(&b, &name, &ask);
     let from = cx.now();
     if let Some(ended) = cx.timeout(long, &mut waiting).await {
         let after = cx.now().since(from);
@@ -183,10 +177,8 @@ async fn unbounded_wait_has_no_end(cx: Cx) -> Verdict {
     }
     held.release().await.seen("A releases")?;
     let bound = cx.claims().wake_p99 + cx.slack();
-    let granted = cx
-        .within(bound, format!("B, which has waited for {long:?}"), waiting)
-        .await?
-        .seen("B waits without limit")?;
+    let what = format!("B, which has waited for {long:?}");
+    let granted = cx.done(bound, what, waiting).await?;
     cx.evidence("waits_outlived");
     cx.note(format_args!(
         "waited for {long:?}; the claimed longest default is {:?}",

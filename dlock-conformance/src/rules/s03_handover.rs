@@ -22,8 +22,8 @@ rule! { "3.10" Must phase 2 [Lock, Try, Lease, PerGrantTtl] Both A T finer_ttls_
 }
 async fn finer_ttls_round_up(cx: Cx) -> Verdict {
     let grain = cx.claims().capabilities.ttl_granularity;
-    let base = cx.ttl(Duration::from_millis(150));
-    let (milli, nano) = (Duration::from_millis(1), Duration::from_nanos(1));
+    let base = cx.ttl(ms(150));
+    let (milli, nano) = (ms(1), Duration::from_nanos(1));
     // Just above, within and just below a step of the claimed granularity, and of those that nobody claimed.
     let wishes = [
         base + nano,
@@ -39,10 +39,8 @@ async fn finer_ttls_round_up(cx: Cx) -> Verdict {
             let holder = cx.connect().await?;
             let name = cx.name(n);
             let asked = cx.now();
-            let held = holder
-                .acquire(&name, &cx.ask().ttl(ttl))
-                .await
-                .seen(format_args!("A acquires with a ttl of {ttl:?}"))?;
+            let held = holder.acquire(&name, &cx.ask().ttl(ttl)).await;
+            let held = held.seen(format_args!("A acquires with a ttl of {ttl:?}"))?;
             let shown = held.ttl();
             ensure!(
                 shown >= ttl,
@@ -81,10 +79,10 @@ rule! { "3.12" Must phase 2 [Lock, Wait, Lease, PerGrantTtl] Both A X beliefs_do
 }
 async fn beliefs_do_not_overlap(cx: Cx) -> Verdict {
     let name = cx.name("handed-over");
-    let ask = cx.ask().ttl(cx.ttl(Duration::from_millis(120)));
+    let ask = cx.ask().ttl(cx.ttl(ms(120)));
     let last = LastDeadline::default();
     let rounds = cx.rounds(4, 30);
-    let renews = cx.claims().has(Need::Renew);
+    let renews = cx.has(Need::Renew);
     let mut tasks = Vec::new();
     for number in 0..3 {
         let (client, task, name, ask) = (cx.connect().await?, cx.clone(), name.clone(), ask.clone());
@@ -92,10 +90,8 @@ async fn beliefs_do_not_overlap(cx: Cx) -> Verdict {
         tasks.push(cx.spawn(async move {
             let (cx, lane) = (task.clone(), task.lane(&client));
             for _ in 0..rounds {
-                let held = lane
-                    .acquire(&name, &ask)
-                    .await
-                    .seen(format_args!("holder {number} acquires"))?;
+                let held = lane.acquire(&name, &ask).await;
+                let held = held.seen(format_args!("holder {number} acquires"))?;
                 let granted = cx.now();
                 if let Some(before) = believes(&last, held.deadline()) {
                     ensure!(
@@ -115,7 +111,7 @@ async fn beliefs_do_not_overlap(cx: Cx) -> Verdict {
                 }
                 // Nobody lets go: it ends by its time.
                 while held.is_valid() {
-                    cx.sleep(held.remaining().max(Duration::from_millis(1))).await;
+                    cx.sleep(held.remaining().max(ms(1))).await;
                 }
                 lane.lost(&held);
                 lane.drop_guard(held);
@@ -123,8 +119,6 @@ async fn beliefs_do_not_overlap(cx: Cx) -> Verdict {
             Ok::<(), Failure>(())
         }));
     }
-    for task in tasks {
-        task.await?;
-    }
+    all(tasks).await?;
     cx.check_history()
 }

@@ -17,7 +17,7 @@ pub(super) fn lapsed_by(cx: &Cx, ttl: Duration) -> Timestamp {
 
 /// A ttl that is worth waiting for several times.
 fn brief(cx: &Cx) -> Duration {
-    cx.ttl(Duration::from_millis(150))
+    cx.ttl(ms(150))
 }
 
 rule! { "3.01" Must phase 1 [Lock, Lease, Try] Both A T an_unrenewed_lease_lapses, evidence ["lapsed" >= 2],
@@ -98,10 +98,8 @@ pub(super) async fn first_grant(
     let earliest = asked + ttl.saturating_sub(cx.skew(ttl));
     loop {
         let tried = cx.now();
-        let granted = client
-            .try_acquire(name, ask)
-            .await
-            .seen("another tries while the lease runs")?;
+        let granted = client.try_acquire(name, ask).await;
+        let granted = granted.seen("another tries while the lease runs")?;
         let now = cx.now();
         if let Some(granted) = granted {
             ensure!(
@@ -135,10 +133,8 @@ async fn validity_is_computed(cx: Cx) -> Verdict {
     let client = cx.connect().await?;
     for round in 0..2_u32 {
         let ask = cx.ask().ttl(brief(&cx));
-        let held = client
-            .acquire(&cx.name(round), &ask)
-            .await
-            .seen("A acquires a free name")?;
+        let held = client.acquire(&cx.name(round), &ask).await;
+        let held = held.seen("A acquires a free name")?;
         let (ttl, remaining) = (held.ttl(), held.remaining());
         ensure!(
             held.is_valid() && !remaining.is_zero(),
@@ -151,7 +147,7 @@ async fn validity_is_computed(cx: Cx) -> Verdict {
         if round == 0 {
             // Nothing of the subject runs between the pause and the question, as after a long garbage
             // collection.
-            cx.stall(ttl + Duration::from_millis(20));
+            cx.stall(ttl + ms(20));
         } else {
             // The client may hear of its session meanwhile, on another thread: then the lease goes on with
             // that, until its ttl is over.
@@ -159,7 +155,7 @@ async fn validity_is_computed(cx: Cx) -> Verdict {
                 Nature::Session => ttl,
                 _ => remaining,
             };
-            cx.stall(over + Duration::from_millis(1));
+            cx.stall(over + ms(1));
         }
         let (valid, remaining) = (held.is_valid(), held.remaining());
         ensure!(
@@ -203,10 +199,8 @@ async fn each_grant_its_own_ttl(cx: Cx) -> Verdict {
         let holder = cx.connect().await?;
         let ask = cx.ask().ttl(ttl);
         let asked = cx.now();
-        let held = holder
-            .acquire(&name, &ask)
-            .await
-            .seen("the next holder acquires a free name")?;
+        let held = holder.acquire(&name, &ask).await;
+        let held = held.seen("the next holder acquires a free name")?;
         let shown = held.ttl();
         ensure!(
             shown + cx.skew(ttl) >= ttl
@@ -239,27 +233,19 @@ async fn expiry_wakes_a_waiter(cx: Cx) -> Verdict {
     for round in 0..cx.rounds(2, 10) {
         let holder = cx.connect().await?;
         let name = cx.name(round);
-        let held = holder
-            .acquire(&name, &cx.ask().ttl(brief(&cx)))
-            .await
-            .seen("A acquires a free name")?;
+        let held = holder.acquire(&name, &cx.ask().ttl(brief(&cx))).await;
+        let held = held.seen("A acquires a free name")?;
         let by = lapsed_by(&cx, held.ttl()) + cx.claims().wake_p99;
         let waiting = {
             let (waiter, name, ask) = (std::sync::Arc::clone(&waiter), name.clone(), cx.ask());
             cx.spawn(async move { waiter.acquire(&name, &ask).await })
         };
-        cx.sleep(Duration::from_millis(10)).await;
+        cx.sleep(ms(10)).await;
         ensure!(!waiting.is_done(), "B does not wait while A holds");
         holder.vanish();
         let left = cx.now().until(by);
-        let taken = cx
-            .within(
-                left,
-                format!("B's wait, after A with a lease of {:?} vanished", held.ttl()),
-                waiting,
-            )
-            .await?
-            .seen("B waits for A")?;
+        let what = format!("B's wait, after A with a lease of {:?} vanished", held.ttl());
+        let taken = cx.done(left, what, waiting).await?;
         taken.release().await.seen("B releases")?;
         cx.evidence("taken_over");
     }
@@ -278,12 +264,10 @@ async fn the_least_ttl_works(cx: Cx) -> Verdict {
     for round in 0..2 {
         let holder = cx.connect().await?;
         let (name, ask) = (cx.name(round), cx.ask().ttl(least));
-        let held = holder
-            .acquire(&name, &ask)
-            .await
-            .seen(format_args!("A acquires with the least ttl, {least:?}"))?;
+        let held = holder.acquire(&name, &ask).await;
+        let held = held.seen(format_args!("A acquires with the least ttl, {least:?}"))?;
         let by = lapsed_by(&cx, least);
-        if cx.claims().has(Need::PerGrantTtl) {
+        if cx.has(Need::PerGrantTtl) {
             let longest = least + cx.skew(least) + cx.claims().capabilities.ttl_granularity;
             ensure!(
                 held.ttl() <= longest,

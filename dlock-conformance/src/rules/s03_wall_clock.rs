@@ -59,27 +59,19 @@ async fn validity_ignores_the_wall_clock(cx: Cx) -> Verdict {
             ask.ttl
         );
         let signal = held.signal();
-        cx.sleep_until(taken.answered + ask.ttl + Duration::from_millis(20))
-            .await;
+        cx.sleep_until(taken.answered + ask.ttl + ms(20)).await;
         let look = held.look().await.seen("the child looks at its guard")?.value;
         ensure!(
             !look.is_valid,
             "the wall clock went {how}, and after its ttl the guard calls itself valid for another {:?}",
             look.remaining
         );
-        let fired = cx
-            .within(
-                cx.slack(),
-                format!("{how}: the loss signal after the ttl"),
-                signal,
-            )
-            .await?;
+        let what = format!("{how}: the loss signal after the ttl");
+        let fired = cx.within(cx.slack(), what, signal).await?;
         fired.seen("the child waits for the loss signal")?;
         let by = taken.answered + ask.ttl + cx.slack();
-        let next = cx
-            .free_by(&*b, &name, &ask, by, format!("the wall clock went {how}"))
+        cx.passes_by(&*b, &name, &ask, by, format!("the wall clock went {how}"))
             .await?;
-        next.release().await.seen("the next holder releases")?;
         child.set_wall_clock(0)?;
     }
     Ok(())

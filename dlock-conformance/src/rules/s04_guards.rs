@@ -19,7 +19,7 @@ async fn a_drop_frees_promptly(cx: Cx) -> Verdict {
     let (a, b) = (cx.connect().await?, cx.connect().await?);
     let plain = cx.ask();
     let mut asks = vec![("idle", plain.clone())];
-    if cx.claims().has(Need::AutoRenew) {
+    if cx.has(Need::AutoRenew) {
         asks.push(("renewing", plain.clone().auto_renew()));
     }
     let bound = cx.claims().drop_prompt + cx.slack();
@@ -28,15 +28,11 @@ async fn a_drop_frees_promptly(cx: Cx) -> Verdict {
         for (kind, ask) in &asks {
             let name = cx.name(format_args!("{kind}-{round}"));
             let held = a.acquire(&name, ask).await.seen("A acquires a free name")?;
-            cx.sleep(Duration::from_millis(3)).await;
+            cx.sleep(ms(3)).await;
             let dropped = cx.now();
             drop(held);
             let when = format!("A dropped its {kind} guard");
-            cx.free_by(&*b, &name, &plain, dropped + bound, when)
-                .await?
-                .release()
-                .await
-                .seen("B releases")?;
+            cx.passes_by(&*b, &name, &plain, dropped + bound, when).await?;
             longest = longest.max(dropped.until(cx.now()));
             cx.evidence("drops");
         }
@@ -58,40 +54,26 @@ async fn a_leaked_guard_lapses(cx: Cx) -> Verdict {
     let ask = cx.ask().ttl(cx.short_ttl());
     let (idle, renewing) = (cx.name("idle"), cx.name("renewing"));
     let lapsed_by = |ttl: Duration| cx.now() + ttl + cx.skew(ttl) + cx.slack();
-    let renews = cx.claims().has(Need::AutoRenew);
+    let renews = cx.has(Need::AutoRenew);
     // Beside the idle one: what keeps the one alive must not keep the other.
     if renews {
-        let held = a
-            .acquire(&renewing, &ask.clone().auto_renew())
-            .await
-            .seen("A acquires what will renew itself")?;
+        let held = a.acquire(&renewing, &ask.clone().auto_renew()).await;
+        let held = held.seen("A acquires what will renew itself")?;
         std::mem::forget(held);
     }
     let held = a.acquire(&idle, &ask).await.seen("A acquires a free name")?;
     let by = lapsed_by(held.ttl());
     std::mem::forget(held);
-    cx.free_by(
-        &*b,
-        &idle,
-        &ask,
-        by,
-        "A leaked its guard, which does not renew itself",
-    )
-    .await?
-    .release()
-    .await
-    .seen("B releases")?;
+    let then = "A leaked its guard, which does not renew itself";
+    cx.passes_by(&*b, &idle, &ask, by, then).await?;
     cx.evidence("lapsed");
     if !renews {
         return Ok(());
     }
     // At least one renewal after the other one has lapsed.
     cx.sleep(ask.ttl).await;
-    let kept = b
-        .try_acquire(&renewing, &ask)
-        .await
-        .seen("B tries what A leaked and renews")?
-        .is_none();
+    let kept = b.try_acquire(&renewing, &ask).await;
+    let kept = kept.seen("B tries what A leaked and renews")?.is_none();
     cx.note(if kept {
         "a leaked guard that renews itself stays held while its client lives"
     } else {
@@ -101,9 +83,7 @@ async fn a_leaked_guard_lapses(cx: Cx) -> Verdict {
         kept || cx.claims().engine == Engine::Own,
         "a leaked guard that renews itself is not held any more, although its client lives"
     );
-    cx.within(cx.claims().op_bound, "A's close", a.close())
-        .await?
-        .seen("A closes")?;
+    cx.done(cx.claims().op_bound, "A's close", a.close()).await?;
     let when = "A leaked a guard that renews itself, and is closed";
     cx.free_by(&*b, &renewing, &ask, lapsed_by(ask.ttl), when).await?;
     cx.evidence("lapsed");

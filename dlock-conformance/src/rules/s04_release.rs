@@ -20,18 +20,17 @@ rule! { "4.13" Must phase 2 [Lock, Try, MinimumHold] Both A T a_minimum_hold_is_
 }
 async fn a_minimum_hold_is_kept(cx: Cx) -> Verdict {
     let (a, b) = (cx.connect().await?, cx.connect().await?);
-    let least = cx.ttl(Duration::from_millis(150));
+    let least = cx.ttl(ms(150));
     for round in 0..cx.rounds(2, 10) {
         let (name, ask) = (cx.name(round), cx.ask().min_hold(least));
         let asked = cx.now();
         let held = cx.expect_free(&*a, &name, &ask, "at first").await?;
         // A renewal is about the lease, and leaves alone how long it is held at least.
-        if round % 2 == 1 && cx.claims().has(Need::Renew) {
+        if round % 2 == 1 && cx.has(Need::Renew) {
             held.renew().await.seen("A renews")?;
         }
-        held.release()
-            .await
-            .seen("A releases sooner than its minimum hold")?;
+        let released = held.release().await;
+        released.seen("A releases sooner than its minimum hold")?;
         let released = cx.now();
         let (earliest, latest) = (asked + (least - cx.skew(least)), released + least + cx.slack());
         let next = loop {
@@ -46,7 +45,7 @@ async fn a_minimum_hold_is_kept(cx: Cx) -> Verdict {
                 ),
             }
             cx.evidence("kept");
-            cx.sleep(Duration::from_millis(3)).await;
+            cx.sleep(ms(3)).await;
         };
         ensure!(
             cx.now() >= earliest,
@@ -54,20 +53,20 @@ async fn a_minimum_hold_is_kept(cx: Cx) -> Verdict {
             asked.until(cx.now())
         );
         next.release().await.seen("B releases")?;
-        let short = Duration::from_millis(5);
+        let short = ms(5);
+        let when = "after B";
         let held = cx
-            .expect_free(&*a, &name, &cx.ask().min_hold(short), "after B")
+            .expect_free(&*a, &name, &cx.ask().min_hold(short), when)
             .await?;
         cx.sleep(short * 3).await;
-        held.release()
-            .await
-            .seen("A releases later than its minimum hold")?;
+        let released = held.release().await;
+        released.seen("A releases later than its minimum hold")?;
         let after = "after a release later than the minimum hold";
         let next = cx.expect_free(&*b, &name, &cx.ask(), after).await?;
         cx.evidence("free_at_once");
         next.release().await.seen("B releases")?;
     }
-    match cx.claims().has(Need::Wait) {
+    match cx.has(Need::Wait) {
         true => a_minimum_hold_is_waited_for(&cx, &a, b, least).await,
         false => Ok(()),
     }
@@ -82,8 +81,9 @@ async fn a_minimum_hold_is_waited_for(
 ) -> Verdict {
     let (name, ask) = (cx.name("waited-for"), cx.ask());
     let asked = cx.now();
+    let when = "at first";
     let held = cx
-        .expect_free(&**a, &name, &ask.clone().min_hold(least), "at first")
+        .expect_free(&**a, &name, &ask.clone().min_hold(least), when)
         .await?;
     let waiting = cx.spawn(async move { b.acquire(&name, &ask).await.map(|held| (held, b)) });
     cx.sleep(least / 3).await;
@@ -91,7 +91,7 @@ async fn a_minimum_hold_is_waited_for(
     let released = cx.now();
     let bound = least + cx.claims().wake_p99 + cx.slack();
     let what = format!("B's wait, after a release with a minimum hold of {least:?}");
-    let (next, _b) = cx.within(bound, &what, waiting).await?.seen("B waits")?;
+    let (next, _b) = cx.done(bound, &what, waiting).await?;
     ensure!(
         asked.until(cx.now()) >= least - cx.skew(least),
         "B, who waited, was granted {:?} after A was, and {:?} after its release, with a minimum hold of \
@@ -115,21 +115,14 @@ async fn released_is_free_at_once(cx: Cx) -> Verdict {
     let name = cx.name("released");
     let ask = cx.ask();
     for round in 0..cx.rounds(20, 200) {
-        let held = a
-            .acquire(&name, &ask)
-            .await
-            .seen(format_args!("round {round}: A acquires"))?;
+        let held = a.acquire(&name, &ask).await;
+        let held = held.seen(format_args!("round {round}: A acquires"))?;
         cx.expect_held(&*b, &name, &ask, format!("round {round}: while A holds"))
             .await?;
-        held.release()
-            .await
-            .seen(format_args!("round {round}: A releases"))?;
-        let next = cx
-            .expect_free(&*b, &name, &ask, format!("round {round}: after A's release"))
+        let released = held.release().await;
+        released.seen(format_args!("round {round}: A releases"))?;
+        cx.passes(&*b, &name, &ask, format!("round {round}: after A's release"))
             .await?;
-        next.release()
-            .await
-            .seen(format_args!("round {round}: B releases"))?;
         cx.evidence("hand_overs");
     }
     Ok(())
@@ -161,24 +154,17 @@ async fn no_second_release(cx: Cx) -> Verdict {
         held.release().await.seen("A releases")?;
         // The successor is a stranger, or the same client again.
         let successor = if round % 2 == 0 { &b } else { &a };
-        let live = successor
-            .acquire(&name, &ask)
-            .await
-            .seen("the successor acquires the released name")?;
+        let live = successor.acquire(&name, &ask).await;
+        let live = live.seen("the successor acquires the released name")?;
         match held.release().await {
             Ok(()) => fail!("round {round}: a second release of the same guard was answered as a success"),
             Err(e) if e.kind() == ErrorKind::Lost => cx.evidence("second_releases"),
             Err(e) => return Err(e).seen("a second release of the same guard: Lost expected"),
         }
         drop(held);
-        cx.sleep(Duration::from_millis(5)).await;
-        cx.expect_held(
-            &*c,
-            &name,
-            &ask,
-            "after a second release of the last guard, while its successor holds",
-        )
-        .await?;
+        cx.sleep(ms(5)).await;
+        let when = "after a second release of the last guard, while its successor holds";
+        cx.expect_held(&*c, &name, &ask, when).await?;
         live.release().await.seen("the successor releases")?;
     }
     Ok(())
@@ -201,19 +187,11 @@ async fn lock_and_unlock_on_one_session(cx: Cx) -> Verdict {
             let cx = inner;
             let (name, ask) = (cx.name(task), cx.ask());
             for cycle in 0..cx.rounds(10, 100) {
-                let held = cx
-                    .expect_free(
-                        &*client,
-                        &name,
-                        &ask,
-                        format!("cycle {cycle}: a name that this task alone uses"),
-                    )
-                    .await?;
-                cx.sleep(rng.duration(Duration::from_micros(500), Duration::from_millis(4)))
-                    .await;
-                held.release()
-                    .await
-                    .seen(format_args!("cycle {cycle}: release"))?;
+                let when = format!("cycle {cycle}: a name that this task alone uses");
+                let held = cx.expect_free(&*client, &name, &ask, when).await?;
+                cx.sleep(rng.duration(Duration::from_micros(500), ms(4))).await;
+                let released = held.release().await;
+                released.seen(format_args!("cycle {cycle}: release"))?;
                 cx.evidence("cycles");
             }
             Ok::<(), Failure>(())
@@ -226,13 +204,9 @@ async fn lock_and_unlock_on_one_session(cx: Cx) -> Verdict {
     ended?;
     let stranger = cx.connect().await?;
     for task in 0..TASKS {
-        cx.expect_free(
-            &*stranger,
-            &cx.name(task),
-            &cx.ask(),
-            "after all cycles, for another client",
-        )
-        .await?;
+        let what = "after all cycles, for another client";
+        cx.expect_free(&*stranger, &cx.name(task), &cx.ask(), what)
+            .await?;
     }
     Ok(())
 }
@@ -246,21 +220,15 @@ rule! { "4.08" Must phase 1 [Lock, Try] Engine A D drop_works_anywhere, evidence
 }
 async fn drop_works_anywhere(cx: Cx) -> Verdict {
     let (a, b) = (cx.connect().await?, cx.connect().await?);
-    let ask = cx.ask().ttl(cx.ttl(Duration::from_millis(200)));
+    let ask = cx.ask().ttl(cx.ttl(ms(200)));
     for unwinding in [false, true] {
         let name = cx.name(if unwinding { "unwinding" } else { "thread" });
         let held = a.acquire(&name, &ask).await.seen("A acquires a free name")?;
         dropped_on_a_thread(held, unwinding)?;
         cx.evidence("drops");
         let by = cx.now() + ask.ttl + cx.skew(ask.ttl) + cx.slack();
-        cx.free_by(
-            &*b,
-            &name,
-            &ask,
-            by,
-            "after A's guard was dropped outside of any runtime",
-        )
-        .await?;
+        let when = "after A's guard was dropped outside of any runtime";
+        cx.free_by(&*b, &name, &ask, by, when).await?;
     }
     Ok(())
 }
@@ -301,7 +269,7 @@ rule! { "4.09" Must phase 1 [Lock, Lease, AutoRenew, Try] Engine A T renewal_end
 }
 async fn renewal_ends_with_the_guard(cx: Cx) -> Verdict {
     let (a, b) = (cx.connect().await?, cx.connect().await?);
-    let ask = cx.ask().ttl(cx.ttl(Duration::from_millis(300))).auto_renew();
+    let ask = cx.ask().ttl(cx.ttl(ms(300))).auto_renew();
     let name = cx.name("renewed");
     let held = a.acquire(&name, &ask).await.seen("A acquires a free name")?;
     cx.sleep(held.ttl() + held.ttl() / 2).await;
@@ -317,10 +285,8 @@ async fn renewal_ends_with_the_guard(cx: Cx) -> Verdict {
     let ttl = held.ttl();
     drop(held);
     let by = cx.now() + ttl + cx.skew(ttl) + cx.slack();
-    let next = cx
-        .free_by(&*b, &name, &ask, by, "after A's guard was dropped")
+    cx.passes_by(&*b, &name, &ask, by, "after A's guard was dropped")
         .await?;
-    next.release().await.seen("B releases")?;
     cx.evidence("freed");
     Ok(())
 }
@@ -354,16 +320,15 @@ async fn one_release_one_successor(cx: Cx) -> Verdict {
                 let held = lane.acquire(&name, &ask).await.seen("a waiter")?;
                 let others = inside.fetch_add(1, Ordering::SeqCst);
                 ensure!(others == 0, "one release let {} waiters in", others + 1);
-                cx.sleep(Duration::from_millis(8)).await;
+                cx.sleep(ms(8)).await;
                 inside.fetch_sub(1, Ordering::SeqCst);
-                lane.release(&held)
-                    .await
-                    .seen("a waiter that was let in releases")?;
+                let released = lane.release(&held).await;
+                released.seen("a waiter that was let in releases")?;
                 cx.evidence("hand_overs");
                 Ok::<(), Failure>(())
             }));
         }
-        cx.sleep(Duration::from_millis(20)).await;
+        cx.sleep(ms(20)).await;
         first.release(&held).await.seen("A releases")?;
         let mut ended = Ok(());
         for task in tasks {

@@ -28,7 +28,7 @@ rule! { "5.09" Must phase 1 [Lease, Try, AutoRenew] Engine A T auto_renewal_last
 /// All kinds at once: it takes no longer than one of them.
 async fn auto_renewal_lasts(cx: Cx) -> Verdict {
     let (a, b) = (cx.connect().await?, cx.connect().await?);
-    let ask = cx.ask().ttl(cx.ttl(Duration::from_millis(200))).auto_renew();
+    let ask = cx.ask().ttl(cx.ttl(ms(200))).auto_renew();
     let mut kept = Vec::new();
     for kind in [
         "lock",
@@ -78,9 +78,8 @@ async fn auto_renewal_lasts(cx: Cx) -> Verdict {
         cx.sleep(ask.ttl / 5).await;
     }
     for Kept { kind, held, .. } in kept {
-        held.release()
-            .await
-            .seen(format_args!("A releases the {kind} that it kept"))?;
+        let released = held.release().await;
+        released.seen(format_args!("A releases the {kind} that it kept"))?;
     }
     Ok(())
 }
@@ -95,12 +94,8 @@ async fn loses(cx: &Cx, a: &dyn Subject, b: &dyn Subject, name: &LockName, ask: 
             .seen("an operator ends A's hold")?;
     }
     let lost = held.lost();
-    cx.within(
-        ask.ttl + cx.slack(),
-        "the loss of a lock that an operator ended",
-        lost,
-    )
-    .await?;
+    let what = "the loss of a lock that an operator ended";
+    cx.within(ask.ttl + cx.slack(), what, lost).await?;
     Ok(())
 }
 
@@ -114,13 +109,13 @@ rule! { "5.13" May phase 3 [Lock, Try, Lease, AutoRenew, LossSignal, MaximumHold
     check "Is the end of the hold part of the deadline, also after a renewal?"
 }
 async fn a_maximum_hold_ends_the_hold(cx: Cx) -> Verdict {
-    let short = cx.ttl(Duration::from_millis(200));
+    let short = cx.ttl(ms(200));
     let renewing = cx.ask().ttl(short).auto_renew();
     let idle = cx.ask();
     // Beyond several renewals, and well before the end of a lease that needs none.
     try_join!(
         ends_at(&cx, "renewing", &renewing, short * 5 / 2),
-        ends_at(&cx, "idle", &idle, cx.long_ttl().min(Duration::from_millis(300))),
+        ends_at(&cx, "idle", &idle, cx.long_ttl().min(ms(300))),
     )?;
     Ok(())
 }
@@ -138,13 +133,8 @@ async fn ends_at(cx: &Cx, kind: &str, ask: &Ask, limit: Duration) -> Verdict {
         latest.until(held.deadline())
     );
     let lost = held.lost();
-    let reason = cx
-        .within(
-            limit + cx.slack(),
-            format!("the loss of a {kind} guard with a maximum hold of {limit:?}"),
-            lost,
-        )
-        .await?;
+    let what = format!("the loss of a {kind} guard with a maximum hold of {limit:?}");
+    let reason = cx.within(limit + cx.slack(), what, lost).await?;
     let after = asked.until(cx.now());
     ensure!(
         reason == LossReason::MaxHold && held.loss() == Some(LossReason::MaxHold),
@@ -159,12 +149,9 @@ async fn ends_at(cx: &Cx, kind: &str, ask: &Ask, limit: Duration) -> Verdict {
         "a {kind} guard is valid after its maximum hold of {limit:?}"
     );
     // It is given back, or lapses.
-    let by = latest + cx.ttl(Duration::from_millis(200)) + cx.slack() * 2;
-    cx.free_by(&*b, &name, &cx.ask(), by, "A's maximum hold is over")
-        .await?
-        .release()
-        .await
-        .seen("B releases")?;
+    let by = latest + cx.ttl(ms(200)) + cx.slack() * 2;
+    cx.passes_by(&*b, &name, &cx.ask(), by, "A's maximum hold is over")
+        .await?;
     cx.evidence("ended");
     Ok(())
 }
@@ -186,7 +173,7 @@ async fn a_thousand_guards_stay_renewed(cx: Cx) -> Verdict {
         .capabilities
         .max_held
         .map_or(wish, |n| n.saturating_sub(2));
-    let ask = cx.ask().ttl(cx.ttl(Duration::from_millis(1200))).auto_renew();
+    let ask = cx.ask().ttl(cx.ttl(ms(1200))).auto_renew();
     let mut held = Vec::new();
     let names: Vec<_> = (0..wish.min(limit)).map(|n| cx.name(n)).collect();
     // Many at once, so that they fall due together: one after the other they would be renewed in that rhythm
@@ -203,7 +190,7 @@ async fn a_thousand_guards_stay_renewed(cx: Cx) -> Verdict {
                 let other = a.acquire(&name, &ask).await.seen("A takes another lock")?;
                 other.release().await.seen("A lets go of it")?;
                 cx.evidence("other_operations");
-                cx.sleep(Duration::from_millis(4)).await;
+                cx.sleep(ms(4)).await;
             }
             Ok::<(), Failure>(())
         }
@@ -222,9 +209,7 @@ async fn a_thousand_guards_stay_renewed(cx: Cx) -> Verdict {
             held.iter().find_map(|guard| guard.loss())
         );
     }
-    for busy in load {
-        busy.await?;
-    }
+    all(load).await?;
     cx.evidence_by("guards", held.len() as u64);
     // By the store's word too: what it had given away could not be released.
     for guard in held {

@@ -104,7 +104,7 @@ async fn renewal_after_the_end_is_lost(cx: Cx) -> Verdict {
     let over = cx.now() + ask.ttl + cx.slack();
     // Ended in the store without the holder's knowledge: only then does a renewal of a well-behaved client
     // get that far.
-    if cx.claims().has(Need::ForceRelease)
+    if cx.has(Need::ForceRelease)
         && let Some(operator) = b.observe()
     {
         let held = a.acquire(&forced, &cx.ask()).await.seen("A acquires")?;
@@ -115,19 +115,12 @@ async fn renewal_after_the_end_is_lost(cx: Cx) -> Verdict {
         ended.push((held, forced, "an operator ended it"));
     }
     cx.sleep_until(over).await;
-    cx.expect_free(&*b, &busy, &ask, "after A's lease has lapsed")
-        .await?
-        .release()
-        .await
-        .seen("B releases")?;
+    cx.passes(&*b, &busy, &ask, "after A's lease has lapsed").await?;
     for (held, name, how) in &ended {
         refused_as_lost(held.renew().await, format_args!("A renews after {how}"))?;
         ensure!(!held.is_valid(), "A's guard is valid after {how}");
-        cx.expect_free(&*b, name, &ask, format!("{how}, and A renewed"))
-            .await?
-            .release()
-            .await
-            .seen("B releases")?;
+        cx.passes(&*b, name, &ask, format!("{how}, and A renewed"))
+            .await?;
         cx.evidence("renewals_after_the_end");
     }
     Ok(())
@@ -143,7 +136,7 @@ rule! { "5.04" Must phase 1 [Lease, Try, Renew, PerGrantTtl] Both A T stale_rene
 async fn stale_renewal_spares_the_successor(cx: Cx) -> Verdict {
     let ask = cx.ask().ttl(cx.short_ttl());
     let forced = async {
-        if cx.claims().has(Need::ForceRelease) {
+        if cx.has(Need::ForceRelease) {
             stale_renewal(&cx, "forced", &cx.ask(), &ask).await?;
         }
         Ok(())
@@ -168,9 +161,8 @@ async fn stale_renewal(cx: &Cx, why: &str, first: &crate::Ask, second: &crate::A
         _ => cx.sleep(first.ttl + cx.slack()).await,
     }
     let asked = cx.now();
-    let successor = cx
-        .expect_free(&*b, &name, second, format!("after A's lease has ended ({why})"))
-        .await?;
+    let when = format!("after A's lease has ended ({why})");
+    let successor = cx.expect_free(&*b, &name, second, when).await?;
     let granted = cx.now();
     for n in 1..=3 {
         refused_as_lost(
@@ -204,27 +196,16 @@ async fn renewal_after_release_is_lost(cx: Cx) -> Verdict {
     let name = cx.name("released");
     let ask = cx.ask();
     for round in 0..cx.rounds(5, 50) {
-        let held = a
-            .acquire(&name, &ask)
-            .await
-            .seen(format_args!("round {round}: A acquires"))?;
-        held.release()
-            .await
-            .seen(format_args!("round {round}: A releases"))?;
+        let held = a.acquire(&name, &ask).await;
+        let held = held.seen(format_args!("round {round}: A acquires"))?;
+        let released = held.release().await;
+        released.seen(format_args!("round {round}: A releases"))?;
         refused_as_lost(
             held.renew().await,
             format_args!("round {round}: A renews what it released"),
         )?;
-        cx.expect_free(
-            &*b,
-            &name,
-            &ask,
-            format!("round {round}: A released, then renewed"),
-        )
-        .await?
-        .release()
-        .await
-        .seen(format_args!("round {round}: B releases"))?;
+        let when = format!("round {round}: A released, then renewed");
+        cx.passes(&*b, &name, &ask, when).await?;
         cx.evidence("renewals_after_release");
     }
     Ok(())
@@ -245,12 +226,10 @@ async fn renewal_racing_release_ends_released(cx: Cx) -> Verdict {
     let mut names = Vec::new();
     for round in 0..cx.rounds(24, 500) {
         let name = cx.name(round);
-        let held = a
-            .acquire(&name, &ask)
-            .await
-            .seen(format_args!("round {round}: A acquires"))?;
+        let held = a.acquire(&name, &ask).await;
+        let held = held.seen(format_args!("round {round}: A acquires"))?;
         // Both are on their way at once; every other time one of them starts a little later.
-        let pause = rng.duration(Duration::ZERO, Duration::from_millis(1));
+        let pause = rng.duration(Duration::ZERO, ms(1));
         let (renew_first, at_once) = (rng.one_in(2), rng.one_in(2));
         let wait = |late: bool| {
             let pause = if late && !at_once { pause } else { Duration::ZERO };
@@ -275,20 +254,12 @@ async fn renewal_racing_release_ends_released(cx: Cx) -> Verdict {
         }
         released.seen(format_args!("round {round}: A releases while it renews"))?;
         cx.evidence("races");
-        cx.expect_free(
-            &*b,
-            &name,
-            &ask,
-            format!("round {round}: after a release that raced with a renewal"),
-        )
-        .await?
-        .release()
-        .await
-        .seen(format_args!("round {round}: B releases"))?;
+        let when = format!("round {round}: after a release that raced with a renewal");
+        cx.passes(&*b, &name, &ask, when).await?;
         names.push(name);
     }
     // Nor later.
-    cx.sleep(Duration::from_millis(20)).await;
+    cx.sleep(ms(20)).await;
     for name in &names {
         cx.expect_free(&*b, name, &ask, "some time after that release")
             .await?;
@@ -319,7 +290,7 @@ async fn renewal_keeps_id_and_token(cx: Cx) -> Verdict {
             "renewal {n} changed the token from {token:?} to {:?}",
             held.token()
         );
-        if cx.claims().has(Need::Inspect)
+        if cx.has(Need::Inspect)
             && let Some(observer) = a.observe()
         {
             let seen = observer.inspect(&name).await.seen("inspect")?;

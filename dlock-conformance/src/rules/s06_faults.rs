@@ -62,7 +62,7 @@ async fn loss_is_sticky(cx: Cx) -> Verdict {
             held.loss()
         );
         cx.evidence("late_observers");
-        cx.sleep(Duration::from_millis(20)).await;
+        cx.sleep(ms(20)).await;
     }
     Ok(())
 }
@@ -78,9 +78,8 @@ async fn all_observers_are_told(cx: Cx) -> Verdict {
     let (held, hole) = cut_off(&cx, &f, "cut off").await?;
     let observers = join_all((0..8).map(|_| cx.spawn(held.lost())));
     let limit = held.ttl() + cx.slack();
-    let reasons = cx
-        .within(limit, "the eight observers of one loss", observers)
-        .await?;
+    let what = "the eight observers of one loss";
+    let reasons = cx.within(limit, what, observers).await?;
     ensure!(hole.hits() > 0, "no renewal was lost");
     ensure!(
         reasons.windows(2).all(|two| two[0] == two[1]),
@@ -119,9 +118,9 @@ rule! { "5.10" Must phase 1 [Lock, Lease, Try, AutoRenew, LossSignal] Engine P T
 }
 async fn renewal_ends_with_the_hold(cx: Cx) -> Verdict {
     let f = faulty(&cx).await?;
-    let ask = cx.ask().ttl(cx.ttl(Duration::from_millis(200))).auto_renew();
+    let ask = cx.ask().ttl(cx.ttl(ms(200))).auto_renew();
     // A session is kept alive whether or not anything is held: what that takes is no renewal.
-    let idle = match cx.claims().has(Need::Session) {
+    let idle = match cx.has(Need::Session) {
         true => {
             let before = f.net.traffic().requests;
             cx.sleep(ask.ttl * 2).await;
@@ -164,10 +163,8 @@ async fn renewal_ends_with_the_hold(cx: Cx) -> Verdict {
             "{} requests were sent in two ttls by a client whose only guard was {how}",
             after - settled
         );
-        let taken = cx
-            .expect_free(&*f.b, &name, &ask, format!("after A's guard was {how}"))
+        cx.passes(&*f.b, &name, &ask, format!("after A's guard was {how}"))
             .await?;
-        taken.release().await.seen("B releases")?;
         cx.evidence("quiet_windows");
     }
     Ok(())
@@ -182,7 +179,7 @@ rule! { "5.11" Must phase 1 [Lock, Lease, AutoRenew, LossSignal, OutlivesConnect
 }
 async fn a_short_fault_loses_nothing(cx: Cx) -> Verdict {
     let f = faulty(&cx).await?;
-    let ask = cx.ask().ttl(cx.ttl(Duration::from_millis(900))).auto_renew();
+    let ask = cx.ask().ttl(cx.ttl(ms(900))).auto_renew();
     let held = f.a.acquire(&cx.name("held"), &ask).await.seen("A acquires")?;
     // Longer than the time between two renewals, shorter than what is left of the lease after that.
     let short = ask.ttl * 2 / 5;
@@ -218,36 +215,28 @@ rule! { "4.05" Must phase 1 [Lock, Lease, PerGrantTtl] Both P D release_says_how
 }
 async fn release_says_how_it_went(cx: Cx) -> Verdict {
     let f = faulty(&cx).await?;
-    let plain =
-        f.a.acquire(&cx.name("plain"), &cx.ask())
-            .await
-            .seen("A acquires")?;
+    let plain = f.a.acquire(&cx.name("plain"), &cx.ask()).await;
+    let plain = plain.seen("A acquires")?;
     plain.release().await.seen("A releases what it holds")?;
     cx.evidence("released");
 
-    let brief = cx.ask().ttl(cx.ttl(Duration::from_millis(100)));
-    let over =
-        f.a.acquire(&cx.name("over"), &brief)
-            .await
-            .seen("A acquires for a short time")?;
+    let brief = cx.ask().ttl(cx.ttl(ms(100)));
+    let over = f.a.acquire(&cx.name("over"), &brief).await;
+    let over = over.seen("A acquires for a short time")?;
     cx.sleep(brief.ttl + cx.skew(brief.ttl)).await;
     match over.release().await {
         Err(e) if e.kind() == dlock_core::ErrorKind::Lost => cx.evidence("lost"),
         other => fail!("the release of a lock that had lapsed answers {other:?}, not Lost"),
     }
 
-    let held =
-        f.a.acquire(&cx.name("unheard"), &cx.ask())
-            .await
-            .seen("A acquires")?;
+    let held = f.a.acquire(&cx.name("unheard"), &cx.ask()).await;
+    let held = held.seen("A acquires")?;
     let hole = f.net.begin(Fault::BlackHole(Direction::ToServer));
     let releasing = cx.spawn(async move { held.release().await });
     struck(&cx, &hole, "A's release does not arrive").await?;
     f.cut(Cut::Reset)?;
-    match cx
-        .within(patience(&cx), "a release that does not arrive", releasing)
-        .await?
-    {
+    let doing = "a release that does not arrive";
+    match cx.within(patience(&cx), doing, releasing).await? {
         Err(e) if e.kind() == dlock_core::ErrorKind::Unknown => cx.evidence("unknown"),
         other => fail!("a release that was sent and not answered answers {other:?}, not Unknown"),
     }
@@ -268,18 +257,15 @@ async fn a_failed_release_lapses(cx: Cx) -> Verdict {
     let releasing = cx.spawn(async move { held.release().await });
     struck(&cx, &hole, "A's release does not arrive").await?;
     f.cut(Cut::Reset)?;
-    let released = cx
-        .within(patience(&cx), "a release that does not arrive", releasing)
-        .await?;
+    let what = "a release that does not arrive";
+    let released = cx.within(patience(&cx), what, releasing).await?;
     if released.is_err() {
         cx.evidence("failed_releases");
     }
     // From now on a renewer that is left behind would reach the store.
     hole.heal();
     let by = cx.now() + ask.ttl + cx.skew(ask.ttl) + cx.slack();
-    let taken = cx
-        .free_by(&*f.b, &name, &ask, by, "after A's release had failed")
+    cx.passes_by(&*f.b, &name, &ask, by, "after A's release had failed")
         .await?;
-    taken.release().await.seen("B releases")?;
     Ok(())
 }

@@ -25,17 +25,14 @@ async fn no_loss_signal_after_release(cx: Cx) -> Verdict {
         ("released, renewing itself", &renewing),
         ("dropped", &plain),
     ] {
-        let held = a
-            .acquire(&cx.name(how), ask)
-            .await
-            .seen(format_args!("A acquires what will be {how}"))?;
+        let held = a.acquire(&cx.name(how), ask).await;
+        let held = held.seen(format_args!("A acquires what will be {how}"))?;
         signals.push(held.lost().map(move |reason| (how, reason)).boxed());
         if how == "dropped" {
             drop(held);
         } else {
-            held.release()
-                .await
-                .seen(format_args!("A releases what is {how}"))?;
+            let released = held.release().await;
+            released.seen(format_args!("A releases what is {how}"))?;
             // One that comes late.
             signals.push(held.lost().map(move |reason| (how, reason)).boxed());
         }
@@ -74,7 +71,7 @@ async fn no_spurious_loss(cx: Cx) -> Verdict {
                 let other = a.acquire(&name, &ask).await.seen("A takes another lock")?;
                 other.release().await.seen("A lets go of it")?;
                 task.evidence("other_operations");
-                task.sleep(Duration::from_millis(5)).await;
+                task.sleep(ms(5)).await;
             }
             Ok::<(), Failure>(())
         }));
@@ -94,9 +91,7 @@ async fn no_spurious_loss(cx: Cx) -> Verdict {
         );
         cx.evidence("ttls_held");
     }
-    for task in load {
-        task.await?;
-    }
+    all(load).await?;
     for guard in held {
         guard.release().await.seen("A releases what it kept")?;
     }
@@ -106,7 +101,7 @@ async fn no_spurious_loss(cx: Cx) -> Verdict {
 /// Long enough for the stalls that do not make the rule inconclusive, up to half of the slack: a renewal is
 /// due at a third of it.
 fn healthy_ttl(cx: &Cx) -> Duration {
-    cx.ttl(Duration::from_millis(120).max(cx.slack()))
+    cx.ttl(ms(120).max(cx.slack()))
 }
 
 /// For how long the client is kept busy.

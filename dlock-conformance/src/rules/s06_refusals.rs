@@ -20,7 +20,7 @@ rule! { "6.02" Must phase 1 [Lock, Try, Lease, Renew, AutoRenew, LossSignal] Eng
 }
 async fn a_refusal_is_told_soon(cx: Cx) -> Verdict {
     let (a, b) = (cx.connect().await?, cx.connect().await?);
-    let every = Duration::from_millis(150);
+    let every = ms(150);
     // The deadline is far: it is not what tells the loss.
     let long = cx.ask().ttl(cx.ttl(every * 40)).renew_every(every);
     let name = cx.name("renews itself");
@@ -37,13 +37,8 @@ async fn a_refusal_is_told_soon(cx: Cx) -> Verdict {
     cx.evidence("refusals");
     refused_as_lost(held.renew().await, "A's renewal of what B holds now")?;
     refused_as_lost(held.release().await, "A's release of what B holds now")?;
-    cx.expect_held(
-        &*a,
-        &name,
-        &cx.ask(),
-        "after the guard that had lost it was released",
-    )
-    .await?;
+    let when = "after the guard that had lost it was released";
+    cx.expect_held(&*a, &name, &cx.ask(), when).await?;
     taken.release().await.seen("B releases")?;
 
     let name = cx.name("renewed by hand");
@@ -89,7 +84,7 @@ rule! { "6.09" Should phase 2 [Lock, Try, Lease, Renew, LossSignal, PerGrantTtl]
 }
 async fn loss_says_why(cx: Cx) -> Verdict {
     let (a, b, c) = (cx.connect().await?, cx.connect().await?, cx.connect().await?);
-    let brief = cx.ask().ttl(cx.ttl(Duration::from_millis(120)));
+    let brief = cx.ask().ttl(cx.ttl(ms(120)));
 
     let how = "nobody renewed";
     let held = a.acquire(&cx.name("lapses"), &brief).await.seen("A acquires")?;
@@ -114,10 +109,8 @@ async fn loss_says_why(cx: Cx) -> Verdict {
     taken.release().await.seen("B releases")?;
 
     let how = "belonged to a client that was closed";
-    let held = c
-        .acquire(&cx.name("is closed"), &cx.ask())
-        .await
-        .seen("C acquires")?;
+    let held = c.acquire(&cx.name("is closed"), &cx.ask()).await;
+    let held = held.seen("C acquires")?;
     c.close().await.seen("C is closed")?;
     is(
         reason_of(&cx, &*held, cx.slack(), how).await?,
@@ -126,19 +119,17 @@ async fn loss_says_why(cx: Cx) -> Verdict {
     )?;
     cx.evidence("reasons");
 
-    if cx.claims().has(Need::MaximumHold) {
+    if cx.has(Need::MaximumHold) {
         let how = "was held for as long as it may be";
-        let most = Duration::from_millis(120);
+        let most = ms(120);
         let ask = cx.ask().max_hold(most);
-        let held = a
-            .acquire(&cx.name("is too long"), &ask)
-            .await
-            .seen("A acquires")?;
+        let held = a.acquire(&cx.name("is too long"), &ask).await;
+        let held = held.seen("A acquires")?;
         let told = reason_of(&cx, &*held, most + cx.slack(), how).await?;
         is(told, LossReason::MaxHold, how)?;
         cx.evidence("reasons");
     }
-    if cx.claims().has(Need::AutoRenew) {
+    if cx.has(Need::AutoRenew) {
         server_away(&cx).await?;
     }
     Ok(())
@@ -158,11 +149,9 @@ async fn server_away(cx: &Cx) -> Verdict {
     };
     let how = "could not be renewed because the server was away";
     let client = cx.connect_over(&net).await?;
-    let ask = cx.ask().ttl(cx.ttl(Duration::from_millis(250))).auto_renew();
-    let held = client
-        .acquire(&cx.name("away"), &ask)
-        .await
-        .seen("a client acquires")?;
+    let ask = cx.ask().ttl(cx.ttl(ms(250))).auto_renew();
+    let held = client.acquire(&cx.name("away"), &ask).await;
+    let held = held.seen("a client acquires")?;
     let away = net.begin(Fault::Away);
     let told = reason_of(cx, &*held, held.ttl() + cx.slack(), how).await?;
     is(told, LossReason::Expired, how)?;

@@ -5,7 +5,6 @@ use std::sync::Mutex;
 use dlock_core::Token;
 
 use super::prelude::*;
-use super::tokens::token_of;
 
 rules! {
     every_grant_has_a_token, tokens_increase, tokens_increase_across_release, tokens_increase_across_expiry,
@@ -62,22 +61,14 @@ async fn every_grant_has_a_token(cx: Cx) -> Verdict {
             let (b, name, ask, limit) = (b.clone(), name.clone(), ask.clone(), cx.long_ttl());
             cx.spawn(async move { b.acquire_timeout(&name, &ask, limit).await })
         };
-        cx.sleep(Duration::from_millis(8)).await;
+        cx.sleep(ms(8)).await;
         held.release().await.seen("A releases while B waits")?;
-        let handed = cx
-            .within(
-                cx.claims().op_bound + cx.slack(),
-                "B waits for what A released",
-                waiting,
-            )
-            .await?
-            .seen("B acquires")?;
+        let doing = "B waits for what A released";
+        let handed = cx.done(cx.prompt(), doing, waiting).await?;
         token_of(&*handed, "a hand-off")?;
         handed.release().await.seen("B releases")?;
-        let timed = b
-            .acquire_timeout(&name, &ask, cx.long_ttl())
-            .await
-            .seen("B acquires a free name")?;
+        let timed = b.acquire_timeout(&name, &ask, cx.long_ttl()).await;
+        let timed = timed.seen("B acquires a free name")?;
         token_of(&*timed, "acquire_timeout")?;
         cx.evidence_by("tokens", 4);
     }
@@ -101,22 +92,17 @@ async fn tokens_increase(cx: Cx) -> Verdict {
         tasks.push(cx.spawn(async move {
             let (lane, ask) = (task.lane(&client), task.ask());
             for _ in 0..rounds {
-                let held = lane
-                    .acquire_timeout(&name, &ask, task.long_ttl())
-                    .await
-                    .seen("acquire")?;
+                let held = lane.acquire_timeout(&name, &ask, task.long_ttl()).await;
+                let held = held.seen("acquire")?;
                 order.push(token_of(&*held, "acquire_timeout")?);
                 task.evidence("grants");
-                task.sleep(rng.duration(Duration::ZERO, Duration::from_millis(2)))
-                    .await;
+                task.sleep(rng.duration(Duration::ZERO, ms(2))).await;
                 lane.release(&held).await.seen("release")?;
             }
             Ok::<(), Failure>(())
         }));
     }
-    for task in tasks {
-        task.await?;
-    }
+    all(tasks).await?;
     increasing(&order.take())?;
     cx.check_history()
 }
@@ -132,14 +118,11 @@ async fn tokens_increase_across_release(cx: Cx) -> Verdict {
     let name = cx.name("again");
     let mut tokens = Vec::new();
     for round in 0..cx.rounds(20, 200) {
-        let held = a
-            .acquire(&name, &cx.ask())
-            .await
-            .seen(format_args!("round {round}: A acquires"))?;
+        let held = a.acquire(&name, &cx.ask()).await;
+        let held = held.seen(format_args!("round {round}: A acquires"))?;
         tokens.push(token_of(&*held, "acquire")?);
-        held.release()
-            .await
-            .seen(format_args!("round {round}: A releases"))?;
+        let released = held.release().await;
+        released.seen(format_args!("round {round}: A releases"))?;
         cx.evidence("grants");
     }
     increasing(&tokens)
@@ -154,20 +137,13 @@ rule! { "7.04" Must phase 1 [Lock, Try, Lease, Fence, PerGrantTtl] Both A T toke
 async fn tokens_increase_across_expiry(cx: Cx) -> Verdict {
     let mut clients = [cx.connect().await?, cx.connect().await?];
     let name = cx.name("lapsing");
-    let ask = cx.ask().ttl(cx.ttl(Duration::from_millis(100)));
+    let ask = cx.ask().ttl(cx.ttl(ms(100)));
     let mut tokens = Vec::new();
     let mut stale = Vec::new();
     for round in 0..cx.rounds(4, 20) {
         let by = cx.now() + cx.slack();
-        let held = cx
-            .free_by(
-                &*clients[0],
-                &name,
-                &ask,
-                by,
-                format!("round {round}: the lease before has run out"),
-            )
-            .await?;
+        let when = format!("round {round}: the lease before has run out");
+        let held = cx.free_by(&*clients[0], &name, &ask, by, when).await?;
         tokens.push(token_of(&*held, "try_acquire")?);
         stale.push(held);
         if round > 0 {
@@ -191,10 +167,7 @@ rule! { "7.05" Must phase 1 [Lock, Fence] Both A X tokens_increase_across_client
     check "Is the token made by the store, or by the client or its connection?"
 }
 async fn tokens_increase_across_clients(cx: Cx) -> Verdict {
-    let mut clients = Vec::new();
-    for _ in 0..6 {
-        clients.push(cx.connect().await?);
-    }
+    let mut clients = cx.clients(6).await?;
     let name = cx.name("passed-on");
     let ask = cx.ask();
     let mut tokens = Vec::new();
@@ -225,10 +198,7 @@ async fn token_and_grant_are_one_step(cx: Cx) -> Verdict {
     let order = InOrder::default();
     // All are connected before the first one tries: to connect may take longer than all that one of them
     // does.
-    let mut clients = Vec::new();
-    for _ in 0..6 {
-        clients.push(cx.connect().await?);
-    }
+    let clients = cx.clients(6).await?;
     let mut tasks = Vec::new();
     for client in clients {
         let (task, order, name) = (cx.clone(), order.clone(), name.clone());
@@ -247,8 +217,7 @@ async fn token_and_grant_are_one_step(cx: Cx) -> Verdict {
                         task.evidence("grants");
                         // Held for a moment, or nobody would ever be refused where the store takes a
                         // microsecond.
-                        task.sleep(rng.duration(Duration::ZERO, Duration::from_millis(1)))
-                            .await;
+                        task.sleep(rng.duration(Duration::ZERO, ms(1))).await;
                         lane.release(&held).await.seen("release")?;
                         grants += 1;
                     }
@@ -257,15 +226,12 @@ async fn token_and_grant_are_one_step(cx: Cx) -> Verdict {
                 if grants == rounds {
                     break;
                 }
-                task.sleep(rng.duration(Duration::ZERO, Duration::from_millis(3)))
-                    .await;
+                task.sleep(rng.duration(Duration::ZERO, ms(3))).await;
             }
             Ok::<(), Failure>(())
         }));
     }
-    for task in tasks {
-        task.await?;
-    }
+    all(tasks).await?;
     increasing(&order.take())?;
     cx.check_history()
 }

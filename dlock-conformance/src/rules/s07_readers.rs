@@ -5,14 +5,13 @@ use std::sync::Mutex;
 use dlock_core::Token;
 
 use super::prelude::*;
-use super::tokens::token_of;
 
 rules! {
     readers_tokens_lie_between, dead_names_keep_no_tokens,
 }
 
 /// Between two looks at how much a store keeps.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
+const LOOK_EVERY: Duration = ms(20);
 
 /// What each holder was given, in the order in which they held.
 type Given = Arc<Mutex<Vec<(bool, Token)>>>;
@@ -40,18 +39,14 @@ async fn in_turn(cx: &Cx) -> Verdict {
             let clients = if writes { vec![&a] } else { vec![&b, &a, &b] };
             let mut held = Vec::new();
             for client in clients {
-                let guard = client
-                    .acquire(&name, &ask)
-                    .await
-                    .seen(format_args!("round {round}: acquiring"))?;
+                let guard = client.acquire(&name, &ask).await;
+                let guard = guard.seen(format_args!("round {round}: acquiring"))?;
                 note(cx, &given, writes, token_of(&*guard, "a grant")?);
                 held.push(guard);
             }
             for guard in held {
-                guard
-                    .release()
-                    .await
-                    .seen(format_args!("round {round}: releasing"))?;
+                let released = guard.release().await;
+                released.seen(format_args!("round {round}: releasing"))?;
             }
         }
         between(&given)?;
@@ -75,16 +70,13 @@ async fn all_at_once(cx: &Cx) -> Verdict {
                 let held = lane.acquire(&name, &ask).await.seen("acquiring")?;
                 // While it is held: whoever conflicts with it comes before or after, in the list as in truth.
                 note(&cx, &given, writes, token_of(&*held, "a grant")?);
-                cx.sleep(rng.duration(Duration::ZERO, Duration::from_millis(2)))
-                    .await;
+                cx.sleep(rng.duration(Duration::ZERO, ms(2))).await;
                 lane.release(&held).await.seen("releasing")?;
             }
             Ok::<(), Failure>(())
         }));
     }
-    for task in tasks {
-        task.await?;
-    }
+    all(tasks).await?;
     between(&given)?;
     cx.check_history()
 }
@@ -210,10 +202,8 @@ async fn settled(cx: &Cx) -> Verdict<u64> {
 
 async fn use_up(cx: &Cx, client: &dyn crate::Subject, names: std::ops::Range<u64>) -> Verdict {
     for n in names {
-        let held = client
-            .acquire(&cx.name(n), &cx.ask())
-            .await
-            .seen("A acquires a new name")?;
+        let held = client.acquire(&cx.name(n), &cx.ask()).await;
+        let held = held.seen("A acquires a new name")?;
         token_of(&*held, "a grant")?;
         held.release().await.seen("A releases it for good")?;
         cx.evidence("dead_names");

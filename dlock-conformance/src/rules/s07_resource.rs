@@ -4,7 +4,6 @@ use dlock_core::{Access, Admission, FenceGate, FencedValue, Token};
 use futures::future::try_join_all;
 
 use super::prelude::*;
-use super::tokens::token_of;
 
 rules! {
     resource_refuses_stale_tokens, check_and_write_are_one_step,
@@ -127,7 +126,7 @@ async fn resource_refuses_stale_tokens(cx: Cx) -> Verdict {
         "a write of the holder before one that was admitted",
     )?;
     cx.evidence("stale_writes");
-    if cx.claims().has(Need::Shared) {
+    if cx.has(Need::Shared) {
         live_readers(&cx, &*a, &*b, &name, &resource, newest).await?;
     }
     resources_are_apart(&cx, &*a, old, new).await
@@ -214,10 +213,7 @@ rule! { "7.13" Must phase 1 [Lock, Fence, Resource] Both A X check_and_write_are
 }
 async fn check_and_write_are_one_step(cx: Cx) -> Verdict {
     let a = cx.connect().await?;
-    let mut clients = Vec::new();
-    for _ in 0..4 {
-        clients.push(cx.connect().await?);
-    }
+    let clients = cx.clients(4).await?;
     let name = cx.name("lock");
     let mut rng = cx.rng();
     for round in 0..cx.rounds(12, 200) {

@@ -3,7 +3,6 @@
 use dlock_core::{Admission, FenceGate, Token};
 
 use super::prelude::*;
-use super::tokens::token_of;
 use crate::hooks::Step;
 
 rules! {
@@ -13,7 +12,7 @@ rules! {
 
 /// How long a lock may be refused after a restart: until then the store may be busy with what it was before.
 fn soon(cx: &Cx) -> Duration {
-    cx.claims().op_bound + cx.slack()
+    cx.prompt()
 }
 
 /// Takes the lock and lets go of it: the token.
@@ -129,7 +128,7 @@ async fn tokens_grow_very_large(cx: Cx) -> Verdict {
             }
             tokens.push(token);
         }
-        if cx.claims().has(Need::Resource)
+        if cx.has(Need::Resource)
             && let Some(gate) = a.gate()
         {
             the_gate_counts_as_far(gate, &resource, &tokens, shown).await?;

@@ -3,7 +3,6 @@
 use dlock_core::Admission;
 
 use super::prelude::*;
-use super::tokens::token_of;
 
 rules! {
     a_zombie_is_refused,
@@ -39,9 +38,8 @@ async fn a_zombie_is_refused(cx: Cx) -> Verdict {
         // A does nothing in the store now, and will not by itself: it can be stopped in no transaction.
         let stopped = a.stop()?;
         let by = stopped.answered + ask.ttl + cx.slack();
-        let next = cx
-            .free_by(&*b, &name, &cx.ask(), by, "A is stopped for longer than its ttl")
-            .await?;
+        let when = "A is stopped for longer than its ttl";
+        let next = cx.free_by(&*b, &name, &cx.ask(), by, when).await?;
         let new = token_of(&*next, "B")?;
         let written = gate.write(&resource, new, b"B's").await.seen("B writes")?;
         ensure!(

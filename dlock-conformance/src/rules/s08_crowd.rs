@@ -38,7 +38,7 @@ async fn nobody_starves(cx: Cx) -> Verdict {
             // Whoever waits when the others have had their fill was overtaken by all of them.
             while granted.load(Ordering::Relaxed) < total {
                 if rng.one_in(one_in) {
-                    let limit = rng.duration(Duration::ZERO, Duration::from_millis(2));
+                    let limit = rng.duration(Duration::ZERO, ms(2));
                     match client.acquire_timeout(&name, &ask, limit).await {
                         Ok(held) => held.release().await.seen("releasing")?,
                         Err(e) if e.kind() == ErrorKind::Timeout => cx.evidence("gave_up"),
@@ -51,16 +51,13 @@ async fn nobody_starves(cx: Cx) -> Verdict {
                 lock(&waits).push((took, number));
                 granted.fetch_add(1, Ordering::Relaxed);
                 cx.evidence("grants");
-                cx.sleep(rng.duration(Duration::from_millis(1), Duration::from_millis(3)))
-                    .await;
+                cx.sleep(rng.duration(ms(1), ms(3))).await;
                 held.release().await.seen("releasing")?;
             }
             Ok::<(), Failure>(())
         }));
     }
-    for task in tasks {
-        task.await?;
-    }
+    all(tasks).await?;
     let waits = std::mem::take(&mut *lock(&waits));
     let sum: Duration = waits.iter().map(|(took, _)| *took).sum();
     let mean = sum / u32::try_from(waits.len()).unwrap_or(u32::MAX).max(1);
@@ -92,10 +89,7 @@ async fn every_waiter_once(cx: Cx) -> Verdict {
     let crowd = usize::try_from(limit).unwrap_or(usize::MAX).min(most);
     let (name, ask) = (cx.name("crowded"), cx.ask());
     let holder = cx.connect().await?;
-    let mut clients = Vec::new();
-    for _ in 0..connections {
-        clients.push(cx.connect().await?);
-    }
+    let clients = cx.clients(connections).await?;
     let held = holder.acquire(&name, &ask).await.seen("the holder acquires")?;
     let (inside, ids) = (
         Arc::new(AtomicUsize::new(0)),
@@ -106,25 +100,22 @@ async fn every_waiter_once(cx: Cx) -> Verdict {
         let (client, name, ask) = (clients[number % clients.len()].clone(), name.clone(), ask.clone());
         let (inside, ids) = (inside.clone(), ids.clone());
         waits.push(cx.spawn(async move {
-            let held = client
-                .acquire(&name, &ask)
-                .await
-                .seen(format_args!("waiter {number} of {crowd}"))?;
+            let held = client.acquire(&name, &ask).await;
+            let held = held.seen(format_args!("waiter {number} of {crowd}"))?;
             let beside = inside.fetch_add(1, Ordering::SeqCst);
             ensure!(beside == 0, "waiter {number} was granted beside {beside} others");
             let is_new = lock(&ids).insert(held.id());
             ensure!(is_new, "waiter {number} was given somebody else's grant");
             inside.fetch_sub(1, Ordering::SeqCst);
-            held.release()
-                .await
-                .seen(format_args!("waiter {number} releases"))
+            let released = held.release().await;
+            released.seen(format_args!("waiter {number} releases"))
         }));
         if number % 50 == 49 {
             // They come in bursts; no store is asked for five hundred things in one instant.
-            cx.sleep(Duration::from_millis(1)).await;
+            cx.sleep(ms(1)).await;
         }
     }
-    cx.sleep(Duration::from_millis(20)).await;
+    cx.sleep(ms(20)).await;
     let early = waits.iter().filter(|waiting| waiting.is_done()).count();
     ensure!(
         early == 0,
@@ -132,11 +123,10 @@ async fn every_waiter_once(cx: Cx) -> Verdict {
     );
     held.release().await.seen("the holder releases")?;
     let each = cx.claims().wake_p99 * u32::try_from(crowd).unwrap_or(u32::MAX);
-    let bound = each + cx.claims().op_bound + cx.slack();
-    cx.within(bound, format!("granting each of {crowd} waiters"), async {
-        for waiting in waits {
-            waiting.await?;
-        }
+    let bound = each + cx.prompt();
+    let what = format!("granting each of {crowd} waiters");
+    cx.within(bound, what, async {
+        all(waits).await?;
         Ok::<(), Failure>(())
     })
     .await??;

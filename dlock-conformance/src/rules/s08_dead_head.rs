@@ -9,8 +9,8 @@ rules! {
 
 /// Until that many are queued, by the store's own word where it gives one.
 async fn queued(cx: &Cx, client: &dyn Subject, name: &LockName, n: u32) -> Verdict {
-    let Some(observe) = client.observe().filter(|_| cx.claims().has(Need::Inspect)) else {
-        cx.sleep(Duration::from_millis(100)).await;
+    let Some(observe) = client.observe().filter(|_| cx.has(Need::Inspect)) else {
+        cx.sleep(ms(100)).await;
         return Ok(());
     };
     let by = cx.now() + cx.claims().op_bound;
@@ -24,7 +24,7 @@ async fn queued(cx: &Cx, client: &dyn Subject, name: &LockName, n: u32) -> Verdi
         if cx.now() > by {
             inconclusive!("{n} waiters were not queued after {:?}", cx.claims().op_bound);
         }
-        cx.sleep(Duration::from_millis(5)).await;
+        cx.sleep(ms(5)).await;
     }
     Ok(())
 }
@@ -40,13 +40,12 @@ async fn stop_outside(cx: &Cx, child: &Child, client: &dyn Subject, round: usize
             .timeout(cx.claims().op_bound, client.try_acquire(&probe, &cx.ask()))
             .await;
         if let Some(Ok(Some(held))) = tried {
-            held.release()
-                .await
-                .seen("a lock that nobody else knows is released")?;
+            let released = held.release().await;
+            released.seen("a lock that nobody else knows is released")?;
             return Ok(());
         }
         child.resume()?;
-        cx.sleep(Duration::from_millis(7)).await;
+        cx.sleep(ms(7)).await;
     }
     inconclusive!("wherever the head of the queue was stopped, it kept everybody from the store");
 }

@@ -32,15 +32,12 @@ impl Line {
         let (cx, client, name, ask) = (self.cx.clone(), client.clone(), self.name.clone(), ask.clone());
         let granted = self.granted.clone();
         self.cx.spawn(async move {
-            let held = client
-                .acquire(&name, &ask)
-                .await
-                .seen(format_args!("waiter {number}"))?;
+            let held = client.acquire(&name, &ask).await;
+            let held = held.seen(format_args!("waiter {number}"))?;
             lock(&granted).push(number);
-            cx.sleep(Duration::from_millis(2)).await;
-            held.release()
-                .await
-                .seen(format_args!("waiter {number} releases"))
+            cx.sleep(ms(2)).await;
+            let released = held.release().await;
+            released.seen(format_args!("waiter {number} releases"))
         })
     }
 
@@ -62,9 +59,9 @@ impl Line {
     /// Comes back when so many wait, as far as the store shows; otherwise after long enough for a request to
     /// get there.
     pub(super) async fn until_waiting(&self, client: &dyn Subject, number: usize) -> Verdict {
-        let look = client.observe().filter(|_| self.cx.claims().has(Need::Inspect));
+        let look = client.observe().filter(|_| self.cx.has(Need::Inspect));
         let Some(look) = look else {
-            self.cx.sleep(Duration::from_millis(20)).await;
+            self.cx.sleep(ms(20)).await;
             return Ok(());
         };
         let by = self.cx.now() + self.cx.claims().op_bound * 4;
@@ -80,7 +77,7 @@ impl Line {
                     seen.waiting
                 );
             }
-            self.cx.sleep(Duration::from_millis(1)).await;
+            self.cx.sleep(ms(1)).await;
         }
     }
 
@@ -104,17 +101,12 @@ rule! { "8.04" Must phase 2 [Lock, Wait, Fair] Both A D first_come_first_served,
 }
 async fn first_come_first_served(cx: Cx) -> Verdict {
     let holder = cx.connect().await?;
-    let mut clients = Vec::new();
-    for _ in 0..3 {
-        clients.push(cx.connect().await?);
-    }
+    let clients = cx.clients(3).await?;
     let ask = cx.ask();
     for round in 0..cx.rounds(2, 30) {
         let line = Line::new(&cx, cx.name(round));
-        let held = holder
-            .acquire(&line.name, &ask)
-            .await
-            .seen("the holder acquires")?;
+        let held = holder.acquire(&line.name, &ask).await;
+        let held = held.seen("the holder acquires")?;
         let mut waits = Vec::new();
         for number in 0..8 {
             // Of one client several wait: its own do not overtake one another either.
@@ -143,7 +135,7 @@ rule! { "8.05" Must phase 2 [Lock, Try, Wait, Fair] Both A D a_try_does_not_over
 }
 async fn a_try_does_not_overtake(cx: Cx) -> Verdict {
     tries_during_hand_overs(&cx).await?;
-    if cx.claims().has(Need::Shared) {
+    if cx.has(Need::Shared) {
         readers_behind_a_writer(&cx).await?;
     }
     Ok(())
@@ -154,10 +146,8 @@ async fn tries_during_hand_overs(cx: &Cx) -> Verdict {
     let (holder, waiter, other) = (cx.connect().await?, cx.connect().await?, cx.connect().await?);
     let ask = cx.ask();
     let line = Line::new(cx, cx.name("exclusive"));
-    let held = holder
-        .acquire(&line.name, &ask)
-        .await
-        .seen("the holder acquires")?;
+    let held = holder.acquire(&line.name, &ask).await;
+    let held = held.seen("the holder acquires")?;
     let mut waits = Vec::new();
     for number in 0..6 {
         waits.push(line.join(&waiter, &ask, number));
@@ -181,7 +171,7 @@ async fn tries_during_hand_overs(cx: &Cx) -> Verdict {
         }
     };
     let serving = async {
-        cx.sleep(Duration::from_millis(2)).await;
+        cx.sleep(ms(2)).await;
         held.release().await.seen("the holder releases")
     };
     let bound = (cx.claims().wake_p99 + cx.slack()) * 6 + cx.claims().op_bound;
@@ -196,25 +186,21 @@ async fn readers_behind_a_writer(cx: &Cx) -> Verdict {
     let (reader, writer, other) = (cx.connect().await?, cx.connect().await?, cx.connect().await?);
     for round in 0..cx.rounds(2, 20) {
         let line = Line::new(cx, cx.name(format_args!("shared-{round}")));
-        let held = reader
-            .acquire(&line.name, &cx.ask().reader())
-            .await
-            .seen("a reader acquires")?;
+        let held = reader.acquire(&line.name, &cx.ask().reader()).await;
+        let held = held.seen("a reader acquires")?;
         let waits = vec![line.join(&writer, &cx.ask(), 0)];
         line.until_waiting(&*reader, 1).await?;
         let ask = cx.ask().reader();
         for _ in 0..3 {
-            let granted = other
-                .try_acquire(&line.name, &ask)
-                .await
-                .seen("another reader tries")?;
+            let granted = other.try_acquire(&line.name, &ask).await;
+            let granted = granted.seen("another reader tries")?;
             ensure!(
                 granted.is_none(),
                 "a reader's try was granted while a writer waits for the first reader"
             );
             cx.evidence("tries");
         }
-        let limit = Duration::from_millis(15);
+        let limit = ms(15);
         let when = "a reader that came later waits behind the writer that waits";
         cx.expect_timeout(&*other, &line.name, &ask, limit, when).await?;
         cx.evidence("tries");
@@ -235,10 +221,8 @@ async fn a_live_waiter_keeps_its_place(cx: Cx) -> Verdict {
     let holder = cx.connect().await?;
     let client = cx.connect().await?;
     let line = Line::new(&cx, cx.name("waited-for-long"));
-    let held = holder
-        .acquire(&line.name, &cx.ask())
-        .await
-        .seen("the holder acquires")?;
+    let held = holder.acquire(&line.name, &cx.ask()).await;
+    let held = held.seen("the holder acquires")?;
     // A short ttl: what keeps a place in the queue alive is often as long as that.
     let ask = cx.ask().ttl(cx.short_ttl());
     let from = cx.now();
@@ -284,10 +268,8 @@ async fn the_most_urgent_is_next(cx: Cx) -> Verdict {
     let mut rng = cx.rng();
     for round in 0..cx.rounds(3, 30) {
         let line = Line::new(&cx, cx.name(round));
-        let held = holder
-            .acquire(&line.name, &cx.ask())
-            .await
-            .seen("the holder acquires")?;
+        let held = holder.acquire(&line.name, &cx.ask()).await;
+        let held = held.seen("the holder acquires")?;
         let mut priorities = [5, 1, 10, 5, 10, 7, 1, 5];
         rng.shuffle(&mut priorities);
         let mut waits = Vec::new();
@@ -310,7 +292,7 @@ async fn the_most_urgent_is_next(cx: Cx) -> Verdict {
         );
         cx.evidence_by("hand_overs", order.len() as u64);
     }
-    match cx.claims().has(Need::Shared) {
+    match cx.has(Need::Shared) {
         true => urgent_readers_are_next(&cx, &*holder, &clients).await,
         false => Ok(()),
     }
@@ -320,10 +302,8 @@ async fn the_most_urgent_is_next(cx: Cx) -> Verdict {
 /// once.
 async fn urgent_readers_are_next(cx: &Cx, holder: &dyn Subject, clients: &[Arc<dyn Subject>; 2]) -> Verdict {
     let line = Line::new(cx, cx.name("readers-and-writers"));
-    let held = holder
-        .acquire(&line.name, &cx.ask())
-        .await
-        .seen("the holder acquires")?;
+    let held = holder.acquire(&line.name, &cx.ask()).await;
+    let held = held.seen("the holder acquires")?;
     let mut waits = Vec::new();
     let asks = [(false, 5), (true, 9), (true, 2), (false, 7), (false, 3)];
     for (number, (reads, priority)) in asks.into_iter().enumerate() {
@@ -356,10 +336,8 @@ async fn the_least_urgent_is_served(cx: Cx) -> Verdict {
     let ageing = cx.claims().ageing;
     for round in 0..cx.rounds(2, 10) {
         let line = Line::new(&cx, cx.name(round));
-        let held = holder
-            .acquire(&line.name, &cx.ask())
-            .await
-            .seen("the holder acquires")?;
+        let held = holder.acquire(&line.name, &cx.ask()).await;
+        let held = held.seen("the holder acquires")?;
         const LOW: usize = 0;
         let waiting = line.join(&low, &cx.ask().priority(1), LOW);
         let from = cx.now();
@@ -380,7 +358,7 @@ async fn the_least_urgent_is_served(cx: Cx) -> Verdict {
                 while cx.now() < end && !line.order().contains(&LOW) {
                     let next = storm.len() + 1;
                     storm.push(line.join(&holder, &cx.ask().priority(9), next));
-                    cx.sleep(Duration::from_millis(1)).await;
+                    cx.sleep(ms(1)).await;
                 }
                 ensure!(
                     line.order().contains(&LOW),

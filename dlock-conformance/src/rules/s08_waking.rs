@@ -1,18 +1,9 @@
 //! §8 Waking, fairness, priority.
 
 use super::prelude::*;
-use crate::task::Task;
 
 rules! {
     no_lost_wake_up, prompt_hand_over, cancelled_waiters_pass_it_on,
-}
-
-type Waiting = Task<dlock_core::Result<Box<dyn Held>>>;
-
-/// Somebody who waits in a task of its own.
-fn wait_for(cx: &Cx, client: &std::sync::Arc<dyn crate::Subject>, name: &LockName, ask: &Ask) -> Waiting {
-    let (client, name, ask) = (client.clone(), name.clone(), ask.clone());
-    cx.spawn(async move { client.acquire(&name, &ask).await })
 }
 
 rule! { "8.01" Must phase 1 [Lock, Wait] Both A X no_lost_wake_up, evidence ["hand_overs" >= 60],
@@ -32,10 +23,9 @@ async fn no_lost_wake_up(cx: Cx) -> Verdict {
     let mut rng = cx.rng();
     let mut held = clients[1].acquire(&name, &ask).await.seen("B acquires")?;
     for round in 0..cx.rounds(80, 10_000) {
-        let waiting = wait_for(&cx, &clients[round % 2], &name, &ask);
+        let waiting = cx.waits(&clients[round % 2], &name, &ask);
         // The release falls before, into and after the registration of the waiter.
-        cx.sleep(rng.duration(Duration::ZERO, Duration::from_millis(4)))
-            .await;
+        cx.sleep(rng.duration(Duration::ZERO, ms(4))).await;
         ensure!(
             !waiting.is_done(),
             "hand-over {round}: the waiter does not wait while the name is held"
@@ -73,26 +63,24 @@ async fn prompt_hand_over(cx: Cx) -> Verdict {
     let (mut took, mut late) = (Vec::<Duration>::new(), Vec::new());
     let mut held = clients[1].acquire(&name, &ask).await.seen("B acquires")?;
     for round in 0..rounds {
-        let waiting = wait_for(&cx, &clients[round % 2], &name, &ask);
+        let waiting = cx.waits(&clients[round % 2], &name, &ask);
         // Long enough that it waits for sure.
-        cx.sleep(Duration::from_millis(20)).await;
+        cx.sleep(ms(20)).await;
         ensure!(
             !waiting.is_done(),
             "hand-over {round}: the waiter does not wait while the name is held"
         );
-        let released = cx.now();
-        held.release()
-            .await
-            .seen(format_args!("hand-over {round}: the holder releases"))?;
+        let from = cx.now();
+        let released = held.release().await;
+        released.seen(format_args!("hand-over {round}: the holder releases"))?;
         held = cx
-            .within(
+            .done(
                 cx.long_ttl(),
                 format!("hand-over {round}: the waiter of a released lock"),
                 waiting,
             )
-            .await?
-            .seen(format_args!("hand-over {round}: the waiter"))?;
-        took.push(released.until(cx.now()));
+            .await?;
+        took.push(from.until(cx.now()));
         cx.evidence("hand_overs");
         late.extend(took.last().copied().filter(|took| *took > bound));
         ensure!(
@@ -120,10 +108,7 @@ rule! { "8.12" Must phase 1 [Lock, Wait] Both A X cancelled_waiters_pass_it_on,
     check "What happens to a grant whose receiver has gone, and does undoing it admit the next?"
 }
 async fn cancelled_waiters_pass_it_on(cx: Cx) -> Verdict {
-    let mut clients = Vec::new();
-    for _ in 0..7 {
-        clients.push(cx.connect().await?);
-    }
+    let clients = cx.clients(7).await?;
     let ask = cx.ask();
     let bound = cx.claims().wake_p99 + cx.slack() * 2;
     let mut rng = cx.rng();
@@ -141,9 +126,9 @@ async fn cancelled_waiters_pass_it_on(cx: Cx) -> Verdict {
                 task.evidence("granted");
                 granted.release().await.seen("it releases")
             })));
-            cx.sleep(Duration::from_millis(1)).await;
+            cx.sleep(ms(1)).await;
         }
-        cx.sleep(Duration::from_millis(4)).await;
+        cx.sleep(ms(4)).await;
         held.release().await.seen("the holder releases")?;
         // Three go while the first of them are being granted: the head, and then others.
         let mut order = [0, 1, 2, 3, 4, 5];
@@ -159,12 +144,8 @@ async fn cancelled_waiters_pass_it_on(cx: Cx) -> Verdict {
                 .await;
         }
         for task in waiting.into_iter().flatten() {
-            cx.within(
-                bound,
-                format!("round {round}: a waiter that stays, after others were cancelled"),
-                task,
-            )
-            .await??;
+            let what = format!("round {round}: a waiter that stays, after others were cancelled");
+            cx.within(bound, what, task).await??;
         }
     }
     Ok(())

@@ -76,9 +76,7 @@ impl Stage {
         let blocking = match kind {
             Kind::Waiting => {
                 let held = self.b.acquire(name, &cx.ask()).await.seen("B acquires")?;
-                let pause = self
-                    .rng
-                    .duration(Duration::from_millis(1), Duration::from_millis(8));
+                let pause = self.rng.duration(ms(1), ms(8));
                 let task = cx.clone();
                 Some(cx.spawn(async move {
                     // Or it was dropped before its first poll.
@@ -119,16 +117,11 @@ impl Stage {
         let held = self.b.acquire(name, &cx.ask()).await.seen("B acquires")?;
         let waiting = self.a.acquire(name, &self.ask);
         pin_mut!(waiting);
-        if cx
-            .timeout(Duration::from_millis(10), &mut waiting)
-            .await
-            .is_some()
-        {
+        if cx.timeout(ms(10), &mut waiting).await.is_some() {
             fail!("A was granted what B holds");
         }
         held.release().await.seen("B releases")?;
-        cx.sleep(self.rng.duration(Duration::ZERO, Duration::from_millis(4)))
-            .await;
+        cx.sleep(self.rng.duration(Duration::ZERO, ms(4))).await;
         cx.evidence("dropped_with_a_grant_on_its_way");
         // Dropped at the end of this function: granted, or about to be, and it has not seen that.
         Ok(())
@@ -146,7 +139,7 @@ impl Stage {
         } else {
             cx.free_by(&*self.b, name, &cx.ask(), by, &when).await?
         };
-        if cx.claims().has(Need::Inspect)
+        if cx.has(Need::Inspect)
             && let Some(observer) = self.b.observe()
         {
             loop {
@@ -159,7 +152,7 @@ impl Stage {
                     asked < by,
                     "{when}: {waiting} are queued although nobody waits any more"
                 );
-                cx.sleep(Duration::from_millis(2)).await;
+                cx.sleep(ms(2)).await;
             }
         }
         held.release().await.seen("B releases")
@@ -235,11 +228,8 @@ async fn cancelled_release_still_ends_it(cx: Cx) -> Verdict {
         let mut sweep = Sweep::new(waking, MOST_POLLS);
         for k in 0.. {
             let name = cx.name(format_args!("{waking:?}-{k}"));
-            let held = stage
-                .a
-                .acquire(&name, &stage.ask)
-                .await
-                .seen("A acquires a free name")?;
+            let held = stage.a.acquire(&name, &stage.ask).await;
+            let held = held.seen("A acquires a free name")?;
             let Some(cut) = sweep.next(held.release()).await else {
                 break;
             };
@@ -281,11 +271,8 @@ async fn cancelled_renewal_promises_nothing(cx: Cx) -> Verdict {
         for k in 0.. {
             let name = cx.name(format_args!("{waking:?}-{k}"));
             let when = format!("renewal, {waking:?} waker, dropped after {k} polls");
-            let held = stage
-                .a
-                .acquire(&name, &stage.ask)
-                .await
-                .seen("A acquires a free name")?;
+            let held = stage.a.acquire(&name, &stage.ask).await;
+            let held = held.seen("A acquires a free name")?;
             cx.sleep(stage.ask.ttl / 20).await;
             let old = held.deadline();
             let Some(cut) = sweep.next(held.renew()).await else {
@@ -372,14 +359,8 @@ async fn ten_operations(stage: &Stage, when: &str, name: &LockName) -> Verdict {
         LockName::new(bytes).map_err(|e| Failure::Kit(e.to_string()))
     };
     for n in 0..3 {
-        let own = cx
-            .expect_free(
-                &**a,
-                &fresh(n)?,
-                &ask,
-                format!("{when}; then A tries a free name ({n})"),
-            )
-            .await?;
+        let meant = format!("{when}; then A tries a free name ({n})");
+        let own = cx.expect_free(&**a, &fresh(n)?, &ask, meant).await?;
         ensure!(
             !ids.contains(&own.id()),
             "{when}; then A was granted with an id that another grant has"
@@ -392,21 +373,17 @@ async fn ten_operations(stage: &Stage, when: &str, name: &LockName) -> Verdict {
             format!("{when}; then A tries what B holds ({n})"),
         )
         .await?;
-        own.release()
-            .await
-            .seen(format_args!("{when}; then A releases ({n})"))?;
+        let released = own.release().await;
+        released.seen(format_args!("{when}; then A releases ({n})"))?;
     }
     theirs.release().await.seen("B releases")?;
-    cx.expect_free(
+    cx.passes(
         &**a,
         name,
         &ask,
         format!("{when}; then A tries what B has released"),
     )
-    .await?
-    .release()
-    .await
-    .seen(format_args!("{when}; then A releases"))?;
+    .await?;
     cx.evidence_by("further_operations", 13);
     Ok(())
 }

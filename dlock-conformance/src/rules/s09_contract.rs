@@ -24,7 +24,7 @@ rule! { "9.07" Must phase 1 [Lock, Try, Wait, LossSignal] Engine A D close_ends_
 }
 async fn close_ends_everything(cx: Cx) -> Verdict {
     let b = cx.connect().await?;
-    let bound = cx.claims().op_bound + cx.slack();
+    let bound = cx.prompt();
     let ask = cx.ask();
     for round in 0..cx.rounds(3, 30) {
         let a = cx.connect().await?;
@@ -33,23 +33,16 @@ async fn close_ends_everything(cx: Cx) -> Verdict {
             cx.name(format_args!("own-{round}")),
         );
         let blocking = b.acquire(&theirs, &ask).await.seen("B acquires")?;
-        let held = a
-            .acquire(&own, &ask.clone().auto_renew())
-            .await
-            .seen("A acquires")?;
-        let (lost, waiting) = (held.lost(), {
-            let (a, name, ask) = (a.clone(), theirs.clone(), ask.clone());
-            cx.spawn(async move { a.acquire(&name, &ask).await })
-        });
-        cx.sleep(Duration::from_millis(8)).await;
+        let held = a.acquire(&own, &ask.clone().auto_renew()).await;
+        let held = held.seen("A acquires")?;
+        let (lost, waiting) = (held.lost(), cx.waits(&a, &theirs, &ask));
+        cx.sleep(ms(8)).await;
         let closing = {
             let a = a.clone();
             cx.spawn(async move { a.close().await })
         };
-        match cx
-            .within(bound, "an acquire that waits while its client is closed", waiting)
-            .await?
-        {
+        let doing = "an acquire that waits while its client is closed";
+        match cx.within(bound, doing, waiting).await? {
             Err(e) if e.kind() == ErrorKind::Closed => cx.evidence("waiting_when_closed"),
             Err(e) => fail!(
                 "an acquire that waited while its client was closed: {e} ({:?}), and not `Closed`",
@@ -61,7 +54,7 @@ async fn close_ends_everything(cx: Cx) -> Verdict {
             .await?;
         ensure!(!held.is_valid(), "a guard is valid after its client was closed");
         cx.evidence("guards_told");
-        cx.within(bound, "close", closing).await?.seen("A closes")?;
+        cx.done(bound, "close", closing).await?;
         match a.try_acquire(&own, &ask).await {
             Err(e) if e.kind() == ErrorKind::Closed => {}
             Err(e) => fail!(
@@ -78,11 +71,7 @@ async fn close_ends_everything(cx: Cx) -> Verdict {
             if name == &theirs {
                 blocking.release().await.seen("B releases")?;
             }
-            cx.free_by(&*b, name, &ask, by, what)
-                .await?
-                .release()
-                .await
-                .seen("B releases")?;
+            cx.passes_by(&*b, name, &ask, by, what).await?;
         }
     }
     Ok(())
@@ -112,7 +101,7 @@ async fn futures_may_change_threads(cx: Cx) -> Verdict {
         may_move(&waiting);
         let task = cx.clone();
         let releasing = cx.spawn(async move {
-            task.sleep(Duration::from_millis(8)).await;
+            task.sleep(ms(8)).await;
             blocking.release().await
         });
         let moved = if cx.is_virtual() {
@@ -120,33 +109,16 @@ async fn futures_may_change_threads(cx: Cx) -> Verdict {
         } else {
             through_tasks(&cx, waiting).boxed()
         };
-        let held = cx
-            .within(
-                cx.claims().op_bound + cx.slack(),
-                format!("round {round}: an acquire that is polled by another thread each time"),
-                moved,
-            )
-            .await?
-            .seen(format_args!(
-                "round {round}: an acquire that is polled by another thread each time"
-            ))?;
+        let what = format!("round {round}: an acquire that is polled by another thread each time");
+        let held = cx.done(cx.prompt(), what, moved).await?;
         releasing.await.seen("B releases")?;
         // A guard is dropped on whichever thread it has got to.
         thread::spawn(move || drop(held))
             .join()
             .unwrap_or_else(|panic| resume_unwind(panic));
         let by = cx.now() + cx.claims().cancel_prompt + cx.slack();
-        cx.free_by(
-            &*b,
-            &name,
-            &ask,
-            by,
-            "after the guard was dropped on another thread",
-        )
-        .await?
-        .release()
-        .await
-        .seen("B releases")?;
+        let when = "after the guard was dropped on another thread";
+        cx.passes_by(&*b, &name, &ask, by, when).await?;
     }
     Ok(())
 }
@@ -187,7 +159,7 @@ pub(super) async fn through_tasks<T: Send + 'static>(cx: &Cx, mut future: BoxFut
         }
         future = back;
         // The task whose waker it has is over. Asked again without being woken, which a future has to bear.
-        cx.sleep(Duration::from_millis(1)).await;
+        cx.sleep(ms(1)).await;
     }
 }
 
@@ -217,7 +189,7 @@ async fn blocked_acquire_is_quiet(cx: Cx) -> Verdict {
             }
             waiting.as_mut().poll(task)
         });
-        let blocked = Duration::from_millis(200);
+        let blocked = ms(200);
         let task = cx.clone();
         let releasing = cx.spawn(async move {
             task.sleep(blocked).await;
@@ -227,10 +199,7 @@ async fn blocked_acquire_is_quiet(cx: Cx) -> Verdict {
         // A look at the end of a time limit is a poll as well, so the limit is longer than the bound.
         let bound = cx.claims().wake_p99 + cx.slack() * 2;
         let what = format!("round {round}: a waiter whose waker has changed since its first poll");
-        let granted = cx
-            .within(blocked + bound * 2, &what, counted)
-            .await?
-            .seen("A acquires")?;
+        let granted = cx.done(blocked + bound * 2, &what, counted).await?;
         let (granted_at, released_at) = (cx.now(), releasing.await.seen("B releases")?);
         ensure!(released_at <= granted_at, "{what}: granted before the release");
         ensure!(

@@ -111,8 +111,7 @@ async fn watching_leaks_nothing(cx: Cx) -> Verdict {
         }
         if round % 50 == 49 {
             // There is something to tell to those who are gone.
-            let held = cx.expect_free(&*a, &name, &ask, "a watched name").await?;
-            held.release().await.seen("releasing a watched name")?;
+            cx.passes(&*a, &name, &ask, "a watched name").await?;
         }
         cx.evidence("subscriptions_dropped");
     }
@@ -139,7 +138,7 @@ async fn watching_leaks_nothing(cx: Cx) -> Verdict {
             "after {rounds} streams that were dropped there are {}",
             grown.join(", ")
         );
-        cx.sleep(Duration::from_millis(5)).await;
+        cx.sleep(ms(5)).await;
     }
     // And whoever watches now is told.
     let held = cx.expect_free(&*a, &name, &ask, "after all streams").await?;
@@ -168,26 +167,25 @@ async fn shutdown_ends_everything(cx: Cx) -> Verdict {
     };
     let b = cx.connect().await?;
     let mut ask = cx.ask().ttl(cx.short_ttl());
-    if cx.claims().has(Need::AutoRenew) {
+    if cx.has(Need::AutoRenew) {
         ask = ask.auto_renew();
     }
     let (own, dropped, theirs) = (cx.name("held"), cx.name("dropped"), cx.name("waited-for"));
     let held = cx.expect_free(&*a, &own, &ask, "before the shutdown").await?;
     let other = cx.expect_free(&*a, &dropped, &ask, "before the shutdown").await?;
-    let blocking = cx
-        .expect_free(&*b, &theirs, &cx.ask(), "before the shutdown")
-        .await?;
+    let then = "before the shutdown";
+    let blocking = cx.expect_free(&*b, &theirs, &cx.ask(), then).await?;
     let lost = held.lost();
     // One that waits on the executor that ends, and one that waits elsewhere.
     let inside = {
         let (a, name, ask) = (a.clone(), theirs.clone(), ask.clone());
         crate::task::Task::start(&*executor, async move { a.acquire(&name, &ask).await.map(drop) })
     };
-    let outside = super::s11_policy::acquiring(&cx, &a, &theirs, &ask);
-    super::s11_policy::queued(&cx, &*b, &theirs, 2).await?;
+    let outside = cx.waits(&a, &theirs, &ask);
+    cx.in_line(&*b, &theirs, 2).await?;
     executor.shut_down();
     inside.detach();
-    let bound = cx.claims().op_bound + cx.slack();
+    let bound = cx.prompt();
     let what = "an acquire that waits while the executor of its client is shut down";
     match cx.within(bound, what, outside).await? {
         Ok(_) => fail!("{what} is granted what somebody else holds"),
@@ -209,9 +207,8 @@ async fn shutdown_ends_everything(cx: Cx) -> Verdict {
         drop(guard);
     }
     cx.evidence("calls_ended");
-    let _ = cx
-        .within(bound, "a release after the shutdown", held.release())
-        .await?;
+    let doing = "a release after the shutdown";
+    let _ = cx.within(bound, doing, held.release()).await?;
     cx.evidence("calls_ended");
     // A guard is dropped on a thread that knows nothing of all this.
     let dropping = thread::spawn(move || drop((held, other)));
@@ -223,16 +220,14 @@ async fn shutdown_ends_everything(cx: Cx) -> Verdict {
     let by = cx.now() + over;
     for name in [&own, &dropped] {
         let when = "held by a client whose executor was shut down";
-        let held = cx.free_by(&*b, name, &ask, by, when).await?;
-        held.release().await.seen("B releases")?;
+        cx.passes_by(&*b, name, &ask, by, when).await?;
         cx.evidence("locks_lapsed");
     }
     blocking.release().await.seen("B releases")?;
     // A place in line lapses, and what it was granted meanwhile does.
     let by = cx.now() + over * 2;
     let when = "waited for by a client whose executor was shut down";
-    let held = cx.free_by(&*b, &theirs, &ask, by, when).await?;
-    held.release().await.seen("B releases")
+    cx.passes_by(&*b, &theirs, &ask, by, when).await
 }
 
 /// An executor of twenty lines: it knows no runtime.
@@ -305,7 +300,7 @@ rule! { "9.11" Must phase 2 [Lock, Try, Wait] Both A D any_executor_will_do,
 }
 async fn any_executor_will_do(cx: Cx) -> Verdict {
     let (a, b): (Arc<dyn Subject>, _) = (cx.connect().await?, cx.connect().await?);
-    let bound = cx.claims().op_bound + cx.slack();
+    let bound = cx.prompt();
     let (name, ask) = (cx.name("elsewhere"), cx.ask());
     let what = "a try";
     let tried = elsewhere(
@@ -326,7 +321,7 @@ async fn any_executor_will_do(cx: Cx) -> Verdict {
             .is_none(),
         "a held name is granted on a thread without a runtime"
     );
-    let limit = Duration::from_millis(30);
+    let limit = ms(30);
     let waiting = owned!(b, name, ask, |c, n, k| c.acquire_timeout(&n, &k, limit));
     match elsewhere(&cx, "a wait with a limit", bound, waiting).await? {
         Err(e) if e.kind() == ErrorKind::Timeout => {}
@@ -337,7 +332,7 @@ async fn any_executor_will_do(cx: Cx) -> Verdict {
         Ok(_) => fail!("a held name is granted on a thread without a runtime"),
     }
     let held: Arc<dyn crate::subject::Held> = Arc::from(held);
-    if cx.claims().has(Need::Renew) {
+    if cx.has(Need::Renew) {
         let guard = Arc::clone(&held);
         let renewing = async move { guard.renew().await }.boxed();
         elsewhere(&cx, "a renewal", bound, renewing)
@@ -349,7 +344,7 @@ async fn any_executor_will_do(cx: Cx) -> Verdict {
         let (task, waiting) = (cx.clone(), owned!(b, name, ask, |c, n, k| c.acquire(&n, &k)));
         cx.spawn(async move { elsewhere(&task, "an acquire", bound * 2, waiting).await })
     };
-    super::s11_policy::queued(&cx, &*a, &name, 1).await?;
+    cx.in_line(&*a, &name, 1).await?;
     let guard = Arc::clone(&held);
     elsewhere(
         &cx,
@@ -360,7 +355,7 @@ async fn any_executor_will_do(cx: Cx) -> Verdict {
     .await?
     .seen("a release")?;
     let next = waiter.await?.seen("an acquire")?;
-    if let Some(observe) = a.observe().filter(|_| cx.claims().has(Need::Watch)) {
+    if let Some(observe) = a.observe().filter(|_| cx.has(Need::Watch)) {
         // The stream is made here and read there.
         let mut changes = observe.watch(&name).await.seen("watching")?;
         let first = async move { changes.next().await.map(|first| first.map(drop)) };
@@ -370,10 +365,9 @@ async fn any_executor_will_do(cx: Cx) -> Verdict {
         }
     }
     let lapsing = cx.ask().ttl(cx.short_ttl());
-    if cx.claims().has(Need::LossSignal) && cx.claims().has(Need::PerGrantTtl) {
-        let short = cx
-            .expect_free(&*a, &cx.name("lapsing"), &lapsing, "at first")
-            .await?;
+    if cx.has(Need::LossSignal) && cx.has(Need::PerGrantTtl) {
+        let then = "at first";
+        let short = cx.expect_free(&*a, &cx.name("lapsing"), &lapsing, then).await?;
         let limit = lapsing.ttl + cx.skew(lapsing.ttl) + bound;
         elsewhere(&cx, "the loss signal", limit, short.lost()).await?;
     }
@@ -383,8 +377,7 @@ async fn any_executor_will_do(cx: Cx) -> Verdict {
     }
     let by = cx.now() + cx.claims().drop_prompt + cx.slack();
     let when = "after its guard was dropped on a thread without a runtime";
-    let held = cx.free_by(&*a, &name, &ask, by, when).await?;
-    held.release().await.seen("A releases")?;
+    cx.passes_by(&*a, &name, &ask, by, when).await?;
     let closing = owned!(b, name, ask, |c, _n, _k| c.close());
     elsewhere(&cx, "close", bound, closing).await?.seen("close")
 }

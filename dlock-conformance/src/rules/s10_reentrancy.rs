@@ -35,7 +35,7 @@ async fn reentry_up_to_the_declared_depth(cx: Cx) -> Verdict {
     for level in 1..=depth {
         let entered = enter(&*a, &name, &ask, level);
         let what = format!("level {level} of {depth}");
-        match cx.within(bound, &what, entered).await?.seen(&what)? {
+        match cx.done(bound, &what, entered).await? {
             Some(guard) => held.push(guard),
             None => fail!("{what}: the owner is refused what it holds"),
         }
@@ -71,8 +71,8 @@ async fn reentry_up_to_the_declared_depth(cx: Cx) -> Verdict {
         guard.release().await.seen("releasing a level")?;
     }
     let plain = cx.ask();
-    let free = cx.expect_free(&*b, &name, &plain, "after every level was released");
-    free.await?.release().await.seen("B releases")
+    cx.passes(&*b, &name, &plain, "after every level was released")
+        .await
 }
 
 /// Enters in one of the three ways.
@@ -121,8 +121,7 @@ async fn last_release_frees(cx: Cx) -> Verdict {
                         Some(guard) => inner.push(guard),
                         None => fail!("level {level}: the owner is refused what it holds"),
                     }
-                    cx.sleep(rng.duration(Duration::ZERO, Duration::from_millis(1)))
-                        .await;
+                    cx.sleep(rng.duration(Duration::ZERO, ms(1))).await;
                 }
                 while !inner.is_empty() {
                     let which = usize::try_from(rng.below(inner.len() as u64)).unwrap_or(0);
@@ -135,8 +134,7 @@ async fn last_release_frees(cx: Cx) -> Verdict {
                         guard.release().await.seen(what)?;
                     }
                     cx.evidence("inner_releases");
-                    cx.sleep(rng.duration(Duration::ZERO, Duration::from_millis(3)))
-                        .await;
+                    cx.sleep(rng.duration(Duration::ZERO, ms(3))).await;
                     ensure!(
                         outer.is_valid(),
                         "the outermost guard is not valid any more, with {left} levels left"
@@ -147,9 +145,7 @@ async fn last_release_frees(cx: Cx) -> Verdict {
             Ok::<(), Failure>(())
         }));
     }
-    for task in tasks {
-        task.await?;
-    }
+    all(tasks).await?;
     cx.check_history()
 }
 
@@ -195,7 +191,7 @@ async fn others_are_excluded_at_every_depth(cx: Cx) -> Verdict {
             );
             cx.evidence("refusals");
             if rng.one_in(4) {
-                let limit = Duration::from_millis(10);
+                let limit = ms(10);
                 let when = format!("{who} waits for what an owner holds {depth} times");
                 cx.expect_timeout(&**client, &name, ask, limit, when).await?;
                 cx.evidence("refusals");
@@ -288,10 +284,7 @@ async fn loss_ends_every_level(cx: Cx) -> Verdict {
         .await?;
     successor.release().await.seen("B releases")?;
     let by = cx.now() + cx.slack();
-    let anew = cx.free_by(&*a, &name, &ask, by, "the owner, anew").await?;
-    anew.release()
-        .await
-        .seen("the owner releases what it acquired anew")?;
+    cx.passes_by(&*a, &name, &ask, by, "the owner, anew").await?;
     let (claims, observe) = (cx.claims(), b.observe());
     let Some(observe) = observe.filter(|_| claims.has(Need::ForceRelease) && claims.has(Need::Renew)) else {
         return Ok(());
@@ -357,11 +350,8 @@ async fn owner_is_the_key(cx: Cx) -> Verdict {
         cx.expect_held(&*a, &name, &other, "another owner, with one level left")
             .await?;
         inner.release().await.seen("the inner release")?;
-        cx.expect_free(&*a, &name, &other, "another owner, after the last release")
-            .await?
-            .release()
-            .await
-            .seen("the other owner releases")?;
+        cx.passes(&*a, &name, &other, "another owner, after the last release")
+            .await?;
     }
     Ok(())
 }

@@ -18,24 +18,17 @@ async fn everyone_admissible_is_admitted(cx: Cx) -> Verdict {
     let (a, b, c) = (cx.connect().await?, cx.connect().await?, cx.connect().await?);
     let (read, write) = (cx.ask().reader(), cx.ask());
     let bound = cx.claims().wake_p99 + cx.claims().cancel_prompt + cx.slack();
-    let queued = Duration::from_millis(30);
+    let queued = ms(30);
     for cancels in [true, false] {
         let name = cx.name(format!("withdrawn-{cancels}"));
         let reading = cx.expect_free(&*a, &name, &read, "the first reader").await?;
-        let patience = if cancels {
-            cx.long_ttl()
-        } else {
-            Duration::from_millis(120)
-        };
+        let patience = if cancels { cx.long_ttl() } else { ms(120) };
         let writer = cx.spawn({
             let (b, name, write) = (b.clone(), name.clone(), write.clone());
             async move { b.acquire_timeout(&name, &write, patience).await.map(drop) }
         });
         cx.sleep(queued).await;
-        let reader = cx.spawn({
-            let (c, name, read) = (c.clone(), name.clone(), read.clone());
-            async move { c.acquire(&name, &read).await }
-        });
+        let reader = cx.waits(&c, &name, &read);
         cx.sleep(queued).await;
         if cancels {
             ensure!(
@@ -49,14 +42,8 @@ async fn everyone_admissible_is_admitted(cx: Cx) -> Verdict {
             }
         }
         let how = if cancels { "was cancelled" } else { "timed out" };
-        let second = cx
-            .within(
-                bound,
-                format!("letting in a reader beside a reader, after the writer before it {how}"),
-                reader,
-            )
-            .await?
-            .seen("the second reader")?;
+        let doing = format!("letting in a reader beside a reader, after the writer before it {how}");
+        let second = cx.done(bound, doing, reader).await?;
         ensure!(reading.is_valid(), "the first reader is not valid any more");
         cx.evidence("admitted_after_withdrawal");
         reading.release().await.seen("the first reader releases")?;
@@ -75,7 +62,7 @@ async fn everyone_admissible_is_admitted(cx: Cx) -> Verdict {
     let mut reading = Vec::new();
     for (i, reader) in waiting.into_iter().enumerate() {
         let what = format!("letting in reader {i} of 8, all of whom one release admits");
-        reading.push(cx.within(bound, what, reader).await?.seen("a waiting reader")?);
+        reading.push(cx.done(bound, what, reader).await?);
         cx.evidence("readers_admitted_by_one_release");
     }
     ensure!(
@@ -97,12 +84,9 @@ async fn refused_as_mismatch(
         .within(limit, what, client.try_acquire(name, ask))
         .await?
         .map(drop);
+    let doing = format!("{what}: refusing to queue");
     let waited = cx
-        .within(
-            limit,
-            format!("{what}: refusing to queue"),
-            client.acquire_timeout(name, ask, limit * 4),
-        )
+        .within(limit, doing, client.acquire_timeout(name, ask, limit * 4))
         .await?
         .map(drop);
     for (how, answer) in [("try_acquire", tried), ("a waiting acquire", waited)] {
@@ -129,9 +113,8 @@ async fn mismatched_permits_are_refused(cx: Cx) -> Verdict {
     let (a, b) = (cx.connect().await?, cx.connect().await?);
     let name = cx.name("permits");
     let three = cx.ask().permit(3);
-    let first = cx
-        .expect_free(&*a, &name, &three, "the first of 3 permits")
-        .await?;
+    let when = "the first of 3 permits";
+    let first = cx.expect_free(&*a, &name, &three, when).await?;
     refused_as_mismatch(
         &cx,
         &*b,
@@ -148,7 +131,7 @@ async fn mismatched_permits_are_refused(cx: Cx) -> Verdict {
         "2 permits while 3 are in use",
     )
     .await?;
-    if cx.claims().has(Need::Shared) {
+    if cx.has(Need::Shared) {
         refused_as_mismatch(
             &cx,
             &*b,
@@ -158,27 +141,15 @@ async fn mismatched_permits_are_refused(cx: Cx) -> Verdict {
         )
         .await?;
     }
-    let second = cx
-        .expect_free(&*b, &name, &three, "the second of 3 permits")
-        .await?;
+    let what = "the second of 3 permits";
+    let second = cx.expect_free(&*b, &name, &three, what).await?;
     first.release().await.seen("the first permit's release")?;
     second.release().await.seen("the second permit's release")?;
     // Nothing of the refused ones is left, and the class is free again.
-    cx.expect_free(
-        &*b,
-        &name,
-        &cx.ask().permit(5),
-        "5 permits, once the name is free",
-    )
-    .await?
-    .release()
-    .await
-    .seen("releasing one of 5 permits")?;
-    cx.expect_free(&*a, &name, &cx.ask(), "exclusively, once the name is free")
-        .await?
-        .release()
-        .await
-        .seen("releasing the exclusive hold")?;
+    let then = "5 permits, once the name is free";
+    cx.passes(&*b, &name, &cx.ask().permit(5), then).await?;
+    cx.passes(&*a, &name, &cx.ask(), "exclusively, once the name is free")
+        .await?;
     for n in [1, 3, 8] {
         n_are_held_and_no_more(&cx, &[&*a, &*b], n).await?;
     }

@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use futures::future::join_all;
 
 use super::prelude::*;
-use super::s11_policy::{acquiring, queued};
 use crate::subject::{Convert, Upgraded};
 
 rules! {
@@ -53,11 +52,10 @@ async fn downgrade_is_one_step(cx: Cx) -> Verdict {
                 held.release().await
             }
         });
-        queued(&cx, &*c, &name, 1).await?;
+        cx.in_line(&*c, &name, 1).await?;
         cx.evidence("writers_waiting");
-        let reader = rng.one_in(2).then(|| acquiring(&cx, &c, &name, &read));
-        cx.sleep(rng.duration(Duration::ZERO, Duration::from_millis(3)))
-            .await;
+        let reader = rng.one_in(2).then(|| cx.waits(&c, &name, &read));
+        cx.sleep(rng.duration(Duration::ZERO, ms(3))).await;
         let (token, ttl) = (held.token(), held.ttl());
         converts(&*held)?.downgrade().await.seen("the downgrade")?;
         within_its_ttl(&*held, ttl, "a downgrade")?;
@@ -80,11 +78,11 @@ async fn downgrade_is_one_step(cx: Cx) -> Verdict {
                     .await?;
             }
             cx.evidence("looks");
-            cx.sleep(Duration::from_millis(2)).await;
+            cx.sleep(ms(2)).await;
         }
         held.release().await.seen("the downgraded hold is released")?;
         let what = "letting in the writer that waits, after the downgraded hold";
-        cx.within(bound * 2, what, async {
+        cx.done(bound * 2, what, async {
             // In whichever order these two are served.
             match reader {
                 Some(reader) => {
@@ -94,8 +92,7 @@ async fn downgrade_is_one_step(cx: Cx) -> Verdict {
                 None => writer.await,
             }
         })
-        .await?
-        .seen(what)?;
+        .await?;
     }
     Ok(())
 }
@@ -109,10 +106,7 @@ rule! { "11.11" Must phase 3 [Shared, Upgrade, Try] Backend A D upgraders_never_
     check "Does the second upgrader learn that another one is at it?"
 }
 async fn upgraders_never_deadlock(cx: Cx) -> Verdict {
-    let mut clients = Vec::new();
-    for _ in 0..3 {
-        clients.push(cx.connect().await?);
-    }
+    let clients = cx.clients(3).await?;
     let (read, write) = (cx.ask().reader(), cx.ask());
     let bound = cx.claims().op_bound;
     for round in 0..cx.rounds(4, 40) {
@@ -135,7 +129,7 @@ async fn upgraders_never_deadlock(cx: Cx) -> Verdict {
                         Upgraded::Done => {
                             cx.evidence("upgraded");
                             ensure!(
-                                !cx.claims().has(Need::Fence) || held.token() > newest,
+                                !cx.has(Need::Fence) || held.token() > newest,
                                 "round {round}: an upgrade answers token {:?}, and a reader before it had \
                                     {newest:?}",
                                 held.token()
@@ -152,7 +146,7 @@ async fn upgraders_never_deadlock(cx: Cx) -> Verdict {
                             return Ok(false);
                         }
                         // As one who waits for the others to leave.
-                        Upgraded::Busy => cx.sleep(Duration::from_millis(3)).await,
+                        Upgraded::Busy => cx.sleep(ms(3)).await,
                     }
                 }
             }));
@@ -163,8 +157,8 @@ async fn upgraders_never_deadlock(cx: Cx) -> Verdict {
             won += u32::from(answer?);
         }
         ensure!(won >= 1, "{what}: every one of them was told to give up");
-        let free = cx.expect_free(&*clients[0], &name, &write, "after all upgraders");
-        free.await?.release().await.seen("a writer releases")?;
+        cx.passes(&*clients[0], &name, &write, "after all upgraders")
+            .await?;
     }
     Ok(())
 }
@@ -192,7 +186,7 @@ async fn failed_upgrade_keeps_the_read(cx: Cx) -> Verdict {
                 held.is_valid(),
                 "the {who} reader is not valid after an upgrade that failed"
             );
-            if cx.claims().has(Need::Renew) {
+            if cx.has(Need::Renew) {
                 let renewed = held.renew().await;
                 renewed.seen(format_args!(
                     "the {who} reader renews after an upgrade that failed"
@@ -209,16 +203,11 @@ async fn failed_upgrade_keeps_the_read(cx: Cx) -> Verdict {
             Err(e) if e.kind() == ErrorKind::Lost => {}
             other => fail!("the second release of a reader answers {other:?} rather than Lost"),
         }
-        cx.expect_held(
-            &*w,
-            &name,
-            &write,
-            "a writer, beside a reader whose upgrade failed",
-        )
-        .await?;
+        let when = "a writer, beside a reader whose upgrade failed";
+        cx.expect_held(&*w, &name, &write, when).await?;
         first.release().await.seen("the first reader releases")?;
-        let free = cx.expect_free(&*w, &name, &write, "a writer, after both readers");
-        free.await?.release().await.seen("the writer releases")?;
+        cx.passes(&*w, &name, &write, "a writer, after both readers")
+            .await?;
     }
     Ok(())
 }

@@ -12,39 +12,9 @@ rules! {
 }
 
 /// For how long one of a storm holds at most.
-const GUST: Duration = Duration::from_millis(12);
+const GUST: Duration = ms(12);
 /// How many tasks a storm is made of.
 const STORMERS: u32 = 6;
-
-/// Waits until `n` are queued, as far as that can be seen.
-pub(super) async fn queued(cx: &Cx, observer: &dyn Subject, name: &LockName, n: u32) -> Verdict {
-    let Some(observe) = observer.observe().filter(|_| cx.claims().has(Need::Inspect)) else {
-        cx.sleep(Duration::from_millis(30)).await;
-        return Ok(());
-    };
-    let in_line = async {
-        loop {
-            if observe.inspect(name).await.seen("inspect")?.waiting >= n {
-                return Ok(());
-            }
-            cx.sleep(Duration::from_millis(2)).await;
-        }
-    };
-    let bound = cx.claims().op_bound;
-    cx.within(bound, format!("seeing {n} in line for a held name"), in_line)
-        .await?
-}
-
-/// A task that acquires.
-pub(super) fn acquiring(
-    cx: &Cx,
-    client: &Arc<dyn Subject>,
-    name: &LockName,
-    ask: &Ask,
-) -> Task<dlock_core::Result<Box<dyn Held>>> {
-    let (client, name, ask) = (client.clone(), name.clone(), ask.clone());
-    cx.spawn(async move { client.acquire(&name, &ask).await })
-}
 
 rule! { "11.06" Should phase 2 [Shared, RwOrder, Wait] Backend A T nobody_starves,
     evidence ["served" >= 2, "storm_grants" >= 20], bug "writer_starved", budget 120 s
@@ -109,9 +79,7 @@ async fn storm(cx: &Cx, name: &LockName, gust: &Ask, (who, ask): (&str, &Ask)) -
         Err(e) => fail!("{who}: {e} ({:?})", e.kind()),
     }
     cx.evidence("served");
-    for task in tasks {
-        task.await?;
-    }
+    all(tasks).await?;
     Ok(())
 }
 
@@ -130,8 +98,8 @@ async fn new_readers_wait_behind_a_writer(cx: Cx) -> Verdict {
     for round in 0..cx.rounds(3, 30) {
         let name = cx.name(round);
         let reading = cx.expect_free(&*a, &name, &read, "the first reader").await?;
-        let mut writer = acquiring(&cx, &w, &name, &write);
-        queued(&cx, &*b, &name, 1).await?;
+        let mut writer = cx.waits(&w, &name, &write);
+        cx.in_line(&*b, &name, 1).await?;
         for (who, client) in [
             ("another client's reader", &b),
             ("a second reader of the first", &a),
@@ -143,21 +111,21 @@ async fn new_readers_wait_behind_a_writer(cx: Cx) -> Verdict {
             );
             cx.evidence("readers_held_back");
         }
-        let mut reader = acquiring(&cx, &b, &name, &read);
-        if cx.timeout(Duration::from_millis(30), &mut reader).await.is_some() {
+        let mut reader = cx.waits(&b, &name, &read);
+        if cx.timeout(ms(30), &mut reader).await.is_some() {
             fail!("round {round}: a reader that waits was let in although a writer waits before it");
         }
         cx.evidence("readers_held_back");
         reading.release().await.seen("the first reader releases")?;
         let what = "letting in the writer that waits, after the reader before it";
-        let writing = cx.within(bound, what, &mut writer).await?.seen("the writer")?;
+        let writing = cx.done(bound, what, &mut writer).await?;
         cx.evidence("writer_grants");
-        if cx.timeout(Duration::from_millis(5), &mut reader).await.is_some() {
+        if cx.timeout(ms(5), &mut reader).await.is_some() {
             fail!("round {round}: the reader behind the writer was let in beside it");
         }
         writing.release().await.seen("the writer releases")?;
         let what = "letting in the reader that waits, after the writer before it";
-        let last = cx.within(bound, what, reader).await?.seen("the last reader")?;
+        let last = cx.done(bound, what, reader).await?;
         last.release().await.seen("the last reader releases")?;
     }
     Ok(())
@@ -178,7 +146,7 @@ async fn withdrawn_writer_blocks_nobody(cx: Cx) -> Verdict {
     let (a, w, b) = (cx.connect().await?, cx.connect().await?, cx.connect().await?);
     let (read, write) = (cx.ask().reader(), cx.ask());
     let bound = cx.claims().cancel_prompt + cx.slack();
-    let patience = Duration::from_millis(40);
+    let patience = ms(40);
     for waking in Waking::ALL {
         let mut sweep = Sweep::new(waking, MOST_POLLS);
         for k in 0.. {
@@ -213,8 +181,8 @@ async fn withdrawn_writer_blocks_nobody(cx: Cx) -> Verdict {
     for round in 0..cx.rounds(2, 20) {
         let name = cx.name(format_args!("in-line-{round}"));
         let reading = cx.expect_free(&*a, &name, &read, "the first reader").await?;
-        let writer = acquiring(&cx, &w, &name, &write);
-        queued(&cx, &*b, &name, 1).await?;
+        let writer = cx.waits(&w, &name, &write);
+        cx.in_line(&*b, &name, 1).await?;
         ensure!(
             writer.cancel().await.is_none(),
             "a writer was let in beside a reader"
@@ -238,7 +206,7 @@ rule! { "11.09" Must phase 2 [Shared, Wait] Both A D mixed_queue_drains, evidenc
     check "Does anybody wait for an entry that is behind its own?"
 }
 async fn mixed_queue_drains(cx: Cx) -> Verdict {
-    const HOLD: Duration = Duration::from_millis(2);
+    const HOLD: Duration = ms(2);
     let clients = [cx.connect().await?, cx.connect().await?, cx.connect().await?];
     let (read, write) = (cx.ask().reader(), cx.ask());
     let mut rng = cx.rng();
@@ -248,9 +216,8 @@ async fn mixed_queue_drains(cx: Cx) -> Verdict {
     }
     for (n, order) in orders.iter().enumerate() {
         let name = cx.name(format_args!("{n}-{order}"));
-        let first = cx
-            .expect_free(&*clients[0], &name, &write, "the first writer")
-            .await?;
+        let when = "the first writer";
+        let first = cx.expect_free(&*clients[0], &name, &write, when).await?;
         let mut tasks = Vec::new();
         for (i, mode) in order.chars().enumerate() {
             let (task, client) = (cx.clone(), clients[i % clients.len()].clone());
@@ -263,7 +230,7 @@ async fn mixed_queue_drains(cx: Cx) -> Verdict {
                 held.release().await.seen("releasing")
             }));
             let in_line = u32::try_from(i + 1).unwrap_or(u32::MAX);
-            queued(&cx, &*clients[0], &name, in_line).await?;
+            cx.in_line(&*clients[0], &name, in_line).await?;
         }
         ensure!(
             !tasks.iter().any(Task::is_done),
@@ -302,7 +269,7 @@ async fn write_beside_own_read_ends(cx: Cx) -> Verdict {
             tried.seen(what)?.is_none(),
             "a reader that did not upgrade was granted the name as a writer too"
         );
-        let patience = Duration::from_millis(60);
+        let patience = ms(60);
         let what = format!("waiting {patience:?} to write beside one's own read");
         let limit = patience + bound + cx.slack();
         match cx
@@ -319,13 +286,11 @@ async fn write_beside_own_read_ends(cx: Cx) -> Verdict {
         ensure!(reading.is_valid(), "{what}: the read hold is not valid any more");
         // Nothing of the attempt is left in the way.
         let by = cx.now() + cx.claims().cancel_prompt + cx.slack();
-        let other = cx
-            .free_by(&*b, &name, &read, by, "another reader, after that")
+        cx.passes_by(&*b, &name, &read, by, "another reader, after that")
             .await?;
-        other.release().await.seen("the other reader releases")?;
         reading.release().await.seen("the reader releases")?;
-        let free = cx.expect_free(&*b, &name, &write, "a writer, after every reader");
-        free.await?.release().await.seen("the writer releases")?;
+        cx.passes(&*b, &name, &write, "a writer, after every reader")
+            .await?;
     }
     Ok(())
 }

@@ -57,8 +57,7 @@ async fn writers_exclude_everybody(cx: Cx) -> Verdict {
                 let ask = if writes { cx.ask() } else { cx.ask().reader() };
                 let held = lane.acquire(&name, &ask).await.seen("acquiring")?;
                 cx.evidence(if writes { "writer_grants" } else { "reader_grants" });
-                cx.sleep(rng.duration(Duration::ZERO, Duration::from_millis(4)))
-                    .await;
+                cx.sleep(rng.duration(Duration::ZERO, ms(4))).await;
                 if rng.one_in(4) {
                     lane.drop_guard(held);
                 } else {
@@ -68,9 +67,7 @@ async fn writers_exclude_everybody(cx: Cx) -> Verdict {
             Ok::<(), Failure>(())
         }));
     }
-    for task in tasks {
-        task.await?;
-    }
+    all(tasks).await?;
     cx.check_history()
 }
 
@@ -99,40 +96,27 @@ async fn last_reader_admits_the_writer(cx: Cx) -> Verdict {
             let when = format!("a writer, with {} of 4 readers left", 4 - gone);
             cx.expect_held(&*w, &name, &write, when).await?;
             cx.evidence("refusals_with_readers_left");
-            held[i]
-                .release()
-                .await
-                .seen(format_args!("reader {i} releases"))?;
+            let released = held[i].release().await;
+            released.seen(format_args!("reader {i} releases"))?;
         }
-        let writer = cx
-            .expect_free(&*w, &name, &write, "a writer, after the last reader")
+        cx.passes(&*w, &name, &write, "a writer, after the last reader")
             .await?;
-        writer.release().await.seen("the writer releases")?;
         cx.evidence("writer_grants");
     }
     // The same for a writer that waits.
     let name = cx.name("waited");
     let held = readers(&cx, &name, &[&*a, &*b]).await?;
-    let mut waits = cx.spawn({
-        let (w, name, write) = (w.clone(), name.clone(), write.clone());
-        async move { w.acquire(&name, &write).await }
-    });
-    cx.sleep(Duration::from_millis(20)).await;
+    let mut waits = cx.waits(&w, &name, &write);
+    cx.sleep(ms(20)).await;
     held[0].release().await.seen("the first reader releases")?;
     ensure!(
-        cx.timeout(Duration::from_millis(50), &mut waits).await.is_none(),
+        cx.timeout(ms(50), &mut waits).await.is_none(),
         "the waiting writer was let in when the first of two readers left"
     );
     held[1].release().await.seen("the last reader releases")?;
     let bound = cx.claims().wake_p99 + cx.slack();
-    let writer = cx
-        .within(
-            bound,
-            "letting in the waiting writer after the last reader",
-            waits,
-        )
-        .await?
-        .seen("the waiting writer")?;
+    let what = "letting in the waiting writer after the last reader";
+    let writer = cx.done(bound, what, waits).await?;
     cx.evidence("writer_grants");
     writer.release().await.seen("the writer releases")
 }
@@ -172,26 +156,19 @@ async fn one_share_lapses(cx: &Cx, lapsing_first: bool) -> Verdict {
     // It renews nothing and releases nothing; where it cannot be stopped its guard is left alone.
     a.vanish();
     // Once without a renewal: it would mend what the second reader's lease did to the first one's.
-    if lapsing_first && cx.claims().has(Need::Renew) {
+    if lapsing_first && cx.has(Need::Renew) {
         // Whoever renews all that it finds keeps a dead reader alive.
         cx.sleep_until(granted + short.ttl / 2).await;
-        staying
-            .renew()
-            .await
-            .seen("the reader that stays renews beside the other one")?;
+        let renewed = staying.renew().await;
+        renewed.seen("the reader that stays renews beside the other one")?;
     }
     cx.sleep_until(granted + short.ttl + cx.skew(short.ttl) + cx.slack())
         .await;
     for _ in 0..3 {
-        cx.expect_held(
-            &*w,
-            &name,
-            &cx.ask(),
-            "a writer, after the expiry of one of two readers",
-        )
-        .await?;
+        let when = "a writer, after the expiry of one of two readers";
+        cx.expect_held(&*w, &name, &cx.ask(), when).await?;
         cx.evidence("refusals_after_expiry");
-        cx.sleep(Duration::from_millis(10)).await;
+        cx.sleep(ms(10)).await;
     }
     ensure!(
         !lapsing.is_valid(),
@@ -201,23 +178,13 @@ async fn one_share_lapses(cx: &Cx, lapsing_first: bool) -> Verdict {
         staying.is_valid(),
         "the reader that stays is lost although its lease runs on"
     );
-    if cx.claims().has(Need::Renew) {
-        staying
-            .renew()
-            .await
-            .seen("the reader that stays renews after the other one's expiry")?;
+    if cx.has(Need::Renew) {
+        let renewed = staying.renew().await;
+        renewed.seen("the reader that stays renews after the other one's expiry")?;
     }
     staying.release().await.seen("the reader that stays releases")?;
-    cx.expect_free(
-        &*w,
-        &name,
-        &cx.ask(),
-        "a writer, after the expiry of one reader and the release of the other",
-    )
-    .await?
-    .release()
-    .await
-    .seen("the writer releases")
+    let then = "a writer, after the expiry of one reader and the release of the other";
+    cx.passes(&*w, &name, &cx.ask(), then).await
 }
 
 rule! { "11.05" Must phase 1 [Shared, Try] Both A D readers_release_their_own, evidence ["own_releases" >= 3],
@@ -234,10 +201,8 @@ async fn readers_release_their_own(cx: Cx) -> Verdict {
     let held = readers(&cx, &name, &[&*a, &*a, &*b, &*b]).await?;
     // The youngest first: whoever ends any other than its own ends an older one.
     for (i, reader) in held.iter().enumerate().rev() {
-        reader
-            .release()
-            .await
-            .seen(format_args!("reader {i} releases its own grant"))?;
+        let released = reader.release().await;
+        released.seen(format_args!("reader {i} releases its own grant"))?;
         cx.evidence("own_releases");
         match reader.release().await {
             Err(e) if e.kind() == ErrorKind::Lost => {}
@@ -248,20 +213,15 @@ async fn readers_release_their_own(cx: Cx) -> Verdict {
         }
         cx.expect_held(&*w, &name, &cx.ask(), format!("a writer, with {i} readers left"))
             .await?;
-        if cx.claims().has(Need::Renew) {
-            held[0]
-                .renew()
-                .await
-                .seen(format_args!("reader 0 renews after the release of reader {i}"))?;
+        if cx.has(Need::Renew) {
+            let renewed = held[0].renew().await;
+            renewed.seen(format_args!("reader 0 renews after the release of reader {i}"))?;
         }
     }
-    cx.expect_free(&*w, &name, &cx.ask(), "a writer, after every reader")
-        .await?
-        .release()
-        .await
-        .seen("the writer releases")?;
+    cx.passes(&*w, &name, &cx.ask(), "a writer, after every reader")
+        .await?;
     match b.observe() {
-        Some(operator) if cx.claims().has(Need::ForceRelease) => late_release(&cx, &*a, &*w, operator).await,
+        Some(operator) if cx.has(Need::ForceRelease) => late_release(&cx, &*a, &*w, operator).await,
         _ => Ok(()),
     }
 }

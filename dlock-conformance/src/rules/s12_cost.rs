@@ -49,7 +49,7 @@ async fn slow_consumer_is_told(cx: Cx) -> Verdict {
     let asked = cx.now();
     let last = a.acquire(&name, &cx.ask()).await.seen("the last holder")?;
     grants.note(last.id(), asked);
-    let (bound, ids) = (cx.claims().op_bound + cx.slack(), [last.id()]);
+    let (bound, ids) = (cx.prompt(), [last.id()]);
     for stream in &mut streams {
         while !stream.believes(&ids) && stream.items() <= most + 1 {
             if !stream.next(&cx, bound).await? {
@@ -85,11 +85,10 @@ async fn cycles(cx: &Cx, client: &dyn Subject, name: &LockName, n: u32) -> Verdi
     let (from, ask) = (cx.now(), cx.ask());
     for cycle in 0..n {
         let what = format!("cycle {cycle} of an uncontended acquire and release");
-        cx.within(cx.claims().op_bound, &what, async {
+        cx.done(cx.claims().op_bound, &what, async {
             client.acquire(name, &ask).await?.release().await
         })
-        .await?
-        .seen(&what)?;
+        .await?;
     }
     Ok(from.until(cx.now()))
 }
@@ -119,12 +118,12 @@ async fn watching_slows_nobody(cx: Cx) -> Verdict {
         let (task, over) = (cx.clone(), over.clone());
         readers.push(cx.spawn(async move {
             while !over.load(Ordering::SeqCst) {
-                stream.next(&task, Duration::from_millis(20)).await?;
+                stream.next(&task, ms(20)).await?;
             }
             Ok::<(), Failure>(())
         }));
     }
-    if cx.claims().has(Need::Inspect) {
+    if cx.has(Need::Inspect) {
         let seen = observer(&*b)?.inspect(&name).await.seen("inspect")?;
         ensure!(
             seen.holders.is_empty() && seen.waiting == 0,
@@ -133,18 +132,14 @@ async fn watching_slows_nobody(cx: Cx) -> Verdict {
             seen.waiting
         );
     }
-    let held = cx
-        .expect_free(&*b, &name, &ask, "a try, with watchers and nobody else there")
-        .await?;
-    let waiting = super::s11_policy::acquiring(&cx, &a, &name, &ask);
-    super::s11_policy::queued(&cx, &*b, &name, 1).await?;
+    let when = "a try, with watchers and nobody else there";
+    let held = cx.expect_free(&*b, &name, &ask, when).await?;
+    let waiting = cx.waits(&a, &name, &ask);
+    cx.in_line(&*b, &name, 1).await?;
     held.release().await.seen("B releases")?;
     let bound = cx.claims().wake_p99 + cx.slack();
-    let next = cx.within(
-        bound,
-        "the hand-over to the only waiter, with watchers there",
-        waiting,
-    );
+    let what = "the hand-over to the only waiter, with watchers there";
+    let next = cx.within(bound, what, waiting);
     next.await?.seen("A waits")?.release().await.seen("A releases")?;
     let watched = cycles(&cx, &*a, &name, CYCLES).await?;
     cx.evidence_by("cycles_watched", CYCLES.into());
@@ -157,13 +152,8 @@ async fn watching_slows_nobody(cx: Cx) -> Verdict {
         "{CYCLES} cycles took {watched:?} with watchers, and {alone:?} without"
     );
     over.store(true, Ordering::SeqCst);
-    for reader in readers {
-        reader.await?;
-    }
+    all(readers).await?;
     drop(idle);
-    cx.expect_free(&*b, &name, &ask, "a try, after the watchers have gone")
-        .await?
-        .release()
+    cx.passes(&*b, &name, &ask, "a try, after the watchers have gone")
         .await
-        .seen("B releases")
 }

@@ -4,7 +4,6 @@
 use dlock_core::{Inspection, Mode};
 
 use super::prelude::*;
-use super::s11_policy::acquiring;
 use super::watching::observer;
 
 rules! {
@@ -59,7 +58,7 @@ impl Look<'_> {
                 guard.ttl(),
                 shown.expires_in
             );
-            if self.cx.claims().has(Need::OwnerLabel) {
+            if self.cx.has(Need::OwnerLabel) {
                 ensure!(
                     shown.owner == ask.label,
                     "{when}: the holder's label is {:?}, and {:?} is shown",
@@ -88,7 +87,7 @@ rule! { "12.10" Must phase 2 [Inspect, Lock, Try, Wait] Backend A D inspection_i
 async fn inspection_is_true(cx: Cx) -> Verdict {
     let (a, b, c) = (cx.connect().await?, cx.connect().await?, cx.connect().await?);
     let mut ask = cx.ask();
-    if cx.claims().has(Need::OwnerLabel) {
+    if cx.has(Need::OwnerLabel) {
         ask = ask.label("till 7");
     }
     for round in 0..cx.rounds(3, 20) {
@@ -101,26 +100,26 @@ async fn inspection_is_true(cx: Cx) -> Verdict {
         look.shows("before anybody came", &[], &ask, 0).await?;
         let held = cx.expect_free(&*a, &name, &ask, "at first").await?;
         look.shows("while A holds", &[&*held], &ask, 0).await?;
-        let waiting = acquiring(&cx, &b, &name, &ask);
+        let waiting = cx.waits(&b, &name, &ask);
         let by = cx.now() + cx.claims().op_bound;
         // A waiter that asks now and then, and has no entry of its own, is not shown: what is shown must be
         // true, not complete.
         while look.now("while B waits").await?.waiting == 0 && cx.now() < by {
-            cx.sleep(std::time::Duration::from_millis(2)).await;
+            cx.sleep(ms(2)).await;
         }
         let queued = look.now("while B waits").await?.waiting;
         ensure!(queued <= 1, "one waits, and {queued} are shown");
         look.shows("while A holds and B waits", &[&*held], &ask, queued)
             .await?;
         held.release().await.seen("A releases")?;
-        let bound = cx.claims().op_bound + cx.slack();
+        let bound = cx.prompt();
         let next = cx.within(bound, "B's wait, after A's release", waiting).await?;
         let next = next.seen("B waits for A")?;
         look.shows("after the hand-over to B", &[&*next], &ask, 0).await?;
         next.release().await.seen("B releases")?;
         look.shows("after both", &[], &ask, 0).await?;
     }
-    if cx.claims().has(Need::Shared) {
+    if cx.has(Need::Shared) {
         let (name, read) = (cx.name("several"), ask.reader());
         let look = Look {
             cx: &cx,
@@ -150,7 +149,7 @@ async fn force_ends_every_hold(cx: Cx) -> Verdict {
     let (a, b, operator) = (cx.connect().await?, cx.connect().await?, cx.connect().await?);
     let force = observer(&*operator)?;
     let mut modes = vec![Mode::Exclusive];
-    if cx.claims().has(Need::Shared) {
+    if cx.has(Need::Shared) {
         modes.push(Mode::READER);
     }
     for (n, mode) in modes.into_iter().enumerate() {
@@ -173,7 +172,7 @@ async fn force_ends_every_hold(cx: Cx) -> Verdict {
         let next = cx.expect_free(&*operator, &name, &next, asked).await?;
         for before in &held {
             ensure!(
-                next.token() > before.token() || !cx.claims().has(Need::Fence),
+                next.token() > before.token() || !cx.has(Need::Fence),
                 "a hold that was ended by force had the token {:?}, and the next one has {:?}",
                 before.token(),
                 next.token()
@@ -183,24 +182,18 @@ async fn force_ends_every_hold(cx: Cx) -> Verdict {
                 other => crate::fail!("the release of a hold that was ended by force answers {other:?}"),
             }
         }
-        cx.expect_held(
-            &*a,
-            &name,
-            &cx.ask(),
-            "after the late release of what was ended by force",
-        )
-        .await?;
+        let when = "after the late release of what was ended by force";
+        cx.expect_held(&*a, &name, &cx.ask(), when).await?;
         // Whoever waits is next.
-        let waiting = acquiring(&cx, &b, &name, &cx.ask());
-        super::s11_policy::queued(&cx, &*operator, &name, 1).await?;
+        let waiting = cx.waits(&b, &name, &cx.ask());
+        cx.in_line(&*operator, &name, 1).await?;
         force
             .force_release(&name)
             .await
             .seen("forcing a name that somebody waits for")?;
         let bound = cx.claims().wake_p99 + cx.slack();
-        let last = cx
-            .within(bound, "the waiter, after the holder was ended by force", waiting)
-            .await?;
+        let doing = "the waiter, after the holder was ended by force";
+        let last = cx.within(bound, doing, waiting).await?;
         last.seen("B waits")?.release().await.seen("B releases")?;
         drop(next);
     }

@@ -87,7 +87,7 @@ async fn snapshot_and_then_every_change(cx: Cx) -> Verdict {
     let (name, grants) = (cx.name("gaps"), Grants::default());
     let mut rng = cx.rng();
     let done = Arc::new(AtomicBool::new(false));
-    let hold = Duration::from_millis(3);
+    let hold = ms(3);
     let times = cx.rounds(90, 600);
     let coming = churn(&cx, &[a.clone(), b], &name, &grants, (times, hold), &done);
     let mut streams = Vec::new();
@@ -96,13 +96,10 @@ async fn snapshot_and_then_every_change(cx: Cx) -> Verdict {
         let who = format!("watch {}", streams.len() + 1);
         let mut stream = Watching::begin(&cx, &**client, &name, who).await?;
         cx.evidence("watches_begun");
-        stream
-            .follow_until(&cx, cx.now() + Duration::from_millis(25))
-            .await?;
+        stream.follow_until(&cx, cx.now() + ms(25)).await?;
         cx.evidence_by("changes_after_a_snapshot", stream.items() as u64 - 1);
         streams.push(stream);
-        cx.sleep(rng.duration(Duration::ZERO, Duration::from_millis(4)))
-            .await;
+        cx.sleep(rng.duration(Duration::ZERO, ms(4))).await;
         // The earlier ones are dropped: what they were told is kept.
         if let Some(stream) = streams.last_mut() {
             stream.stop();
@@ -136,7 +133,7 @@ async fn events_are_in_grant_order(cx: Cx) -> Verdict {
         streams.push(Watching::begin(&cx, &**client, &name, who).await?);
     }
     let done = Arc::new(AtomicBool::new(false));
-    let hold = Duration::from_millis(2);
+    let hold = ms(2);
     let coming = churn(
         &cx,
         &[a.clone(), a, b],
@@ -155,9 +152,7 @@ async fn events_are_in_grant_order(cx: Cx) -> Verdict {
         let (cx, done) = (&cx, &done);
         async move {
             while !done.load(Ordering::SeqCst) {
-                stream
-                    .follow_until(cx, cx.now() + Duration::from_millis(10))
-                    .await?;
+                stream.follow_until(cx, cx.now() + ms(10)).await?;
             }
             stream.follow_until(cx, cx.now() + cx.slack()).await
         }
@@ -184,7 +179,7 @@ rule! { "12.03" Must phase 2 [Watch, Wait] Backend A X last_state_is_told, evide
 async fn last_state_is_told(cx: Cx) -> Verdict {
     let (a, b, w) = (cx.connect().await?, cx.connect().await?, cx.connect().await?);
     let (name, grants) = (cx.name("last"), Grants::default());
-    let paces = [Duration::ZERO, Duration::from_millis(9)];
+    let paces = [Duration::ZERO, ms(9)];
     let mut streams = Vec::new();
     for (beside, client) in [("beside a holder", &a), ("elsewhere", &w)] {
         for pace in paces {
@@ -196,19 +191,12 @@ async fn last_state_is_told(cx: Cx) -> Verdict {
         for held_at_the_end in [true, false] {
             let done = Arc::new(AtomicBool::new(false));
             let clients = [a.clone(), b.clone()];
-            let coming = churn(
-                &cx,
-                &clients,
-                &name,
-                &grants,
-                (6, Duration::from_millis(3)),
-                &done,
-            );
+            let coming = churn(&cx, &clients, &name, &grants, (6, ms(3)), &done);
             let followed = try_join_all(streams.iter_mut().map(|(stream, pace)| {
                 let (cx, done) = (&cx, &done);
                 async move {
                     while !done.load(Ordering::SeqCst) {
-                        stream.next(cx, Duration::from_millis(10)).await?;
+                        stream.next(cx, ms(10)).await?;
                         cx.sleep(*pace).await;
                     }
                     Ok::<(), Failure>(())
@@ -242,7 +230,7 @@ async fn last_state_is_told(cx: Cx) -> Verdict {
     for (stream, _) in &streams {
         stream.is_unbroken(&grants, cx.claims().merging)?;
     }
-    if cx.claims().has(Need::Shared) {
+    if cx.has(Need::Shared) {
         readers_are_told(&cx, &a, &b, &w).await?;
     }
     Ok(())
@@ -338,7 +326,7 @@ rule! { "12.09" Should phase 3 [Watch, Wait] Backend A X hand_over_is_visible, e
 }
 async fn hand_over_is_visible(cx: Cx) -> Verdict {
     // Long enough for a store that only looks now and then to see each holder.
-    const HOLD: Duration = Duration::from_millis(80);
+    const HOLD: Duration = ms(80);
     let (a, b, w) = (cx.connect().await?, cx.connect().await?, cx.connect().await?);
     let (name, ask) = (cx.name("baton"), cx.ask());
     let mut streams = Vec::new();
@@ -351,15 +339,14 @@ async fn hand_over_is_visible(cx: Cx) -> Verdict {
     try_join_all(streams.iter_mut().map(|s| s.until_holders(&cx, by, &now))).await?;
     for round in 0..cx.rounds(6, 60) {
         let next = if round % 2 == 0 { &b } else { &a };
-        let waiting = super::s11_policy::acquiring(&cx, next, &name, &ask);
-        super::s11_policy::queued(&cx, &*w, &name, 1).await?;
+        let waiting = cx.waits(next, &name, &ask);
+        cx.in_line(&*w, &name, 1).await?;
         let before = held.id();
         held.release().await.seen("handing over")?;
         let bound = cx.claims().wake_p99 + cx.slack();
         held = cx
-            .within(bound, "the hand-over to the one in line", waiting)
-            .await?
-            .seen("the one in line")?;
+            .done(bound, "the hand-over to the one in line", waiting)
+            .await?;
         let (by, now) = (cx.now() + HOLD + cx.slack(), [held.id()]);
         try_join_all(streams.iter_mut().map(|s| s.until_holders(&cx, by, &now))).await?;
         ensure!(

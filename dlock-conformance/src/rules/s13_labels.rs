@@ -73,8 +73,6 @@ async fn labels_come_back(cx: Cx) -> Verdict {
             other.map(drop)
         ),
     }
-    let held = cx
-        .expect_free(&*b, &name, &cx.ask(), "after a label that is too long")
-        .await?;
-    held.release().await.seen("releasing")
+    cx.passes(&*b, &name, &cx.ask(), "after a label that is too long")
+        .await
 }

@@ -2,7 +2,6 @@
 
 use super::prelude::*;
 use super::s07_readers::footprint;
-use super::s11_policy::{acquiring, queued};
 
 /// What is held, by whom.
 type Holding = (LockName, Arc<dyn Subject>, Box<dyn Held>);
@@ -69,21 +68,16 @@ async fn namespaces_isolate(cx: Cx) -> Verdict {
     // Who comes into the same namespace by another way meets who is there.
     let again = inside(&cx, PAIRS[0].0).await?;
     let shared = LockName::new(PAIRS[0].1)?;
-    cx.expect_held(
-        &*again,
-        &shared,
-        &ask,
-        "in a namespace, where another client of it holds",
-    )
-    .await?;
-    if let Some(observe) = again.observe().filter(|_| cx.claims().has(Need::Inspect)) {
+    let when = "in a namespace, where another client of it holds";
+    cx.expect_held(&*again, &shared, &ask, when).await?;
+    if let Some(observe) = again.observe().filter(|_| cx.has(Need::Inspect)) {
         let elsewhere = LockName::new(PAIRS[1].1)?;
         let seen = observe.inspect(&elsewhere).await.seen("inspecting")?;
         ensure!(
             seen.holders.is_empty(),
             "`{elsewhere}` is shown as held in a namespace where nobody holds it"
         );
-        if cx.claims().has(Need::ForceRelease) {
+        if cx.has(Need::ForceRelease) {
             let ended = observe
                 .force_release(&elsewhere)
                 .await
@@ -97,11 +91,7 @@ async fn namespaces_isolate(cx: Cx) -> Verdict {
     // Each release ends its own.
     while let Some((name, client, guard)) = held.pop() {
         guard.release().await.seen("releasing")?;
-        cx.expect_free(&*client, &name, &ask, "after its own release")
-            .await?
-            .release()
-            .await
-            .seen("releasing again")?;
+        cx.passes(&*client, &name, &ask, "after its own release").await?;
         for (other, _, guard) in &held {
             ensure!(guard.is_valid(), "`{other}` is lost by the release of `{name}`");
         }
@@ -121,7 +111,7 @@ async fn many_names_are_held(cx: Cx) -> Verdict {
     const LANES: usize = 16;
     let limit = cx.claims().capabilities.max_held.unwrap_or(u64::MAX);
     let wanted = cx.rounds(1_100, 10_000);
-    let all = wanted.min(usize::try_from(limit).unwrap_or(usize::MAX));
+    let count = wanted.min(usize::try_from(limit).unwrap_or(usize::MAX));
     let (a, b) = (cx.connect().await?, cx.connect().await?);
     let ask = cx.ask().ttl(cx.ttl(Duration::from_secs(600)));
     let mut tasks = Vec::new();
@@ -129,9 +119,9 @@ async fn many_names_are_held(cx: Cx) -> Verdict {
         let (task, client, ask) = (cx.clone(), a.clone(), ask.clone());
         tasks.push(cx.spawn(async move {
             let mut held = Vec::new();
-            for n in (lane..all).step_by(LANES) {
+            for n in (lane..count).step_by(LANES) {
                 let name = task.name(n);
-                let what = format!("name {n} of {all}");
+                let what = format!("name {n} of {count}");
                 let guard = task.expect_free(&*client, &name, &ask, what).await?;
                 held.push((name, guard));
             }
@@ -146,39 +136,35 @@ async fn many_names_are_held(cx: Cx) -> Verdict {
     let mut ids: Vec<String> = held.iter().map(|(_, guard)| guard.id()).collect();
     ids.sort_unstable();
     ids.dedup();
-    ensure!(ids.len() == all, "{all} grants have {} different ids", ids.len());
+    ensure!(
+        ids.len() == count,
+        "{count} grants have {} different ids",
+        ids.len()
+    );
     for (name, guard) in &held {
-        ensure!(guard.is_valid(), "`{name}` is lost while {all} names are held");
+        ensure!(guard.is_valid(), "`{name}` is lost while {count} names are held");
     }
     // The first and the last, and some between them.
-    let step = (all / 50).max(1);
+    let step = (count / 50).max(1);
     for (name, _) in held.iter().step_by(step).chain(held.last()) {
-        cx.expect_held(&*b, name, &ask, format!("while A holds {all} names"))
+        cx.expect_held(&*b, name, &ask, format!("while A holds {count} names"))
             .await?;
     }
     let sample: Vec<LockName> = held.iter().step_by(step).map(|(name, _)| name.clone()).collect();
     let mut tasks = Vec::new();
     while !held.is_empty() {
-        let part = held.split_off(held.len().saturating_sub(all.div_ceil(LANES)));
+        let part = held.split_off(held.len().saturating_sub(count.div_ceil(LANES)));
         tasks.push(cx.spawn(async move {
             for (name, guard) in part {
-                guard
-                    .release()
-                    .await
-                    .seen(format_args!("releasing `{name}`, one of many"))?;
+                let released = guard.release().await;
+                released.seen(format_args!("releasing `{name}`, one of many"))?;
             }
             Ok::<(), Failure>(())
         }));
     }
-    for task in tasks {
-        task.await?;
-    }
+    all(tasks).await?;
     for name in sample {
-        cx.expect_free(&*b, &name, &ask, "after A has released all")
-            .await?
-            .release()
-            .await
-            .seen("B releases")?;
+        cx.passes(&*b, &name, &ask, "after A has released all").await?;
     }
     Ok(())
 }
@@ -186,11 +172,11 @@ async fn many_names_are_held(cx: Cx) -> Verdict {
 /// Names that fall out of use in every way but a plain release, which rule 7.16 has.
 async fn let_die(cx: &Cx, generation: u64, names: u64) -> Verdict {
     let (a, b) = (cx.connect().await?, cx.connect().await?);
-    let ask = cx.ask().ttl(cx.ttl(Duration::from_millis(50)));
+    let ask = cx.ask().ttl(cx.ttl(ms(50)));
     let mut left = Vec::new();
     for n in 0..names {
         let name = cx.name(format_args!("{generation}-{n}"));
-        let reader = n % 3 == 1 && cx.claims().has(Need::Shared);
+        let reader = n % 3 == 1 && cx.has(Need::Shared);
         let asks = if reader { ask.clone().reader() } else { ask.clone() };
         let what = "a name that nobody used before";
         let held = cx.expect_free(&*a, &name, &asks, what).await?;
@@ -251,7 +237,7 @@ async fn dead_names_leave_nothing(cx: Cx) -> Verdict {
             GENERATIONS * names,
             after.saturating_sub(before)
         );
-        cx.sleep(Duration::from_millis(20)).await;
+        cx.sleep(ms(20)).await;
     }
 }
 
@@ -317,11 +303,8 @@ async fn holds_are_limited(cx: &Cx, most: u64) -> Verdict {
         cx.within(bound, &what, a.acquire(&beyond, &ask)).await?,
     )?;
     // It is that client's limit, and nothing was taken by asking.
-    cx.expect_free(&*b, &beyond, &ask, "another client, which holds nothing")
-        .await?
-        .release()
-        .await
-        .seen("B releases")?;
+    cx.passes(&*b, &beyond, &ask, "another client, which holds nothing")
+        .await?;
     if let Some(one) = held.pop() {
         one.release().await.seen("releasing one of all")?;
     }
@@ -337,19 +320,17 @@ async fn holds_are_limited(cx: &Cx, most: u64) -> Verdict {
 }
 
 async fn waits_are_limited(cx: &Cx, most: u64) -> Verdict {
-    const CONNECTIONS: u64 = 4;
+    const CONNECTIONS: usize = 4;
     let (holder, late) = (cx.connect().await?, cx.connect().await?);
     let (name, ask) = (cx.name("crowded"), cx.ask());
     let held = holder.acquire(&name, &ask).await.seen("the holder acquires")?;
-    let mut clients = Vec::new();
-    for _ in 0..CONNECTIONS {
-        clients.push(cx.connect().await?);
-    }
+    let clients = cx.clients(CONNECTIONS).await?;
     let mut waiting = Vec::new();
     for (_, client) in (0..most).zip(clients.iter().cycle()) {
-        waiting.push(acquiring(cx, client, &name, &ask));
+        waiting.push(cx.waits(client, &name, &ask));
     }
-    queued(cx, &*late, &name, u32::try_from(most).unwrap_or(u32::MAX)).await?;
+    cx.in_line(&*late, &name, u32::try_from(most).unwrap_or(u32::MAX))
+        .await?;
     let what = format!("one waiter more than the {most} that are declared");
     let bound = cx.claims().op_bound;
     is_at_limit(
@@ -357,25 +338,20 @@ async fn waits_are_limited(cx: &Cx, most: u64) -> Verdict {
         &what,
         cx.within(bound, &what, late.acquire(&name, &ask)).await?,
     )?;
-    cx.expect_held(
-        &*late,
-        &name,
-        &ask,
-        "a try, which does not wait, while all may wait who may",
-    )
-    .await?;
+    let when = "a try, which does not wait, while all may wait who may";
+    cx.expect_held(&*late, &name, &ask, when).await?;
     // One who goes makes room for one.
     if let Some(one) = waiting.pop() {
         drop(one.cancel().await);
     }
     let by = cx.now() + cx.claims().cancel_prompt + cx.slack();
     let next = loop {
-        let mut next = acquiring(cx, &late, &name, &ask);
-        match cx.timeout(Duration::from_millis(20), &mut next).await {
+        let mut next = cx.waits(&late, &name, &ask);
+        match cx.timeout(ms(20), &mut next).await {
             None => break next,
             // Whoever went away is taken out of the line a little later.
             Some(Err(e)) if e.kind() == ErrorKind::LimitReached && cx.now() < by => {
-                cx.sleep(Duration::from_millis(2)).await;
+                cx.sleep(ms(2)).await;
             }
             Some(answer) => fail!(
                 "a waiter in the place of one that went away does not wait: {:?}",

@@ -300,8 +300,7 @@ async fn names_are_never_executed(cx: Cx) -> Verdict {
             Ok(Some(guard)) => {
                 cx.expect_held(&*a, &name, &ask, "while B holds it").await?;
                 guard.release().await.seen(format_args!("B releases `{name}`"))?;
-                let again = cx.expect_free(&*a, &name, &ask, "after B's release").await?;
-                again.release().await.seen(format_args!("A releases `{name}`"))?;
+                cx.passes(&*a, &name, &ask, "after B's release").await?;
             }
             Ok(None) => fail!("`{name}` is refused although nobody holds it"),
             // Control characters may be refused (13.05); a refused name must do no harm either.
@@ -315,10 +314,8 @@ async fn names_are_never_executed(cx: Cx) -> Verdict {
         cx.evidence("payloads");
     }
     for (name, guard) in sentinels {
-        guard
-            .release()
-            .await
-            .seen(format_args!("releasing `{name}` after all payloads"))?;
+        let released = guard.release().await;
+        released.seen(format_args!("releasing `{name}` after all payloads"))?;
     }
     Ok(())
 }
@@ -360,10 +357,8 @@ async fn oversize_names_are_refused(cx: Cx) -> Verdict {
             }
         }
         let cut = name_of_length(&cx, max, b"");
-        let guard = cx
-            .expect_free(&*b, &cut, &ask, "its beginning, after the refusal")
+        cx.passes(&*b, &cut, &ask, "its beginning, after the refusal")
             .await?;
-        guard.release().await.seen("releasing the beginning")?;
     }
     Ok(())
 }

@@ -33,17 +33,14 @@ async fn no_head_of_line_blocking(cx: Cx) -> Verdict {
         let (a, ask) = (a.clone(), ask.clone());
         waiting.push(cx.spawn(async move { a.acquire(&name, &ask).await.map(drop) }));
     }
-    cx.sleep(Duration::from_millis(50)).await;
-    let bound = cx.claims().op_bound + cx.slack();
+    cx.sleep(ms(50)).await;
+    let bound = cx.prompt();
     for round in 0..3 {
         let name = cx.name(format!("free-{round}"));
         let what = format!("acquiring a free name beside {limit} waits");
-        let guard = cx
-            .within(bound, &what, a.acquire(&name, &ask))
-            .await?
-            .seen(&what)?;
+        let guard = cx.done(bound, &what, a.acquire(&name, &ask)).await?;
         let what = format!("releasing it beside {limit} waits");
-        cx.within(bound, &what, guard.release()).await?.seen(&what)?;
+        cx.done(bound, &what, guard.release()).await?;
         cx.evidence("uncontended_rounds");
     }
     for task in waiting {
@@ -96,7 +93,7 @@ async fn one_client_many_operations(cx: Cx) -> Verdict {
             };
             at_once.fetch_sub(1, Ordering::Relaxed);
             ensure!(held.is_valid(), "a grant is not valid when it arrives");
-            if i % 4 == 2 && cx.claims().has(Need::Renew) {
+            if i % 4 == 2 && cx.has(Need::Renew) {
                 lane.renew(&held).await.seen("renewing")?;
             }
             if i % 4 == 3 {
@@ -111,7 +108,7 @@ async fn one_client_many_operations(cx: Cx) -> Verdict {
     // still have failed.
     let mut seen = 0;
     for _ in 0..200 {
-        cx.sleep(Duration::from_millis(50)).await;
+        cx.sleep(ms(50)).await;
         seen = at_once.load(Ordering::Relaxed);
         if seen == tasks {
             break;
@@ -148,27 +145,13 @@ async fn release_passes_the_waiter(cx: Cx) -> Verdict {
     for round in 0..cx.rounds(5, 50) {
         let name = cx.name(format!("x{round}"));
         let guard = cx.expect_free(&*a, &name, &ask, "at first").await?;
-        let waiter = cx.spawn({
-            let (a, name, ask) = (a.clone(), name.clone(), ask.clone());
-            async move { a.acquire(&name, &ask).await }
-        });
-        cx.sleep(Duration::from_millis(15)).await;
+        let waiter = cx.waits(&a, &name, &ask);
+        cx.sleep(ms(15)).await;
         ensure!(!waiter.is_done(), "round {round}: the waiter does not wait");
-        cx.within(
-            bound,
-            "releasing a name that the same client waits for",
-            guard.release(),
-        )
-        .await?
-        .seen("releasing beside a waiter")?;
-        let next = cx
-            .within(
-                bound + cx.slack(),
-                "handing it to the waiter of the same client",
-                waiter,
-            )
-            .await?
-            .seen("the waiter")?;
+        let what = "releasing a name that the same client waits for";
+        cx.done(bound, what, guard.release()).await?;
+        let doing = "handing it to the waiter of the same client";
+        let next = cx.done(bound + cx.slack(), doing, waiter).await?;
         next.release().await.seen("the second holder releases")?;
         cx.evidence("releases_beside_a_waiter");
     }
@@ -187,7 +170,7 @@ async fn clones_share_no_ownership(cx: Cx) -> Verdict {
     let ask = cx.ask();
     let name = cx.name("kept");
     let guard = cx.expect_free(&*a, &name, &ask, "at first").await?;
-    let patience = Duration::from_millis(40);
+    let patience = ms(40);
     for what in [
         "tries",
         "waits until it times out",
@@ -216,23 +199,20 @@ async fn clones_share_no_ownership(cx: Cx) -> Verdict {
                 cx.sleep(cx.claims().cancel_prompt).await;
             }
             _ => {
-                let guard = cx.expect_free(&*clone, &other, &ask, "another name").await?;
-                guard.release().await.seen("releasing another name")?;
+                cx.passes(&*clone, &other, &ask, "another name").await?;
             }
         }
         let when = format!("after another task of the holder's client {what}");
         cx.expect_held(&*b, &name, &cx.ask(), &when).await?;
         ensure!(guard.is_valid(), "{when}: the guard is not valid any more");
-        if cx.claims().has(Need::Renew) {
+        if cx.has(Need::Renew) {
             guard.renew().await.seen(format_args!("{when}: renewing"))?;
         }
         cx.evidence("guards_left_alone");
     }
     drop(a);
-    guard
-        .release()
-        .await
-        .seen("releasing after the client's last handle but the guard's is gone")
+    let released = guard.release().await;
+    released.seen("releasing after the client's last handle but the guard's is gone")
 }
 
 rule! { "14.05" Must phase 1 [Lock, Try, Wait] Both A X names_do_not_meet,
@@ -267,17 +247,13 @@ async fn names_do_not_meet(cx: Cx) -> Verdict {
                     }
                 };
                 cx.evidence("grants");
-                cx.sleep(rng.duration(Duration::ZERO, Duration::from_millis(4)))
-                    .await;
-                lane.release(&held)
-                    .await
-                    .seen(format_args!("releasing `{name}`"))?;
+                cx.sleep(rng.duration(Duration::ZERO, ms(4))).await;
+                let released = lane.release(&held).await;
+                released.seen(format_args!("releasing `{name}`"))?;
             }
             Ok::<(), Failure>(())
         }));
     }
-    for task in tasks {
-        task.await?;
-    }
+    all(tasks).await?;
     cx.check_history()
 }

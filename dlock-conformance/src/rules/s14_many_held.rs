@@ -25,11 +25,8 @@ async fn held_locks_use_up_no_pool(cx: Cx) -> Verdict {
     let mut held: Vec<(LockName, Box<dyn Held>)> = Vec::new();
     for n in 0..most {
         let name = cx.name(format_args!("held-{n}"));
-        let taking = cx.within(
-            bound,
-            format!("taking a free lock beside {n} others"),
-            a.acquire(&name, &ask),
-        );
+        let what = format!("taking a free lock beside {n} others");
+        let taking = cx.within(bound, what, a.acquire(&name, &ask));
         match taking.await? {
             Ok(guard) => held.push((name, guard)),
             // Said at once, it can be dealt with.
@@ -42,16 +39,12 @@ async fn held_locks_use_up_no_pool(cx: Cx) -> Verdict {
     for (name, guard) in &held {
         let when = "while its client holds many";
         cx.expect_held(&*b, name, &ask, when).await?;
-        if cx.claims().has(Need::Renew) {
-            cx.within(bound, "renewing one of many", guard.renew())
-                .await?
-                .seen("renewing one of many")?;
+        if cx.has(Need::Renew) {
+            cx.done(bound, "renewing one of many", guard.renew()).await?;
         }
     }
-    for (name, guard) in &held {
-        cx.within(bound, "releasing one of many", guard.release())
-            .await?
-            .seen(format_args!("releasing `{name}`, one of many"))?;
+    for (_, guard) in &held {
+        cx.done(bound, "releasing one of many", guard.release()).await?;
     }
     Ok(())
 }
@@ -82,11 +75,8 @@ async fn a_drop_ends_one_hold(cx: Cx) -> Verdict {
         drop(guard);
         cx.evidence("dropped");
         let by = cx.now() + short.ttl + cx.slack();
-        cx.free_by(&*b, &name, &short, by, "after its guard was dropped")
-            .await?
-            .release()
-            .await
-            .seen("releasing what was dropped")?;
+        cx.passes_by(&*b, &name, &short, by, "after its guard was dropped")
+            .await?;
         for (name, guard) in &kept {
             let when = "after another guard of its client was dropped";
             ensure!(
@@ -97,10 +87,8 @@ async fn a_drop_ends_one_hold(cx: Cx) -> Verdict {
         }
     }
     for (name, guard) in kept {
-        guard
-            .release()
-            .await
-            .seen(format_args!("releasing `{name}`, which was kept"))?;
+        let released = guard.release().await;
+        released.seen(format_args!("releasing `{name}`, which was kept"))?;
         cx.evidence("kept");
     }
     Ok(())

@@ -38,9 +38,8 @@ async fn a_lost_reply_lapses(cx: Cx) -> Verdict {
         match cx.within(patience(&cx) + ask.ttl, what, acquiring).await? {
             Ok(held) => {
                 ensure!(held.is_valid(), "{what} ended as a guard that is not valid");
-                held.release()
-                    .await
-                    .seen("A releases what it was granted after all")?;
+                let released = held.release().await;
+                released.seen("A releases what it was granted after all")?;
                 cx.evidence("guards");
             }
             Err(e) if e.kind() == ErrorKind::Unknown => cx.evidence("unknown"),
@@ -48,10 +47,8 @@ async fn a_lost_reply_lapses(cx: Cx) -> Verdict {
         }
         drop(away);
         let by = cx.now() + ask.ttl + cx.skew(ask.ttl) + cx.slack();
-        let taken = cx
-            .free_by(&*f.b, &name, &ask, by, format!("after {what}"))
+        cx.passes_by(&*f.b, &name, &ask, by, format!("after {what}"))
             .await?;
-        taken.release().await.seen("B releases")?;
     }
     Ok(())
 }
@@ -76,10 +73,8 @@ async fn a_retry_knows_its_own_grant(cx: Cx) -> Verdict {
     f.cut(Cut::Reset)?;
     drop(hold);
     cx.evidence("lost_replies");
-    match cx
-        .within(patience(&cx), "a try whose reply was lost", trying)
-        .await?
-    {
+    let doing = "a try whose reply was lost";
+    match cx.within(patience(&cx), doing, trying).await? {
         Ok(Some(held)) => held.release().await.seen("A releases what it was granted"),
         Ok(None) => fail!(
             "a try whose reply was lost was refused, although only its own first request holds the name"
@@ -110,9 +105,8 @@ async fn one_call_one_entry(cx: Cx) -> Verdict {
         // Time for the retry.
         cx.sleep(cx.slack()).await;
         before.release().await.seen("B releases")?;
-        let held = cx
-            .within(patience(&cx), "A's wait, of which a reply was lost", acquiring)
-            .await?;
+        let what = "A's wait, of which a reply was lost";
+        let held = cx.within(patience(&cx), what, acquiring).await?;
         let held = match held {
             Ok(held) => held,
             Err(e) if e.kind() == ErrorKind::Unknown => continue,
@@ -121,8 +115,7 @@ async fn one_call_one_entry(cx: Cx) -> Verdict {
         held.release().await.seen("A releases")?;
         let by = cx.now() + cx.slack();
         let when = "after A, which had asked once, has released";
-        let next = cx.free_by(&*c, &name, &ask, by, when).await?;
-        next.release().await.seen("C releases")?;
+        cx.passes_by(&*c, &name, &ask, by, when).await?;
     }
     Ok(())
 }
@@ -158,8 +151,7 @@ async fn retries_make_no_second_holder(cx: Cx) -> Verdict {
                 if let Ok(held) = lane.acquire_timeout(&name, &ask, ask.ttl * 5).await {
                     cx.evidence("grants");
                     granted.fetch_add(1, Ordering::Relaxed);
-                    cx.sleep(rng.duration(Duration::ZERO, Duration::from_millis(6)))
-                        .await;
+                    cx.sleep(rng.duration(Duration::ZERO, ms(6))).await;
                     drop(lane.release(&held).await);
                 }
             }
@@ -170,9 +162,7 @@ async fn retries_make_no_second_holder(cx: Cx) -> Verdict {
         let (task_cx, mut rng) = (cx.clone(), cx.rng());
         cx.spawn(async move {
             loop {
-                task_cx
-                    .sleep(rng.duration(Duration::from_millis(2), Duration::from_millis(8)))
-                    .await;
+                task_cx.sleep(rng.duration(ms(2), ms(8))).await;
                 let victim = usize::try_from(rng.below(4)).unwrap_or(0);
                 if networks[victim].cut(Cut::Reset) > 0 {
                     task_cx.evidence("cuts");
@@ -180,9 +170,7 @@ async fn retries_make_no_second_holder(cx: Cx) -> Verdict {
             }
         })
     };
-    for task in tasks {
-        task.await?;
-    }
+    all(tasks).await?;
     let _: Option<()> = nemesis.cancel().await;
     cx.check_history()
 }
@@ -197,13 +185,11 @@ async fn no_success_without_an_answer(cx: Cx) -> Verdict {
     let f = faulty(&cx).await?;
     let ask = cx.ask();
     let held = f.a.acquire(&cx.name("held"), &ask).await.seen("A acquires")?;
-    let released =
-        f.a.acquire(&cx.name("released"), &ask)
-            .await
-            .seen("A acquires another")?;
+    let released = f.a.acquire(&cx.name("released"), &ask).await;
+    let released = released.seen("A acquires another")?;
     let other = cx.name("other");
     let away = f.net.begin(Fault::Away);
-    let short = Duration::from_millis(50);
+    let short = ms(50);
     let calls = async {
         futures::join!(
             held.renew(),
@@ -252,7 +238,7 @@ async fn unknown_is_said(cx: Cx) -> Verdict {
                 if tries {
                     return a.try_acquire(&name, &ask).await;
                 }
-                let limit = Duration::from_millis(300);
+                let limit = ms(300);
                 a.acquire_timeout(&name, &ask, limit).await.map(Some)
             })
         };

@@ -20,7 +20,7 @@ rule! { "16.01" Must phase 1 [Lease, AutoRenew, LossSignal, OutlivesConnection] 
 }
 async fn a_reset_is_survived(cx: Cx) -> Verdict {
     let f = faulty(&cx).await?;
-    let ask = cx.ask().ttl(cx.ttl(Duration::from_millis(600))).auto_renew();
+    let ask = cx.ask().ttl(cx.ttl(ms(600))).auto_renew();
     let held = f.a.acquire(&cx.name("held"), &ask).await.seen("A acquires")?;
     for how in [Cut::Reset, Cut::Fin] {
         let lost = held.lost();
@@ -56,25 +56,19 @@ async fn a_black_hole_ends_every_call(cx: Cx) -> Verdict {
     let f = faulty(&cx).await?;
     let renewing = cx.ask().ttl(cx.short_ttl()).auto_renew();
     let ask = cx.ask();
-    let kept =
-        f.a.acquire(&cx.name("kept"), &renewing)
-            .await
-            .seen("A acquires")?;
-    let renewed =
-        f.a.acquire(&cx.name("renewed"), &ask)
-            .await
-            .seen("A acquires another")?;
-    let released =
-        f.a.acquire(&cx.name("released"), &ask)
-            .await
-            .seen("A acquires a third")?;
+    let kept = f.a.acquire(&cx.name("kept"), &renewing).await;
+    let kept = kept.seen("A acquires")?;
+    let renewed = f.a.acquire(&cx.name("renewed"), &ask).await;
+    let renewed = renewed.seen("A acquires another")?;
+    let released = f.a.acquire(&cx.name("released"), &ask).await;
+    let released = released.seen("A acquires a third")?;
     let (tried, waited) = (cx.name("tried"), cx.name("waited for"));
     let lost = kept.lost();
-    let fenced = f.a.gate().filter(|_| cx.claims().has(Need::Resource));
+    let fenced = f.a.gate().filter(|_| cx.has(Need::Resource));
     let written = fenced.zip(kept.token());
-    let observed = f.a.observe().filter(|_| cx.claims().has(Need::Inspect));
+    let observed = f.a.observe().filter(|_| cx.has(Need::Inspect));
     let hole = f.net.begin(Fault::BlackHole(Direction::Both));
-    let (from, limit) = (cx.now(), Duration::from_millis(50));
+    let (from, limit) = (cx.now(), ms(50));
     let calls = async {
         futures::join!(
             renewed.renew(),
@@ -143,18 +137,18 @@ async fn a_cut_wait_goes_on(cx: Cx) -> Verdict {
         let before = f.b.acquire(&name, &ask).await.seen("B acquires a free name")?;
         let waiting = f.a_acquires(&cx, &name, &ask, None);
         // Long enough that it waits.
-        cx.sleep(Duration::from_millis(50)).await;
+        cx.sleep(ms(50)).await;
         ensure!(!waiting.is_done(), "A does not wait while B holds");
         if lost_push {
             // The news of the release, if the store sends any, is on its way when the connection breaks.
             let hold = f.net.begin(Fault::Hold(Direction::ToClient));
             before.release().await.seen("B releases")?;
-            cx.sleep(Duration::from_millis(20)).await;
+            cx.sleep(ms(20)).await;
             f.cut(how)?;
             drop(hold);
         } else {
             f.cut(how)?;
-            cx.sleep(Duration::from_millis(20)).await;
+            cx.sleep(ms(20)).await;
             before.release().await.seen("B releases")?;
         }
         let what = format!("A's wait, the connection of which broke ({how:?})");
@@ -194,20 +188,16 @@ async fn a_server_comes_back(cx: Cx) -> Verdict {
                     Err(e) if e.kind() == ErrorKind::Unknown && cx.now() < by => {}
                     Err(e) => fail!("{what} answers {:?}, not Unavailable: {e}", e.kind()),
                 }
-                cx.sleep(Duration::from_millis(10)).await;
+                cx.sleep(ms(10)).await;
             }
             cx.evidence("unavailable");
         }
         away.heal();
-        let again = cx.within(
-            patience(&cx),
-            "an acquire after the server came back",
-            f.a.acquire(&name, &ask),
-        );
+        let doing = "an acquire after the server came back";
+        let again = cx.within(patience(&cx), doing, f.a.acquire(&name, &ask));
         let held = again.await?.seen("A acquires after the server came back")?;
-        held.release()
-            .await
-            .seen("A releases after the server came back")?;
+        let released = held.release().await;
+        released.seen("A releases after the server came back")?;
         cx.evidence("recovered");
     }
     Ok(())
@@ -225,17 +215,15 @@ async fn latency_shortens_validity(cx: Cx) -> Verdict {
     // A quorum asks twice for a grant, and waits for a quarter of the ttl at the most.
     let (ttl, share) = match cx.claims().members {
         Some(_) => (Duration::from_millis(1_600), 32),
-        None => (Duration::from_millis(800), 5),
+        None => (ms(800), 5),
     };
     let (name, ask) = (cx.name("far away"), cx.ask().ttl(cx.ttl(ttl)));
     let slow = f.net.begin(Fault::Delay(Direction::Both, ask.ttl / share));
     let round_trip = ask.ttl * 2 / share;
     // What is left when the reply is here, and a little for what else takes time.
     let most = ask.ttl - round_trip + round_trip / 4;
-    let held =
-        f.a.acquire(&name, &ask)
-            .await
-            .seen("A acquires over a slow network")?;
+    let held = f.a.acquire(&name, &ask).await;
+    let held = held.seen("A acquires over a slow network")?;
     ensure!(
         held.remaining() <= most,
         "with a round trip of {round_trip:?} a lease of {:?} is valid for {:?} after an acquire",
@@ -254,9 +242,8 @@ async fn latency_shortens_validity(cx: Cx) -> Verdict {
     struck(&cx, &slow, "A's requests and replies are slow").await?;
     let deadline = held.deadline();
     let by = cx.now() + ask.ttl + cx.skew(ask.ttl) + cx.slack();
-    let taken = cx
-        .free_by(&*f.b, &name, &ask, by, "after A let its lease lapse")
-        .await?;
+    let then = "after A let its lease lapse";
+    let taken = cx.free_by(&*f.b, &name, &ask, by, then).await?;
     let now = cx.now();
     ensure!(
         deadline <= now + cx.skew(ask.ttl),

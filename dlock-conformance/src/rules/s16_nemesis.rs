@@ -63,8 +63,7 @@ impl Stage {
         let (cx, lane) = (&self.cx, self.cx.lane(client));
         while !self.is_over() && !gone() {
             self.turn(&lane, &mut rng).await;
-            cx.sleep(rng.duration(Duration::ZERO, Duration::from_millis(4)))
-                .await;
+            cx.sleep(rng.duration(Duration::ZERO, ms(4))).await;
         }
     }
 
@@ -72,7 +71,7 @@ impl Stage {
     async fn turn(&self, lane: &Lane, rng: &mut Rng) {
         let (cx, name) = (&self.cx, &self.names[rng.index(NAMES)]);
         let ask = cx.ask().ttl(cx.short_ttl());
-        let ask = if cx.claims().has(Need::AutoRenew) && rng.one_in(3) {
+        let ask = if cx.has(Need::AutoRenew) && rng.one_in(3) {
             ask.auto_renew()
         } else {
             ask
@@ -91,8 +90,7 @@ impl Stage {
                         "stale_writes"
                     });
                 }
-                cx.sleep(rng.duration(Duration::ZERO, Duration::from_millis(8)))
-                    .await;
+                cx.sleep(rng.duration(Duration::ZERO, ms(8))).await;
             }
         }
         match rng.below(4) {
@@ -152,11 +150,7 @@ impl Nemesis {
                 Some(net) => self.trouble(&*net),
                 None => self.strike(victim - kinds[0])?,
             }
-            cx.sleep(
-                self.rng
-                    .duration(Duration::from_millis(5), Duration::from_millis(60)),
-            )
-            .await;
+            cx.sleep(self.rng.duration(ms(5), ms(60))).await;
         }
         self.relent(true)
     }
@@ -244,7 +238,7 @@ async fn all_at_once_and_then_healed(cx: Cx) -> Verdict {
         cx: cx.clone(),
         names: Arc::new(names),
         over: Arc::default(),
-        fenced: cx.claims().has(Need::Fence) && cx.claims().has(Need::Resource),
+        fenced: cx.has(Need::Fence) && cx.has(Need::Resource),
     };
     let (mut networks, mut clients) = (Vec::new(), Vec::new());
     if let Some(first) = if_offered(cx.network())? {
@@ -317,7 +311,7 @@ async fn healed(
         let what = format!("client {n} ends its work, after nothing goes wrong any more");
         cx.within(cx.now().until(by), what, task).await??;
     }
-    let bound = ask.ttl + cx.claims().op_bound + cx.slack();
+    let bound = ask.ttl + cx.prompt();
     for name in names {
         for (n, client) in clients.iter().enumerate() {
             let when = format!("after all was healed: client {n} of those that were there");

@@ -3,7 +3,6 @@
 use dlock_core::Admission;
 
 use super::prelude::*;
-use super::tokens::token_of;
 
 rules! {
     a_killed_holder_is_replaced, a_resumed_holder_knows, a_short_stop_loses_nothing,
@@ -28,13 +27,10 @@ async fn a_killed_holder_is_replaced(cx: Cx) -> Verdict {
             let held = held.seen("the child acquires")?.value;
             cx.expect_held(&*b, &name, &cx.ask(), "while the child holds")
                 .await?;
-            let waiting = (how == "waits").then(|| {
-                let (b, name, ask) = (b.clone(), name.clone(), cx.ask());
-                cx.spawn(async move { b.acquire(&name, &ask).await })
-            });
+            let waiting = (how == "waits").then(|| cx.waits(&b, &name, &cx.ask()));
             if waiting.is_some() {
                 // It is to be waiting when the holder dies.
-                cx.sleep(Duration::from_millis(20)).await;
+                cx.sleep(ms(20)).await;
             }
             let killed = child.kill()?;
             let bound = ask.ttl + cx.slack();
@@ -46,7 +42,7 @@ async fn a_killed_holder_is_replaced(cx: Cx) -> Verdict {
                 }
                 Some(waiting) => {
                     let what = "the holder was killed; the one that waits";
-                    cx.within(bound, what, waiting).await?.seen("B waits")?
+                    cx.done(bound, what, waiting).await?
                 }
             };
             let took = killed.asked.until(cx.now());
@@ -69,12 +65,12 @@ rule! { "16.06" Must phase 1 [Lock, Wait, Try, Lease, LossSignal] Both C T a_res
 }
 async fn a_resumed_holder_knows(cx: Cx) -> Verdict {
     let (b, child) = (cx.connect().await?, cx.child().await?);
-    let fenced = cx.claims().has(Need::Fence) && cx.claims().has(Need::Resource);
+    let fenced = cx.has(Need::Fence) && cx.has(Need::Resource);
     for round in 0..cx.rounds(2, 10) {
         let (name, resource) = (cx.name(round), cx.name(format_args!("resource-{round}")));
         let plain = cx.ask().ttl(cx.short_ttl());
         // One that renews itself, and one that does not.
-        let renews = round % 2 == 0 && cx.claims().has(Need::AutoRenew);
+        let renews = round % 2 == 0 && cx.has(Need::AutoRenew);
         let ask = if renews { plain.clone().auto_renew() } else { plain };
         let held = child.wait_for(&name, &ask, Some(cx.claims().op_bound)).await;
         let held = held.seen("the child acquires")?.value;
@@ -92,9 +88,8 @@ async fn a_resumed_holder_knows(cx: Cx) -> Verdict {
         cx.sleep_until(stopped.answered + ask.ttl + cx.skew(ask.ttl))
             .await;
         let by = stopped.answered + ask.ttl + cx.slack();
-        let next = cx
-            .free_by(&*b, &name, &cx.ask(), by, "the holder is stopped")
-            .await?;
+        let then = "the holder is stopped";
+        let next = cx.free_by(&*b, &name, &cx.ask(), by, then).await?;
         // These are in its pipe when it goes on. The look is answered by the thread that reads it, before any
         // I/O.
         let look = held.look();
@@ -111,9 +106,8 @@ async fn a_resumed_holder_knows(cx: Cx) -> Verdict {
             _ => None,
         };
         let resumed = child.resume()?;
-        let look = cx
-            .within(cx.claims().op_bound, "the look of a process that goes on", look)
-            .await?;
+        let doing = "the look of a process that goes on";
+        let look = cx.within(cx.claims().op_bound, doing, look).await?;
         let look = look.seen("the child looks at its guard")?.value;
         ensure!(
             !look.is_valid,
@@ -125,9 +119,7 @@ async fn a_resumed_holder_knows(cx: Cx) -> Verdict {
         );
         cx.evidence("looks");
         let what = "the loss signal of a process that goes on after its ttl";
-        cx.within(cx.slack(), what, signal)
-            .await?
-            .seen("the child waits for the loss signal")?;
+        cx.done(cx.slack(), what, signal).await?;
         if let Some((new, late)) = late {
             let late = late.await.seen("the child writes late")?.value;
             ensure!(
@@ -164,7 +156,7 @@ async fn a_short_stop_loses_nothing(cx: Cx) -> Verdict {
     let (b, child) = (cx.connect().await?, cx.child().await?);
     // Half of it is for the stop; the other half is for the renewal afterwards, which may be late by the
     // slack.
-    let ttl = cx.ttl((cx.slack() * 3).max(Duration::from_millis(800)));
+    let ttl = cx.ttl((cx.slack() * 3).max(ms(800)));
     let ask = cx.ask().ttl(ttl).auto_renew();
     for round in 0..cx.rounds(1, 5) {
         let name = cx.name(round);

@@ -30,10 +30,7 @@ async fn a_restart_is_survived(cx: Cx) -> Verdict {
         let name = cx.name(format_args!("{how:?}"));
         // Not renewed by itself: what A believes after the restart, it believes because of what it was told
         // before.
-        let (a, ask) = (
-            cx.connect().await?,
-            cx.ask().ttl(cx.ttl(Duration::from_millis(800))),
-        );
+        let (a, ask) = (cx.connect().await?, cx.ask().ttl(cx.ttl(ms(800))));
         let held = a.acquire(&name, &ask).await.seen("A acquires")?;
         let token = held.token();
         cx.restart(how).await?;
@@ -51,10 +48,8 @@ async fn a_restart_is_survived(cx: Cx) -> Verdict {
                 );
                 held.release().await.seen(format_args!("{what}: A releases"))?;
                 let by = cx.now() + cx.slack();
-                let taken = cx
-                    .free_by(&*b, &name, &ask, by, format!("{what}: A released"))
+                cx.passes_by(&*b, &name, &ask, by, format!("{what}: A released"))
                     .await?;
-                taken.release().await.seen("B releases")?;
                 cx.note(format_args!("{what}: kept"));
             }
             Through::ToldFirst => cx.note(format_args!("{what}: lost, and A was told first")),
@@ -69,13 +64,8 @@ async fn a_restart_is_survived(cx: Cx) -> Verdict {
                 // Even then A's guard does B no harm.
                 let _ = held.release().await;
                 let third = cx.connect().await?;
-                cx.expect_held(
-                    &*third,
-                    &name,
-                    &ask,
-                    format!("{what}: B holds, and A has released"),
-                )
-                .await?;
+                let when = format!("{what}: B holds, and A has released");
+                cx.expect_held(&*third, &name, &ask, when).await?;
                 taken.release().await.seen("B releases")?;
             }
         }
@@ -113,14 +103,14 @@ async fn through_a_restart(
         }
         tries += 1;
         // Not at once: a server that forgot the hold may have to be asked more than once.
-        if tries >= 5 && cx.claims().has(Need::Renew) && held.renew().await.is_ok() {
+        if tries >= 5 && cx.has(Need::Renew) && held.renew().await.is_ok() {
             return Ok(Through::Kept);
         }
         ensure!(
             from.until(cx.now()) < ask.ttl * 2 + cx.slack() + cx.claims().give_up,
             "A's hold is neither renewed nor over, and B is still refused"
         );
-        cx.sleep(Duration::from_millis(10)).await;
+        cx.sleep(ms(10)).await;
     }
 }
 
@@ -150,10 +140,7 @@ async fn a_clock_step_ends_nothing(cx: Cx) -> Verdict {
 async fn across(cx: &Cx, step: Step, by: Duration) -> Verdict {
     let sensitive = cx.claims().capabilities.clock_sensitive;
     let (a, b) = (cx.connect().await?, cx.connect().await?);
-    let (name, ask) = (
-        cx.name(format_args!("{step:?}")),
-        cx.ask().ttl(cx.ttl(Duration::from_millis(600))),
-    );
+    let (name, ask) = (cx.name(format_args!("{step:?}")), cx.ask().ttl(cx.ttl(ms(600))));
     let asked = cx.now();
     let held = a.acquire(&name, &ask).await.seen("A acquires")?;
     let granted = cx.now();
@@ -178,7 +165,7 @@ async fn across(cx: &Cx, step: Step, by: Duration) -> Verdict {
     ));
     let before = held.token();
     ensure!(
-        taken.token() > before || !cx.claims().has(Need::Fence),
+        taken.token() > before || !cx.has(Need::Fence),
         "{step:?}: the token of the next grant is {:?}, and A's was {before:?}",
         taken.token()
     );
@@ -226,7 +213,7 @@ async fn a_fail_over_is_survived(cx: Cx) -> Verdict {
                 // What a server that goes away does to an operation is other rules' matter.
                 let Ok(held) = lane.acquire_timeout(&names[which], &ask, task.long_ttl()).await else {
                     if more {
-                        task.sleep(Duration::from_millis(5)).await;
+                        task.sleep(ms(5)).await;
                     }
                     continue;
                 };
@@ -235,8 +222,7 @@ async fn a_fail_over_is_survived(cx: Cx) -> Verdict {
                     u64::from(inside[which].fetch_add(1, Ordering::AcqRel) > 0),
                     Ordering::AcqRel,
                 );
-                task.sleep(rng.duration(Duration::from_millis(2), Duration::from_millis(20)))
-                    .await;
+                task.sleep(rng.duration(ms(2), ms(20))).await;
                 inside[which].fetch_sub(1, Ordering::AcqRel);
                 drop(lane.release(&held).await);
             }
@@ -246,8 +232,7 @@ async fn a_fail_over_is_survived(cx: Cx) -> Verdict {
         let (task, mut rng) = (cx.clone(), cx.rng());
         async move {
             loop {
-                task.sleep(rng.duration(Duration::from_millis(10), Duration::from_millis(40)))
-                    .await;
+                task.sleep(rng.duration(ms(10), ms(40))).await;
                 if let Err(failure) = task.fail_over().await {
                     return failure;
                 }
@@ -268,7 +253,7 @@ async fn a_fail_over_is_survived(cx: Cx) -> Verdict {
     let doubles = doubles.load(Ordering::Acquire);
     cx.note(format_args!("{doubles} grants while somebody else held"));
     match cx.check_history() {
-        Err(Failure::Broken(what)) if !cx.claims().has(Need::SafeFailover) => {
+        Err(Failure::Broken(what)) if !cx.has(Need::SafeFailover) => {
             cx.note(format_args!("not claimed to be safe: {what}"));
             Ok(())
         }
@@ -302,11 +287,9 @@ async fn foreign_data_is_no_lock(cx: Cx) -> Verdict {
             stands?,
             "what somebody else had stored at a name that was {was} is gone after locks were asked for there"
         );
-        let by = cx.now() + cx.claims().op_bound + cx.slack();
-        let taken = cx
-            .free_by(&*b, &name, &cx.ask(), by, "after the foreign data was removed")
+        let by = cx.now() + cx.prompt();
+        cx.passes_by(&*b, &name, &cx.ask(), by, "after the foreign data was removed")
             .await?;
-        taken.release().await.seen("B releases")?;
         cx.evidence("spoiled_names");
     }
     Ok(())
@@ -328,12 +311,12 @@ async fn is_refused(
     was: &str,
 ) -> Verdict {
     let ask = cx.ask();
-    let bound = cx.claims().op_bound + cx.slack();
+    let bound = cx.prompt();
     let what = format!("a try for a name that was {was} and has foreign data");
     is_backend_data(cx.within(bound, &what, b.try_acquire(name, &ask)).await?, &what)?;
     let what = format!("an acquire of a name that was {was} and has foreign data");
     is_backend_data(cx.within(bound, &what, b.acquire(name, &ask)).await?, &what)?;
-    if cx.claims().has(Need::Inspect)
+    if cx.has(Need::Inspect)
         && let Some(observe) = b.observe()
     {
         is_backend_data(
@@ -343,7 +326,7 @@ async fn is_refused(
     }
     if let Some(held) = held {
         ensure!(
-            !cx.claims().has(Need::Renew) || held.renew().await.is_err(),
+            !cx.has(Need::Renew) || held.renew().await.is_err(),
             "A's hold was renewed although something else is stored there now"
         );
         ensure!(
@@ -352,9 +335,7 @@ async fn is_refused(
         );
     }
     let other = cx.name(format_args!("beside what was {was}"));
-    let taken = cx
-        .expect_free(b, &other, &ask, "beside a name with foreign data")
+    cx.passes(b, &other, &ask, "beside a name with foreign data")
         .await?;
-    taken.release().await.seen("B releases another lock")?;
     Ok(())
 }

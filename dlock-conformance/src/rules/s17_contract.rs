@@ -42,7 +42,7 @@ async fn errors_have_their_kinds(cx: Cx) -> Verdict {
     let held = cx.expect_free(&*a, &name, &ask, "at first").await?;
     cx.expect_held(&*b, &name, &ask, "a try on a held name, which is no error")
         .await?;
-    let limit = std::time::Duration::from_millis(20);
+    let limit = ms(20);
     let waited = b.acquire_timeout(&name, &ask, limit).await.map(drop);
     note(ErrorKind::Timeout, "a wait for a held name", waited)?;
     let zero = a
@@ -128,8 +128,7 @@ async fn undeclared_is_refused(cx: Cx) -> Verdict {
         }
         cx.evidence("capabilities_probed");
         let after = format!("after {what}, was refused");
-        let guard = cx.expect_free(&*b, &name, &cx.ask(), after).await?;
-        guard.release().await.seen("releasing")?;
+        cx.passes(&*b, &name, &cx.ask(), after).await?;
     }
     // A subject that declares all has nothing to refuse, and keeps the rule. The report says that nothing was
     // tried.
@@ -205,7 +204,7 @@ async fn no_panic_escapes(cx: Cx) -> Verdict {
             let (b, name, ask) = (b.clone(), name.clone(), ask.clone());
             async move { b.acquire(&name, &ask).await.map(drop) }
         });
-        cx.sleep(std::time::Duration::from_millis(5)).await;
+        cx.sleep(ms(5)).await;
         // The future of a wait is dropped, a release is dropped before and after its first poll, guards
         // later.
         if i % 2 == 0 {
@@ -237,7 +236,7 @@ async fn no_panic_escapes(cx: Cx) -> Verdict {
         drops(guard, "after its client's close")?;
     }
     b.close().await.seen("closing the other")?;
-    cx.sleep(std::time::Duration::from_millis(20)).await;
+    cx.sleep(ms(20)).await;
     let panics = panics::count(cx.is_virtual()) - before;
     ensure!(panics == 0, "{panics} panics happened in background tasks");
     Ok(())
@@ -314,9 +313,8 @@ async fn capabilities_are_constant(cx: Cx) -> Verdict {
             Ok(())
         };
         same("at first")?;
-        let guard = cx
-            .expect_free(&*client, &cx.name("x"), &cx.ask(), "at first")
-            .await?;
+        let what = "at first";
+        let guard = cx.expect_free(&*client, &cx.name("x"), &cx.ask(), what).await?;
         same("while it holds")?;
         guard.release().await.seen("releasing")?;
         let _ = client
@@ -340,20 +338,17 @@ async fn close_ends_everything(cx: Cx) -> Verdict {
     let (a, b) = (cx.connect().await?, cx.connect().await?);
     let name = cx.name("closed");
     let mut ask = cx.ask().ttl(cx.short_ttl());
-    if cx.claims().has(Need::AutoRenew) {
+    if cx.has(Need::AutoRenew) {
         ask = ask.auto_renew();
     }
     let held = cx.expect_free(&*a, &name, &ask, "at first").await?;
     cx.expect_held(&*b, &name, &ask, "before the close").await?;
-    let bound = cx.claims().op_bound + cx.slack();
-    cx.within(bound, "closing", a.close()).await?.seen("closing")?;
-    cx.within(bound, "closing again", a.close())
-        .await?
-        .seen("closing again")?;
+    let bound = cx.prompt();
+    cx.done(bound, "closing", a.close()).await?;
+    cx.done(bound, "closing again", a.close()).await?;
     let by = cx.now() + ask.ttl * 2 + cx.skew(ask.ttl) + cx.slack();
-    let next = cx
-        .free_by(&*b, &name, &ask, by, "after the holder's close")
-        .await?;
+    let when = "after the holder's close";
+    let next = cx.free_by(&*b, &name, &ask, by, when).await?;
     ensure!(
         !held.is_valid(),
         "a guard is valid after its client's close, and somebody else holds the lock"

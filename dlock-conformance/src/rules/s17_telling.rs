@@ -55,12 +55,12 @@ impl Reader<'_> {
         if let Err(e) = cx.within(bound, "a try", client.try_acquire(&name, &ask)).await? {
             self.read_error("a try", &e)?;
         }
-        let limit = Duration::from_millis(20);
+        let limit = ms(20);
         let waiting = client.acquire_timeout(&name, &ask, limit);
         if let Err(e) = cx.within(bound, "a wait with a limit", waiting).await? {
             self.read_error("a wait with a limit", &e)?;
         }
-        if let Some(observe) = client.observe().filter(|_| cx.claims().has(Need::Inspect))
+        if let Some(observe) = client.observe().filter(|_| cx.has(Need::Inspect))
             && let Err(e) = cx.within(bound, "inspecting", observe.inspect(&name)).await?
         {
             self.read_error("inspecting", &e)?;
@@ -139,7 +139,7 @@ impl Tale<'_> {
         let cx = self.cx;
         let by = cx.now() + cx.claims().drop_prompt + cx.slack();
         while self.of(kind, held).len() < times && cx.now() < by {
-            cx.sleep(Duration::from_millis(2)).await;
+            cx.sleep(ms(2)).await;
         }
         let told = self.of(kind, held);
         if told.len() == times {
@@ -205,14 +205,14 @@ async fn each_turn_is_told_once(cx: Cx) -> Verdict {
     tale.told(".acquired", &first, 1, "a try").await?;
     cx.evidence("grants_told");
     cx.expect_held(&*b, &name, &ask, "while A holds").await?;
-    if cx.claims().has(Need::Renew) {
+    if cx.has(Need::Renew) {
         for times in 1..3 {
             held.renew().await.seen("renewing")?;
             tale.told(".renewed", &first, times, "a renewal by hand").await?;
         }
     }
-    let waiting = super::s11_policy::acquiring(&cx, &b, &name, &ask);
-    super::s11_policy::queued(&cx, &*a, &name, 1).await?;
+    let waiting = cx.waits(&b, &name, &ask);
+    cx.in_line(&*a, &name, 1).await?;
     held.release().await.seen("A releases")?;
     tale.told(".released", &first, 1, "a release").await?;
     cx.evidence("releases_told");
@@ -224,10 +224,11 @@ async fn each_turn_is_told_once(cx: Cx) -> Verdict {
     tale.told(".released", &second, 1, "the drop of a guard").await?;
     cx.evidence("releases_told");
     let renewing = cx.name("renewing");
-    if cx.claims().has(Need::AutoRenew) && cx.claims().has(Need::PerGrantTtl) {
+    if cx.has(Need::AutoRenew) && cx.has(Need::PerGrantTtl) {
         let ttl = cx.short_ttl();
+        let when = "at first";
         let kept = cx
-            .expect_free(&*a, &renewing, &ask.clone().ttl(ttl).auto_renew(), "at first")
+            .expect_free(&*a, &renewing, &ask.clone().ttl(ttl).auto_renew(), when)
             .await?;
         let third = Guarded::new(&renewing, &*kept);
         cx.sleep(ttl).await;
@@ -247,11 +248,10 @@ async fn each_turn_is_told_once(cx: Cx) -> Verdict {
         .await?;
     }
     let lapsing = cx.name("lapsing");
-    if cx.claims().has(Need::LossSignal) && cx.claims().has(Need::PerGrantTtl) {
+    if cx.has(Need::LossSignal) && cx.has(Need::PerGrantTtl) {
         let ttl = cx.short_ttl();
-        let short = cx
-            .expect_free(&*a, &lapsing, &ask.clone().ttl(ttl), "at first")
-            .await?;
+        let then = "at first";
+        let short = cx.expect_free(&*a, &lapsing, &ask.clone().ttl(ttl), then).await?;
         let fourth = Guarded::new(&lapsing, &*short);
         tale.told(".acquired", &fourth, 1, "a grant").await?;
         cx.evidence("grants_told");
@@ -273,7 +273,7 @@ async fn each_turn_is_told_once(cx: Cx) -> Verdict {
         tale.told(".released", &fourth, 1, "a release").await?;
     }
     // However often it is looked at: each thing once.
-    cx.sleep(Duration::from_millis(20)).await;
+    cx.sleep(ms(20)).await;
     tale.told(".acquired", &first, 1, "a try").await?;
     tale.told(".released", &first, 1, "a release").await?;
     tale.told(".lost", &first, 0, "a release").await?;

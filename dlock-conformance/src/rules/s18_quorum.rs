@@ -6,7 +6,6 @@
 
 use super::faulty::patience;
 use super::prelude::*;
-use super::tokens::token_of;
 use crate::network::{Fault, FaultGuard, Network};
 
 rules! {
@@ -102,7 +101,7 @@ async fn tries(cx: &Cx, party: &Party, name: &LockName, ask: &Ask) -> Option<Box
 
 async fn holds(cx: &Cx, party: &Party, name: &LockName, ask: &Ask, what: &str) -> Verdict<Box<dyn Held>> {
     let acquiring = party.client.acquire(name, ask);
-    cx.within(patience(cx), what, acquiring).await?.seen(what)
+    cx.done(patience(cx), what, acquiring).await
 }
 
 rule! { "18.01" Must phase 2 [Lock, Try, Wait, Quorum] Backend P D no_majority_too_many,
@@ -129,10 +128,10 @@ async fn no_majority_too_many(cx: Cx) -> Verdict {
         }
         held.release().await.seen("releasing over a bare majority")?;
     }
-    if cx.claims().has(crate::Need::Shared) {
+    if cx.has(crate::Need::Shared) {
         readers_and_a_writer(&cx, &parties).await?;
     }
-    if cx.claims().has(crate::Need::Permits) {
+    if cx.has(crate::Need::Permits) {
         // Each member is in as many of the majorities as this: no member refuses anybody, and there are more
         // clients than permits.
         permits(&cx, &parties, majority).await?;

@@ -8,7 +8,6 @@ use futures::{FutureExt, StreamExt};
 
 use super::faulty::faulty;
 use super::prelude::*;
-use super::s11_policy::queued;
 use crate::network::Network;
 use crate::task::Task;
 
@@ -88,7 +87,7 @@ rule! { "5.12" Should phase 2 [Lock, Lease, AutoRenew] Engine P T renewals_leave
 }
 async fn renewals_leave_time_for_another(cx: Cx) -> Verdict {
     const CLIENTS: usize = 4;
-    let ask = cx.ask().ttl(cx.ttl(Duration::from_millis(600))).auto_renew();
+    let ask = cx.ask().ttl(cx.ttl(ms(600))).auto_renew();
     // All connect before the first one acquires: nobody looks meanwhile, and connecting may take longer than
     // a period.
     let mut clients = Vec::new();
@@ -106,7 +105,7 @@ async fn renewals_leave_time_for_another(cx: Cx) -> Verdict {
     let until = cx.now() + ttl * 11 / 5;
     while cx.now() < until {
         sent.iter_mut().for_each(|sent| sent.look(&cx));
-        cx.sleep(Duration::from_millis(1)).await;
+        cx.sleep(ms(1)).await;
     }
     let end = cx.now();
     ensure!(
@@ -293,7 +292,7 @@ async fn many_clients(cx: &Cx, b: &dyn Subject, clients: &[Arc<dyn Subject>], ne
 
 /// How long something is waited for that should not happen.
 fn window(cx: &Cx) -> Duration {
-    cx.claims().wake_p99.min(Duration::from_millis(100))
+    cx.claims().wake_p99.min(ms(100))
 }
 
 type Granted = dlock_core::Result<Box<dyn Held>>;
@@ -337,7 +336,7 @@ impl Crowd {
             }));
         }
         let in_line = u32::try_from(clients.len()).unwrap_or(u32::MAX);
-        queued(cx, observer, name, in_line).await?;
+        cx.in_line(observer, name, in_line).await?;
         // The answers to the last of them are on their way.
         cx.sleep(window(cx)).await;
         Ok(crowd)

@@ -1,0 +1,123 @@
+//! What clients do, and what is expected of them, in many rules.
+
+use std::fmt;
+use std::future::Future;
+
+use dlock_core::{Error, Timestamp, Token};
+
+use super::prelude::*;
+use crate::task::Task;
+
+/// Somebody who waits for a lock in a task.
+pub(super) type Waiting = Task<dlock_core::Result<Box<dyn Held>>>;
+
+/// So many milliseconds.
+pub(super) const fn ms(n: u64) -> Duration {
+    Duration::from_millis(n)
+}
+
+impl Cx {
+    /// New clients, connected one after the other.
+    pub(super) async fn clients(&self, n: usize) -> Verdict<Vec<Arc<dyn Subject>>> {
+        let mut clients = Vec::new();
+        for _ in 0..n {
+            clients.push(self.connect().await?);
+        }
+        Ok(clients)
+    }
+
+    /// How long an operation may take that has nothing to wait for.
+    pub(super) fn prompt(&self) -> Duration {
+        self.claims().op_bound + self.slack()
+    }
+
+    /// By when a lease of that ttl, confirmed by now, is over for everybody.
+    pub(super) fn lapsed_by(&self, ttl: Duration) -> Timestamp {
+        self.now() + ttl + self.skew(ttl) + self.slack()
+    }
+
+    /// Somebody waits for the lock, in a task.
+    pub(super) fn waits(&self, client: &Arc<dyn Subject>, name: &LockName, ask: &Ask) -> Waiting {
+        let (client, name, ask) = (client.clone(), name.clone(), ask.clone());
+        self.spawn(async move { client.acquire(&name, &ask).await })
+    }
+
+    /// What is done within that time, and without an error.
+    pub(super) async fn done<T>(
+        &self,
+        limit: Duration,
+        what: impl fmt::Display + Send + Sync,
+        doing: impl Future<Output = Result<T, Error>>,
+    ) -> Verdict<T> {
+        self.within(limit, &what, doing).await?.seen(what)
+    }
+
+    /// It is granted at once, as by [`expect_free`](Self::expect_free), and let go of.
+    pub(super) async fn passes(
+        &self,
+        client: &dyn Subject,
+        name: &LockName,
+        ask: &Ask,
+        when: impl fmt::Display + Send + Sync,
+    ) -> Verdict {
+        let held = self.expect_free(client, name, ask, &when).await?;
+        let done = held.release().await;
+        done.seen(format_args!("{when}: the release"))
+    }
+
+    /// It is granted by then, as by [`free_by`](Self::free_by), and let go of.
+    pub(super) async fn passes_by(
+        &self,
+        client: &dyn Subject,
+        name: &LockName,
+        ask: &Ask,
+        by: Timestamp,
+        when: impl fmt::Display + Send + Sync,
+    ) -> Verdict {
+        let held = self.free_by(client, name, ask, by, &when).await?;
+        let done = held.release().await;
+        done.seen(format_args!("{when}: the release"))
+    }
+
+    /// Comes back when so many are in line, as far as that can be seen.
+    pub(super) async fn in_line(&self, client: &dyn Subject, name: &LockName, n: u32) -> Verdict {
+        let Some(observe) = client.observe().filter(|_| self.has(Need::Inspect)) else {
+            self.sleep(ms(30)).await;
+            return Ok(());
+        };
+        let in_line = async {
+            while observe.inspect(name).await.seen("inspect")?.waiting < n {
+                self.sleep(ms(2)).await;
+            }
+            Ok(())
+        };
+        let what = format!("seeing {n} in line for a held name");
+        self.within(self.claims().op_bound, what, in_line).await?
+    }
+}
+
+/// Waits for all of them.
+pub(super) async fn all<T>(tasks: impl IntoIterator<Item = Task<Verdict<T>>>) -> Verdict<Vec<T>> {
+    let mut done = Vec::new();
+    for task in tasks {
+        done.push(task.await?);
+    }
+    Ok(done)
+}
+
+/// Breaks the rule unless this is an error of that kind.
+pub(super) fn refused<T>(answer: Result<T, Error>, kind: ErrorKind, what: impl fmt::Display) -> Verdict {
+    match answer {
+        Err(e) if e.kind() == kind => Ok(()),
+        Err(e) => fail!("{what} answers {e} ({:?}) rather than {kind:?}", e.kind()),
+        Ok(_) => fail!("{what} is done rather than to answer {kind:?}"),
+    }
+}
+
+/// The token of a grant.
+pub(super) fn token_of(held: &dyn Held, how: impl fmt::Display) -> Verdict<Token> {
+    match held.token() {
+        Some(token) => Ok(token),
+        None => fail!("{how}: the grant has no token"),
+    }
+}

@@ -38,6 +38,12 @@ impl Faulty {
         Ok(())
     }
 
+    /// A acquires.
+    pub(super) async fn a_holds(&self, name: &LockName, ask: &Ask) -> Verdict<Arc<dyn Held>> {
+        let held = self.a.acquire(name, ask).await;
+        Ok(Arc::from(held.seen(format_args!("A acquires `{name}`"))?))
+    }
+
     /// A asks in a task of its own.
     pub(super) fn a_acquires(
         &self,

@@ -71,8 +71,7 @@ async fn the_deadline_counts_from_the_send(cx: Cx) -> Verdict {
     let ask = cx.ask().ttl(cx.ttl(ttl));
     let delay = ask.ttl / share;
     let slow = f.net.begin(Fault::Delay(Direction::ToClient, delay));
-    let held = f.a.acquire(&cx.name("slow"), &ask).await;
-    let held = held.seen("A acquires, and the reply is slow")?;
+    let held = f.a_holds(&cx.name("slow"), &ask).await?;
     // The request was sent at least `delay` ago.
     let most = cx.now() + (ask.ttl - delay);
     ensure!(
@@ -135,16 +134,11 @@ rule! { "5.07" Must phase 1 [Lock, Lease, Renew] Engine P D only_an_answer_moves
 }
 async fn only_an_answer_moves_the_deadline(cx: Cx) -> Verdict {
     let f = faulty(&cx).await?;
-    let held = f.a.acquire(&cx.name("renewed"), &cx.ask()).await;
-    let held = held.seen("A acquires")?;
-    let held: Arc<dyn Held> = Arc::from(held);
+    let held = f.a_holds(&cx.name("renewed"), &cx.ask()).await?;
     let before = held.deadline();
     cx.sleep(ms(20)).await;
     let hole = f.net.begin(Fault::BlackHole(Direction::ToServer));
-    let renewing = {
-        let held = Arc::clone(&held);
-        cx.spawn(async move { held.renew().await })
-    };
+    let renewing = cx.renews(&held);
     struck(&cx, &hole, "A's renewal does not arrive").await?;
     ensure!(
         held.deadline() == before,
@@ -172,8 +166,7 @@ async fn only_an_answer_moves_the_deadline(cx: Cx) -> Verdict {
         // It was lost with its connection. Another one is renewed over a network that is well.
         false => {
             let name = cx.name("renewed over another connection");
-            let held = f.a.acquire(&name, &cx.ask()).await.seen("A acquires again")?;
-            let held: Arc<dyn Held> = Arc::from(held);
+            let held = f.a_holds(&name, &cx.ask()).await?;
             let before = held.deadline();
             cx.sleep(ms(20)).await;
             (held, before)
@@ -213,14 +206,9 @@ rule! { "6.07" Must phase 1 [Lock, Lease, Renew, LossSignal, PerGrantTtl] Engine
 async fn lost_is_for_ever(cx: Cx) -> Verdict {
     let f = faulty(&cx).await?;
     let ask = cx.ask().ttl(cx.ttl(ms(300)));
-    let held = f.a.acquire(&cx.name("renewed late"), &ask).await;
-    let held = held.seen("A acquires")?;
-    let held: Arc<dyn Held> = Arc::from(held);
+    let held = f.a_holds(&cx.name("renewed late"), &ask).await?;
     let hold = f.net.begin(Fault::Hold(Direction::ToClient));
-    let renewing = {
-        let held = Arc::clone(&held);
-        cx.spawn(async move { held.renew().await })
-    };
+    let renewing = cx.renews(&held);
     struck(&cx, &hold, "the reply to A's renewal is kept").await?;
     cx.sleep_until(held.deadline() + ms(5)).await;
     ensure!(

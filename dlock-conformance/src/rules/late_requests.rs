@@ -48,12 +48,9 @@ async fn release_retried_after_a_cut(
     tries: u32,
 ) -> Verdict<bool> {
     let (name, ask) = (cx.name(format_args!("{how:?}-{tries}")), cx.ask());
-    let held: Arc<dyn Held> = Arc::from(f.a.acquire(&name, &ask).await.seen("A acquires")?);
+    let held = f.a_holds(&name, &ask).await?;
     let hold = f.net.begin(Fault::Hold(Direction::ToClient));
-    let releasing = {
-        let held = Arc::clone(&held);
-        cx.spawn(async move { held.release().await })
-    };
+    let releasing = cx.releases(&held);
     struck(cx, &hold, "the reply to A's release is kept").await?;
     let by = cx.now() + cx.prompt();
     let when = "after A's release was carried out";
@@ -78,12 +75,9 @@ async fn release_retried_after_a_cut(
 /// connection is that one's.
 async fn release_retried_after_a_relock(cx: &Cx, f: &Faulty, c: &dyn Subject) -> Verdict {
     let (name, ask) = (cx.name("relocked"), cx.ask());
-    let held: Arc<dyn Held> = Arc::from(f.a.acquire(&name, &ask).await.seen("A acquires")?);
+    let held = f.a_holds(&name, &ask).await?;
     let hold = f.net.begin(Fault::Hold(Direction::ToClient));
-    let releasing = {
-        let held = Arc::clone(&held);
-        cx.spawn(async move { held.release().await })
-    };
+    let releasing = cx.releases(&held);
     struck(cx, &hold, "the reply to A's release is kept").await?;
     // While nothing gets through the client tries again ever more seldom: A has time to take the lock before
     // the next try.
@@ -214,7 +208,7 @@ async fn what_is_late_is_refused(cx: Cx) -> Verdict {
     for late in [Late::Release, Late::Renewal] {
         for taken in [true, false] {
             let name = cx.name(format_args!("{late:?}-{taken}"));
-            let held: Arc<dyn Held> = Arc::from(f.a.acquire(&name, &ask).await.seen("A acquires")?);
+            let held = f.a_holds(&name, &ask).await?;
             let kept = f.net.begin(Fault::DeliverLate);
             let saying = {
                 let held = Arc::clone(&held);

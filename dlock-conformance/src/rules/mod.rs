@@ -1,37 +1,24 @@
 #![doc = include_str!("README.md")]
 
 mod colliding;
-mod cut_watch;
 mod faulty;
 mod late_replies;
 mod late_requests;
-mod lease_window;
-mod names_apart;
-mod partition;
 mod prelude;
 mod probes;
 mod s01_exclusion;
-mod s01_processes;
 mod s02_acquire;
-mod s02_deadline;
 mod s02_extremes;
 mod s03_handover;
 mod s03_lease;
-mod s03_wall_clock;
-mod s04_guards;
 mod s04_release;
 mod s05_auto;
 mod s05_renew;
 mod s06_faults;
 mod s06_loss;
-mod s06_refusals;
 mod s07_fencing;
-mod s07_readers;
 mod s07_resource;
 mod s07_restart;
-mod s07_zombie;
-mod s08_crowd;
-mod s08_dead_head;
 mod s08_queue;
 mod s08_waking;
 mod s09_cancellation;
@@ -43,14 +30,12 @@ mod s11_convert;
 mod s11_policy;
 mod s11_shared;
 mod s12_cost;
+mod s12_cuts;
 mod s12_operators;
 mod s12_watch;
-mod s13_labels;
 mod s13_limits;
 mod s13_names;
 mod s14_independence;
-mod s14_many_held;
-mod s15_duplicates;
 mod s15_replies;
 mod s16_faults;
 mod s16_nemesis;
@@ -70,32 +55,22 @@ use crate::report::order;
 use crate::rule::Rule;
 
 static FILES: &[&[&Rule]] = &[
-    cut_watch::RULES,
+    s12_cuts::RULES,
     late_replies::RULES,
     late_requests::RULES,
-    partition::RULES,
     s01_exclusion::RULES,
-    s01_processes::RULES,
     s02_acquire::RULES,
-    s02_deadline::RULES,
     s02_extremes::RULES,
     s03_handover::RULES,
     s03_lease::RULES,
-    s03_wall_clock::RULES,
-    s04_guards::RULES,
     s04_release::RULES,
     s05_auto::RULES,
     s05_renew::RULES,
     s06_faults::RULES,
     s06_loss::RULES,
-    s06_refusals::RULES,
     s07_fencing::RULES,
-    s07_readers::RULES,
     s07_resource::RULES,
     s07_restart::RULES,
-    s07_zombie::RULES,
-    s08_crowd::RULES,
-    s08_dead_head::RULES,
     s08_queue::RULES,
     s08_waking::RULES,
     s09_cancellation::RULES,
@@ -109,12 +84,9 @@ static FILES: &[&[&Rule]] = &[
     s12_cost::RULES,
     s12_operators::RULES,
     s12_watch::RULES,
-    s13_labels::RULES,
     s13_limits::RULES,
     s13_names::RULES,
     s14_independence::RULES,
-    s14_many_held::RULES,
-    s15_duplicates::RULES,
     s15_replies::RULES,
     s16_faults::RULES,
     s16_nemesis::RULES,

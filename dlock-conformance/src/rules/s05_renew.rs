@@ -3,7 +3,6 @@
 use futures::future::join;
 use futures::try_join;
 
-use super::lease_window::{granted_within, refused_as_lost};
 use super::prelude::*;
 
 rules! {
@@ -117,7 +116,7 @@ async fn renewal_after_the_end_is_lost(cx: Cx) -> Verdict {
     cx.sleep_until(over).await;
     cx.passes(&*b, &busy, &ask, "after A's lease has lapsed").await?;
     for (held, name, how) in &ended {
-        refused_as_lost(held.renew().await, format_args!("A renews after {how}"))?;
+        is_lost(held.renew().await, format_args!("A renews after {how}"))?;
         ensure!(!held.is_valid(), "A's guard is valid after {how}");
         cx.passes(&*b, name, &ask, format!("{how}, and A renewed"))
             .await?;
@@ -165,7 +164,7 @@ async fn stale_renewal(cx: &Cx, why: &str, first: &crate::Ask, second: &crate::A
     let successor = cx.expect_free(&*b, &name, second, when).await?;
     let granted = cx.now();
     for n in 1..=3 {
-        refused_as_lost(
+        is_lost(
             stale.renew().await,
             format_args!("{why}: A's stale renewal {n}, while B holds"),
         )?;
@@ -200,7 +199,7 @@ async fn renewal_after_release_is_lost(cx: Cx) -> Verdict {
         let held = held.seen(format_args!("round {round}: A acquires"))?;
         let released = held.release().await;
         released.seen(format_args!("round {round}: A releases"))?;
-        refused_as_lost(
+        is_lost(
             held.renew().await,
             format_args!("round {round}: A renews what it released"),
         )?;
@@ -250,7 +249,7 @@ async fn renewal_racing_release_ends_released(cx: Cx) -> Verdict {
         };
         let (renewed, released) = join(renewal, release).await;
         if renewed.is_err() {
-            refused_as_lost(renewed, format_args!("round {round}: the renewal"))?;
+            is_lost(renewed, format_args!("round {round}: the renewal"))?;
         }
         released.seen(format_args!("round {round}: A releases while it renews"))?;
         cx.evidence("races");

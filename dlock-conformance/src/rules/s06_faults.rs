@@ -13,9 +13,9 @@ rules! {
 }
 
 /// A guard that renews itself, of a client that reaches nobody any more; and the fault.
-async fn cut_off(cx: &Cx, f: &Faulty, what: &str) -> Verdict<(Box<dyn Held>, FaultGuard)> {
+async fn cut_off(cx: &Cx, f: &Faulty, what: &str) -> Verdict<(Arc<dyn Held>, FaultGuard)> {
     let ask = cx.ask().ttl(cx.short_ttl()).auto_renew();
-    let held = f.a.acquire(&cx.name(what), &ask).await.seen("A acquires")?;
+    let held = f.a_holds(&cx.name(what), &ask).await?;
     let hole = f.net.begin(Fault::BlackHole(Direction::Both));
     Ok((held, hole))
 }
@@ -132,7 +132,7 @@ async fn renewal_ends_with_the_hold(cx: Cx) -> Verdict {
     };
     for how in ["released", "dropped", "lost"] {
         let name = cx.name(how);
-        let held = f.a.acquire(&name, &ask).await.seen("A acquires")?;
+        let held = f.a_holds(&name, &ask).await?;
         let before = f.net.traffic().requests;
         cx.sleep(ask.ttl).await;
         ensure!(
@@ -180,7 +180,7 @@ rule! { "5.11" Must phase 1 [Lock, Lease, AutoRenew, LossSignal, OutlivesConnect
 async fn a_short_fault_loses_nothing(cx: Cx) -> Verdict {
     let f = faulty(&cx).await?;
     let ask = cx.ask().ttl(cx.ttl(ms(900))).auto_renew();
-    let held = f.a.acquire(&cx.name("held"), &ask).await.seen("A acquires")?;
+    let held = f.a_holds(&cx.name("held"), &ask).await?;
     // Longer than the time between two renewals, shorter than what is left of the lease after that.
     let short = ask.ttl * 2 / 5;
     for fault in [Fault::Away, Fault::BlackHole(Direction::Both)] {
@@ -215,24 +215,19 @@ rule! { "4.05" Must phase 1 [Lock, Lease, PerGrantTtl] Both P D release_says_how
 }
 async fn release_says_how_it_went(cx: Cx) -> Verdict {
     let f = faulty(&cx).await?;
-    let plain = f.a.acquire(&cx.name("plain"), &cx.ask()).await;
-    let plain = plain.seen("A acquires")?;
+    let plain = f.a_holds(&cx.name("plain"), &cx.ask()).await?;
     plain.release().await.seen("A releases what it holds")?;
     cx.evidence("released");
 
     let brief = cx.ask().ttl(cx.ttl(ms(100)));
-    let over = f.a.acquire(&cx.name("over"), &brief).await;
-    let over = over.seen("A acquires for a short time")?;
+    let over = f.a_holds(&cx.name("over"), &brief).await?;
     cx.sleep(brief.ttl + cx.skew(brief.ttl)).await;
-    match over.release().await {
-        Err(e) if e.kind() == dlock_core::ErrorKind::Lost => cx.evidence("lost"),
-        other => fail!("the release of a lock that had lapsed answers {other:?}, not Lost"),
-    }
+    is_lost(over.release().await, "the release of a lock that had lapsed")?;
+    cx.evidence("lost");
 
-    let held = f.a.acquire(&cx.name("unheard"), &cx.ask()).await;
-    let held = held.seen("A acquires")?;
+    let held = f.a_holds(&cx.name("unheard"), &cx.ask()).await?;
     let hole = f.net.begin(Fault::BlackHole(Direction::ToServer));
-    let releasing = cx.spawn(async move { held.release().await });
+    let releasing = cx.releases(&held);
     struck(&cx, &hole, "A's release does not arrive").await?;
     f.cut(Cut::Reset)?;
     let doing = "a release that does not arrive";
@@ -252,9 +247,9 @@ rule! { "4.06" Must phase 1 [Lock, Lease, Try, AutoRenew] Engine P T a_failed_re
 async fn a_failed_release_lapses(cx: Cx) -> Verdict {
     let f = faulty(&cx).await?;
     let (name, ask) = (cx.name("held"), cx.ask().ttl(cx.short_ttl()).auto_renew());
-    let held = f.a.acquire(&name, &ask).await.seen("A acquires")?;
+    let held = f.a_holds(&name, &ask).await?;
     let hole = f.net.begin(Fault::BlackHole(Direction::ToServer));
-    let releasing = cx.spawn(async move { held.release().await });
+    let releasing = cx.releases(&held);
     struck(&cx, &hole, "A's release does not arrive").await?;
     f.cut(Cut::Reset)?;
     let what = "a release that does not arrive";

@@ -1,12 +1,14 @@
 //! §6 The loss signal.
 
+use dlock_core::LossReason;
 use futures::FutureExt;
 use futures::future::select_all;
 
 use super::prelude::*;
+use crate::network::Fault;
 
 rules! {
-    no_loss_signal_after_release, no_spurious_loss,
+    no_loss_signal_after_release, no_spurious_loss, a_refusal_is_told_soon, loss_says_why,
 }
 
 rule! { "6.03" Must phase 1 [Lock, LossSignal] Engine A D no_loss_signal_after_release,
@@ -107,4 +109,151 @@ fn healthy_ttl(cx: &Cx) -> Duration {
 /// For how long the client is kept busy.
 fn ask_time(cx: &Cx) -> Duration {
     healthy_ttl(cx) * 20
+}
+
+rule! { "6.02" Must phase 1 [Lock, Try, Lease, Renew, AutoRenew, LossSignal] Engine H T
+        a_refusal_is_told_soon,
+    evidence ["refusals" >= 2], bug "lost_ignores_refusal"
+    "When the store says that a hold is over, the loss signal fires within one renewal period, and at once \
+        if a renewal by hand is what was refused."
+    why "An operator ended the hold and the next one has begun; until the deadline there would be two."
+    check "Is the store's `not held` told from a renewal that merely failed?"
+}
+async fn a_refusal_is_told_soon(cx: Cx) -> Verdict {
+    let (a, b) = (cx.connect().await?, cx.connect().await?);
+    let every = ms(150);
+    // The deadline is far: it is not what tells the loss.
+    let long = cx.ask().ttl(cx.ttl(every * 40)).renew_every(every);
+    let name = cx.name("renews itself");
+    let held = a.acquire(&name, &long).await.seen("A acquires")?;
+    cx.sleep(every * 2).await;
+    ensure!(
+        held.is_valid(),
+        "a guard that renews itself is not valid after two of its periods"
+    );
+    let lost = held.lost();
+    let taken = cx.evict(&*b, &name, &cx.ask()).await?;
+    let what = "the loss signal of a guard whose hold was ended at the store";
+    cx.within(every + cx.slack(), what, lost).await?;
+    cx.evidence("refusals");
+    is_lost(held.renew().await, "A's renewal of what B holds now")?;
+    is_lost(held.release().await, "A's release of what B holds now")?;
+    let when = "after the guard that had lost it was released";
+    cx.expect_held(&*a, &name, &cx.ask(), when).await?;
+    taken.release().await.seen("B releases")?;
+
+    let name = cx.name("renewed by hand");
+    let held = a.acquire(&name, &cx.ask()).await.seen("A acquires another")?;
+    let lost = held.lost();
+    let taken = cx.evict(&*b, &name, &cx.ask()).await?;
+    is_lost(held.renew().await, "A's renewal of what B holds now")?;
+    let what = "the loss signal of a guard whose renewal was refused";
+    cx.within(cx.slack(), what, lost).await?;
+    ensure!(!held.is_valid(), "a guard is valid after its renewal was refused");
+    cx.evidence("refusals");
+    taken.release().await.seen("B releases")?;
+    Ok(())
+}
+
+/// What the loss is called, by the signal, by the guard, and by the error of a renewal after it.
+async fn reason_of(cx: &Cx, held: &dyn Held, within: Duration, how: &str) -> Verdict<LossReason> {
+    let what = format!("the loss signal of a guard that {how}");
+    let told = cx.within(within, what, held.lost()).await?;
+    ensure!(
+        held.loss() == Some(told),
+        "the signal of a guard that {how} says {told:?}, and the guard says {:?}",
+        held.loss()
+    );
+    Ok(told)
+}
+
+fn is(told: LossReason, meant: LossReason, how: &str) -> Verdict {
+    ensure!(
+        told == meant,
+        "the loss of a guard that {how} is called {told:?}, not {meant:?}"
+    );
+    Ok(())
+}
+
+rule! { "6.09" Should phase 2 [Lock, Try, Lease, Renew, LossSignal, PerGrantTtl] Engine H D loss_says_why,
+    evidence ["reasons" >= 3], bug "lost_reason_constant"
+    "The loss carries its reason: expired, refused, closed, held for as long as it may be; a server that is \
+        away is an expiry."
+    why "`Expired` says that the machine or the network is too slow, `refused` that somebody ended the hold: \
+        one is mended, the other obeyed."
+    check "Where a lease is ended: does what ends it say why?"
+}
+async fn loss_says_why(cx: Cx) -> Verdict {
+    let (a, b, c) = (cx.connect().await?, cx.connect().await?, cx.connect().await?);
+    let brief = cx.ask().ttl(cx.ttl(ms(120)));
+
+    let how = "nobody renewed";
+    let held = a.acquire(&cx.name("lapses"), &brief).await.seen("A acquires")?;
+    let told = reason_of(&cx, &*held, held.ttl() + cx.slack(), how).await?;
+    is(told, LossReason::Expired, how)?;
+    cx.evidence("reasons");
+
+    let how = "the store refused to renew";
+    let name = cx.name("is ended");
+    let held = a.acquire(&name, &cx.ask()).await.seen("A acquires")?;
+    let taken = cx.evict(&*b, &name, &cx.ask()).await?;
+    is_lost(held.renew().await, "the renewal of what B holds now")?;
+    is(
+        reason_of(&cx, &*held, cx.slack(), how).await?,
+        LossReason::Refused,
+        how,
+    )?;
+    cx.evidence("reasons");
+    taken.release().await.seen("B releases")?;
+
+    let how = "belonged to a client that was closed";
+    let held = c.acquire(&cx.name("is closed"), &cx.ask()).await;
+    let held = held.seen("C acquires")?;
+    c.close().await.seen("C is closed")?;
+    is(
+        reason_of(&cx, &*held, cx.slack(), how).await?,
+        LossReason::Closed,
+        how,
+    )?;
+    cx.evidence("reasons");
+
+    if cx.has(Need::MaximumHold) {
+        let how = "was held for as long as it may be";
+        let most = ms(120);
+        let ask = cx.ask().max_hold(most);
+        let held = a.acquire(&cx.name("is too long"), &ask).await;
+        let held = held.seen("A acquires")?;
+        let told = reason_of(&cx, &*held, most + cx.slack(), how).await?;
+        is(told, LossReason::MaxHold, how)?;
+        cx.evidence("reasons");
+    }
+    if cx.has(Need::AutoRenew) {
+        server_away(&cx).await?;
+    }
+    Ok(())
+}
+
+/// A server that is away refuses nothing: the lease has run out, as far as its holder can know.
+async fn server_away(cx: &Cx) -> Verdict {
+    let net = match cx.network() {
+        Ok(net) => net,
+        Err(Failure::NotRun(why)) => {
+            cx.note(format_args!(
+                "the loss to a server that is away was not tried: {why}"
+            ));
+            return Ok(());
+        }
+        Err(other) => return Err(other),
+    };
+    let how = "could not be renewed because the server was away";
+    let client = cx.connect_over(&net).await?;
+    let ask = cx.ask().ttl(cx.ttl(ms(250))).auto_renew();
+    let held = client.acquire(&cx.name("away"), &ask).await;
+    let held = held.seen("a client acquires")?;
+    let away = net.begin(Fault::Away);
+    let told = reason_of(cx, &*held, held.ttl() + cx.slack(), how).await?;
+    is(told, LossReason::Expired, how)?;
+    cx.evidence("reasons");
+    away.heal();
+    Ok(())
 }

@@ -48,10 +48,12 @@ async fn reentry_up_to_the_declared_depth(cx: Cx) -> Verdict {
                 .within(bound, &what, enter(&*a, &name, &ask, way))
                 .await?
                 .map(|guard| guard.is_some());
-            match answer {
-                Err(e) if e.kind() == ErrorKind::LimitReached => cx.evidence("refused_beyond_depth"),
-                other => fail!("{what} than {depth} answers {other:?} rather than LimitReached"),
-            }
+            refused(
+                answer,
+                ErrorKind::LimitReached,
+                format_args!("{what} than {depth}"),
+            )?;
+            cx.evidence("refused_beyond_depth");
         }
         let valid = held.iter().filter(|guard| guard.is_valid()).count();
         ensure!(
@@ -234,10 +236,10 @@ async fn every_level_is_lost(cx: &Cx, levels: &[Box<dyn Held>], how: &str) -> Ve
     }
     cx.evidence_by("levels_told", levels.len() as u64);
     for (level, guard) in (1..).zip(levels) {
-        match guard.release().await {
-            Err(e) if e.kind() == ErrorKind::Lost => {}
-            other => fail!("{how}: the release of level {level} answers {other:?} rather than Lost"),
-        }
+        is_lost(
+            guard.release().await,
+            format_args!("{how}: the release of level {level}"),
+        )?;
     }
     Ok(())
 }
@@ -297,10 +299,7 @@ async fn loss_ends_every_level(cx: Cx) -> Verdict {
         levels.push(entered.seen(format_args!("level {level}"))?);
     }
     observe.force_release(&name).await.seen("force_release")?;
-    match levels[1].renew().await {
-        Err(e) if e.kind() == ErrorKind::Lost => {}
-        other => fail!("renewing what was ended by force answers {other:?} rather than Lost"),
-    }
+    is_lost(levels[1].renew().await, "renewing what was ended by force")?;
     every_level_is_lost(&cx, &levels, "a renewal was refused").await
 }
 

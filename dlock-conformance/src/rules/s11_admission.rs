@@ -36,10 +36,7 @@ async fn everyone_admissible_is_admitted(cx: Cx) -> Verdict {
                 "the writer did not wait for the reader"
             );
         } else {
-            match writer.await {
-                Err(e) if e.kind() == ErrorKind::Timeout => {}
-                other => fail!("the writer behind a reader answers {other:?} rather than Timeout"),
-            }
+            refused(writer.await, ErrorKind::Timeout, "the writer behind a reader")?;
         }
         let how = if cancels { "was cancelled" } else { "timed out" };
         let doing = format!("letting in a reader beside a reader, after the writer before it {how}");
@@ -90,14 +87,8 @@ async fn refused_as_mismatch(
         .await?
         .map(drop);
     for (how, answer) in [("try_acquire", tried), ("a waiting acquire", waited)] {
-        match answer {
-            Err(e) if e.kind() == ErrorKind::InvalidInput => cx.evidence("mismatches_refused"),
-            Err(e) => fail!(
-                "{what}: {how} answers {e} ({:?}) rather than InvalidInput",
-                e.kind()
-            ),
-            Ok(()) => fail!("{what}: {how} was not refused as a mismatch"),
-        }
+        refused(answer, ErrorKind::InvalidInput, format_args!("{what}: {how}"))?;
+        cx.evidence("mismatches_refused");
     }
     Ok(())
 }

@@ -199,10 +199,7 @@ async fn failed_upgrade_keeps_the_read(cx: Cx) -> Verdict {
             first.token()
         );
         second.release().await.seen("the second reader releases")?;
-        match second.release().await {
-            Err(e) if e.kind() == ErrorKind::Lost => {}
-            other => fail!("the second release of a reader answers {other:?} rather than Lost"),
-        }
+        is_lost(second.release().await, "the second release of a reader")?;
         let when = "a writer, beside a reader whose upgrade failed";
         cx.expect_held(&*w, &name, &write, when).await?;
         first.release().await.seen("the first reader releases")?;

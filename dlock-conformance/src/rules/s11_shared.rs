@@ -204,10 +204,10 @@ async fn readers_release_their_own(cx: Cx) -> Verdict {
         let released = reader.release().await;
         released.seen(format_args!("reader {i} releases its own grant"))?;
         cx.evidence("own_releases");
-        match reader.release().await {
-            Err(e) if e.kind() == ErrorKind::Lost => {}
-            other => fail!("the second release of reader {i} answers {other:?} rather than Lost"),
-        }
+        is_lost(
+            reader.release().await,
+            format_args!("the second release of reader {i}"),
+        )?;
         if i == 0 {
             break;
         }
@@ -237,11 +237,6 @@ async fn late_release(cx: &Cx, a: &dyn Subject, w: &dyn Subject, operator: &dyn 
     let answer = reader.release().await;
     let when = "after a reader's late release, while a writer holds";
     cx.expect_held(a, &name, &cx.ask(), when).await?;
-    match answer {
-        Err(e) if e.kind() == ErrorKind::Lost => {}
-        other => {
-            fail!("the release of a share that an operator had ended answers {other:?} rather than Lost")
-        }
-    }
+    is_lost(answer, "the release of a share that an operator had ended")?;
     writer.release().await.seen("the writer releases")
 }

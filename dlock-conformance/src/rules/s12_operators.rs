@@ -177,10 +177,11 @@ async fn force_ends_every_hold(cx: Cx) -> Verdict {
                 before.token(),
                 next.token()
             );
-            match before.release().await {
-                Err(e) if e.kind() == ErrorKind::Lost => cx.evidence("late_releases"),
-                other => crate::fail!("the release of a hold that was ended by force answers {other:?}"),
-            }
+            is_lost(
+                before.release().await,
+                "the release of a hold that was ended by force",
+            )?;
+            cx.evidence("late_releases");
         }
         let when = "after the late release of what was ended by force";
         cx.expect_held(&*a, &name, &cx.ask(), when).await?;

@@ -129,13 +129,10 @@ async fn a_resumed_holder_knows(cx: Cx) -> Verdict {
                 new.get()
             );
         }
-        match held.release().await {
-            Err(e) if e.kind() == ErrorKind::Lost => {}
-            other => ensure!(
-                false,
-                "the release of a hold that was lost meanwhile answers {other:?}, and not `Lost`"
-            ),
-        }
+        is_lost(
+            held.release().await,
+            "the release of a hold that was lost meanwhile",
+        )?;
         cx.expect_held(&*cx.connect().await?, &name, &cx.ask(), "after the late release")
             .await?;
         next.release().await.seen("B releases")?;

@@ -3,7 +3,6 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::lease_window::granted_within;
 use super::prelude::*;
 use crate::hooks::Step;
 
@@ -296,11 +295,7 @@ async fn foreign_data_is_no_lock(cx: Cx) -> Verdict {
 }
 
 fn is_backend_data<T>(answer: dlock_core::Result<T>, what: &str) -> Verdict {
-    match answer {
-        Err(e) if e.kind() == ErrorKind::BackendData => Ok(()),
-        Err(e) => fail!("{what} answers {:?}, not BackendData: {e}", e.kind()),
-        Ok(_) => fail!("{what} is answered as if a lock were there"),
-    }
+    refused(answer, ErrorKind::BackendData, format_args!("{what}"))
 }
 
 async fn is_refused(

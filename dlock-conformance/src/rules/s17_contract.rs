@@ -368,14 +368,8 @@ async fn close_ends_everything(cx: Cx) -> Verdict {
         ),
     ];
     for (what, answer) in answers {
-        match answer {
-            Err(e) if e.kind() == ErrorKind::Closed => cx.evidence("closed_answers"),
-            Err(e) => fail!(
-                "{what} after the close answers {e} ({:?}) rather than Closed",
-                e.kind()
-            ),
-            Ok(()) => fail!("{what} after the close succeeds"),
-        }
+        refused(answer, ErrorKind::Closed, format_args!("{what} after the close"))?;
+        cx.evidence("closed_answers");
     }
     next.release().await.seen("the next holder releases")
 }

@@ -42,6 +42,26 @@ impl Cx {
         self.spawn(async move { client.acquire(&name, &ask).await })
     }
 
+    /// The holder renews, in a task.
+    pub(super) fn renews(&self, held: &Arc<dyn Held>) -> Task<Result<(), Error>> {
+        let held = Arc::clone(held);
+        self.spawn(async move { held.renew().await })
+    }
+
+    /// The holder releases, in a task.
+    pub(super) fn releases(&self, held: &Arc<dyn Held>) -> Task<Result<(), Error>> {
+        let held = Arc::clone(held);
+        self.spawn(async move { held.release().await })
+    }
+
+    /// An operator ends whatever holds of that name there are.
+    pub(super) async fn force(&self, operator: &dyn Subject, name: &LockName) -> Verdict<u32> {
+        match operator.observe() {
+            Some(operator) => operator.force_release(name).await.seen("an operator ends a hold"),
+            None => fail!("ending holds by force is claimed, and the subject offers nobody to do so"),
+        }
+    }
+
     /// What is done within that time, and without an error.
     pub(super) async fn done<T>(
         &self,
@@ -120,4 +140,43 @@ pub(super) fn token_of(held: &dyn Held, how: impl fmt::Display) -> Verdict<Token
         Some(token) => Ok(token),
         None => fail!("{how}: the grant has no token"),
     }
+}
+
+/// Tries until it is granted, and breaks the rule if that is before `earliest` or not by `latest`.
+pub(super) async fn granted_within(
+    cx: &Cx,
+    client: &dyn Subject,
+    name: &LockName,
+    ask: &Ask,
+    (earliest, latest): (Timestamp, Timestamp),
+    what: impl fmt::Display + Send,
+) -> Verdict<Box<dyn Held>> {
+    loop {
+        let asked = cx.now();
+        let granted = client.try_acquire(name, ask).await;
+        let granted = granted.seen(format_args!("{what}: another tries"))?;
+        let now = cx.now();
+        if let Some(held) = granted {
+            ensure!(
+                now >= earliest,
+                "{what}: granted to another {:?} before its end",
+                now.until(earliest)
+            );
+            return Ok(held);
+        }
+        if now < earliest {
+            cx.evidence("refusals");
+        }
+        ensure!(
+            asked < latest,
+            "{what}: still refused to others {:?} after the latest time at which it may have ended",
+            latest.until(asked)
+        );
+        cx.sleep(ms(4)).await;
+    }
+}
+
+/// Breaks the rule unless this is the answer `Lost`.
+pub(super) fn is_lost<T>(answer: Result<T, Error>, what: impl fmt::Display) -> Verdict {
+    refused(answer, ErrorKind::Lost, what)
 }

@@ -236,12 +236,9 @@ async fn nothing_is_told_that_never_was(cx: Cx) -> Verdict {
 async fn a_late_sign_of_life(cx: &Cx, f: &Faulty, w: &dyn Subject, taken: bool) -> Verdict {
     let (name, ask) = (cx.name(format_args!("late-{taken}")), cx.ask());
     let mut watcher = Watching::begin(cx, w, &name, "a watcher").await?;
-    let held: Arc<dyn Held> = Arc::from(f.a.acquire(&name, &ask).await.seen("A acquires")?);
+    let held = f.a_holds(&name, &ask).await?;
     let kept = f.net.begin(Fault::DeliverLate);
-    let renewing = {
-        let held = Arc::clone(&held);
-        cx.spawn(async move { held.renew().await })
-    };
+    let renewing = cx.renews(&held);
     struck(cx, &kept, "A's renewal is kept on its way").await?;
     let what = "a renewal whose connection broke";
     // What it is told is the matter of others.

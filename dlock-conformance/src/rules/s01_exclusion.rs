@@ -11,6 +11,7 @@ use futures::future::try_join_all;
 use super::prelude::*;
 use crate::agent::Child;
 use crate::checker::lost_update::LostUpdates;
+use crate::rng::Rng;
 
 rules! {
     one_holder_at_a_time, one_winner_of_a_race, no_lost_update, handles_of_one_client_exclude_each_other,
@@ -35,30 +36,41 @@ rule! { "1.01" Must phase 1 [Lock, Wait] Both A X one_holder_at_a_time,
     check "Is finding the name free and taking it one step in the store?"
 }
 async fn one_holder_at_a_time(cx: Cx) -> Verdict {
+    let hold = (ms(3), ms(6));
+    // Some end their hold by a drop: the history only knows then that it ended at some time later.
+    compete(&cx, clients(&cx, 8).await?, cx.rounds(30, 200), hold, |rng| {
+        rng.one_in(4)
+    })
+    .await
+}
+
+/// All of them acquire, hold for a while and let go, again and again.
+async fn compete(
+    cx: &Cx,
+    clients: Vec<Arc<dyn Subject>>,
+    rounds: usize,
+    (least, most): (Duration, Duration),
+    drops: fn(&mut Rng) -> bool,
+) -> Verdict {
     let name = cx.name("one");
-    let rounds = cx.rounds(30, 200);
     let asking = Arc::new(AtomicU64::new(0));
     let mut tasks = Vec::new();
-    for client in clients(&cx, 8).await? {
-        let (task, name, asking, mut rng) = (cx.clone(), name.clone(), Arc::clone(&asking), cx.rng());
-        tasks.push(cx.spawn(async move {
-            let cx = task;
+    for client in clients {
+        let (cx, name, asking, mut rng) = (cx.clone(), name.clone(), Arc::clone(&asking), cx.rng());
+        tasks.push(cx.clone().spawn(async move {
             let (ask, lane) = (cx.ask(), cx.lane(&client));
             for _ in 0..rounds {
                 asking.fetch_add(1, Ordering::SeqCst);
-                let held = lane.acquire(&name, &ask).await.seen("one of eight acquires")?;
+                let held = lane.acquire(&name, &ask).await.seen("one of them acquires")?;
                 cx.evidence("grants");
                 // Granted while others ask: a race was won.
                 if asking.fetch_sub(1, Ordering::SeqCst) > 1 {
                     cx.evidence("contended");
                 }
-                cx.sleep(rng.duration(ms(3), ms(6))).await;
-                // Some end their hold by a drop: the history only knows then that it ended at some time
-                // later.
-                if rng.one_in(4) {
-                    lane.drop_guard(held);
-                } else {
-                    lane.release(&held).await.seen("the holder releases")?;
+                cx.sleep(rng.duration(least, most)).await;
+                match drops(&mut rng) {
+                    true => lane.drop_guard(held),
+                    false => lane.release(&held).await.seen("the holder releases")?,
                 }
             }
             Ok::<(), Failure>(())
@@ -244,8 +256,6 @@ rule! { "1.02" Must phase 1 [Lock, Wait] Backend C X one_holder_over_processes,
     check "Is there any way to a grant that does not pass the store?"
 }
 async fn one_holder_over_processes(cx: Cx) -> Verdict {
-    let name = cx.name("one");
-    let rounds = cx.rounds(8, 100);
     let mut clients: Vec<Arc<dyn Subject>> = Vec::new();
     for child in children(&cx, 4).await? {
         cx.evidence("processes");
@@ -254,34 +264,7 @@ async fn one_holder_over_processes(cx: Cx) -> Verdict {
         clients.extend([Arc::clone(&client), client]);
     }
     clients.push(cx.connect().await?);
-    let asking = Arc::new(AtomicU64::new(0));
-    let mut tasks = Vec::new();
-    for client in clients {
-        let (task, name, asking, mut rng) = (cx.clone(), name.clone(), Arc::clone(&asking), cx.rng());
-        tasks.push(cx.spawn(async move {
-            let cx = task;
-            let (ask, lane) = (cx.ask(), cx.lane(&client));
-            for _ in 0..rounds {
-                asking.fetch_add(1, Ordering::SeqCst);
-                let held = lane.acquire(&name, &ask).await;
-                let held = held.seen("one of the processes acquires")?;
-                cx.evidence("grants");
-                if asking.fetch_sub(1, Ordering::SeqCst) > 1 {
-                    cx.evidence("contended");
-                }
-                cx.sleep(rng.duration(ms(1), ms(4))).await;
-                lane.release(&held).await.seen("the holder releases")?;
-            }
-            Ok::<(), Failure>(())
-        }));
-    }
-    let mut ended = Ok(());
-    for task in tasks {
-        ended = ended.and(task.await);
-    }
-    // What the history shows comes first: it explains why a release went wrong.
-    cx.check_history()?;
-    ended
+    compete(&cx, clients, cx.rounds(8, 100), (ms(1), ms(4)), |_| false).await
 }
 
 /// Names for that many clients of a process, and that many holds of each.

@@ -6,7 +6,6 @@ use dlock_core::Timestamp;
 use futures::future::try_join_all;
 
 use super::prelude::*;
-use super::s03_lease::{first_grant, lapsed_by};
 
 rules! {
     finer_ttls_round_up, beliefs_do_not_overlap,
@@ -50,9 +49,19 @@ async fn finer_ttls_round_up(cx: Cx) -> Verdict {
                 shown <= ttl + grain + cx.skew(ttl),
                 "a ttl of {ttl:?} became {shown:?}; the claimed granularity is {grain:?}"
             );
-            let by = lapsed_by(&cx, shown);
+            let by = cx.lapsed_by(shown);
             holder.vanish();
-            first_grant(&cx, &*next, &name, &cx.ask(), asked, ttl, by).await?;
+            let window = (asked + ttl.saturating_sub(cx.skew(ttl)), by);
+            let (asking, what) = (cx.ask(), format!("a lease of {ttl:?}"));
+            granted_within(
+                &cx,
+                &*next,
+                (&name, &asking),
+                window,
+                "refusals_before_expiry",
+                what,
+            )
+            .await?;
             cx.evidence("fine_ttls");
             Ok::<(), Failure>(())
         }

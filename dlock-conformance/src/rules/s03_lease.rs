@@ -1,6 +1,6 @@
 //! §3 Lease and expiry.
 
-use dlock_core::{Nature, Timestamp};
+use dlock_core::Nature;
 
 use super::prelude::*;
 use super::stale::{Successor, stale_guard};
@@ -9,11 +9,6 @@ use crate::agent::Child;
 rules! {
     an_unrenewed_lease_lapses, no_early_grant, validity_is_computed, an_expired_guard_harms_no_successor,
     each_grant_its_own_ttl, expiry_wakes_a_waiter, the_least_ttl_works, validity_ignores_the_wall_clock,
-}
-
-/// By when a lease of that ttl, confirmed by now, is over for everybody.
-pub(super) fn lapsed_by(cx: &Cx, ttl: Duration) -> Timestamp {
-    cx.now() + ttl + cx.skew(ttl) + cx.slack()
 }
 
 /// A ttl that is worth waiting for several times.
@@ -34,7 +29,7 @@ async fn an_unrenewed_lease_lapses(cx: Cx) -> Verdict {
         let ask = cx.ask().ttl(brief(&cx));
         let holder = cx.connect().await?;
         let held = holder.acquire(&name, &ask).await.seen("A acquires a free name")?;
-        let by = lapsed_by(&cx, held.ttl());
+        let by = cx.lapsed_by(held.ttl());
         if vanishes {
             holder.vanish();
         }
@@ -64,63 +59,18 @@ async fn no_early_grant(cx: Cx) -> Verdict {
     let ask = cx.ask().ttl(cx.short_ttl());
     let asked = cx.now();
     let held = a.acquire(&name, &ask).await.seen("A acquires a free name")?;
-    let next = first_grant(
-        &cx,
-        &*b,
-        &name,
-        &ask,
-        asked,
-        ask.ttl,
+    let window = (
+        asked + ask.ttl.saturating_sub(cx.skew(ask.ttl)),
         asked + ask.ttl * 3 + cx.slack(),
-    )
-    .await?;
+    );
+    let what = "A's lease";
+    let next = granted_within(&cx, &*b, (&name, &ask), window, "refusals_before_expiry", what).await?;
     ensure!(
         !held.is_valid(),
         "A still thinks that it holds the lock after B was granted"
     );
     drop(next);
     Ok(())
-}
-
-/// Tries until it is granted, which must be neither before `asked` + `ttl`, less the skew, nor after
-/// `latest`.
-///
-/// The store cannot have begun to count before the request was sent, so before that nobody else may be
-/// granted.
-pub(super) async fn first_grant(
-    cx: &Cx,
-    client: &dyn Subject,
-    name: &LockName,
-    ask: &Ask,
-    asked: Timestamp,
-    ttl: Duration,
-    latest: Timestamp,
-) -> Verdict<Box<dyn Held>> {
-    let earliest = asked + ttl.saturating_sub(cx.skew(ttl));
-    loop {
-        let tried = cx.now();
-        let granted = client.try_acquire(name, ask).await;
-        let granted = granted.seen("another tries while the lease runs")?;
-        let now = cx.now();
-        if let Some(granted) = granted {
-            ensure!(
-                now >= earliest,
-                "a lease of {ttl:?} was given to another {:?} after it was asked for, {:?} too early",
-                now.since(asked),
-                now.until(earliest)
-            );
-            return Ok(granted);
-        }
-        if now < earliest {
-            cx.evidence("refusals_before_expiry");
-        }
-        ensure!(
-            tried < latest,
-            "a lease of {ttl:?} has not lapsed {:?} after it was asked for",
-            tried.since(asked)
-        );
-        cx.sleep(ttl / 50).await;
-    }
 }
 
 rule! { "3.04" Must phase 1 [Lock, Lease] Engine A D validity_is_computed, evidence ["stalls" >= 2],
@@ -208,11 +158,21 @@ async fn each_grant_its_own_ttl(cx: Cx) -> Verdict {
                 && shown <= ttl + cx.skew(ttl) + cx.claims().capabilities.ttl_granularity,
             "a grant that was asked for with a ttl of {ttl:?} has one of {shown:?}"
         );
-        let by = lapsed_by(&cx, ttl);
+        let by = cx.lapsed_by(ttl);
         holder.vanish();
         // With a third ttl, so that a record that takes over what the prober asks for shows too.
         let probe = cx.ask();
-        let taken = first_grant(&cx, &*next, &name, &probe, asked, ttl, by).await?;
+        let window = (asked + ttl.saturating_sub(cx.skew(ttl)), by);
+        let what = format!("a lease of {ttl:?}");
+        let taken = granted_within(
+            &cx,
+            &*next,
+            (&name, &probe),
+            window,
+            "refusals_before_expiry",
+            what,
+        )
+        .await?;
         taken.release().await.seen("the prober releases")?;
         cx.evidence(if ttl == long {
             "long_leases"
@@ -236,7 +196,7 @@ async fn expiry_wakes_a_waiter(cx: Cx) -> Verdict {
         let name = cx.name(round);
         let held = holder.acquire(&name, &cx.ask().ttl(brief(&cx))).await;
         let held = held.seen("A acquires a free name")?;
-        let by = lapsed_by(&cx, held.ttl()) + cx.claims().wake_p99;
+        let by = cx.lapsed_by(held.ttl()) + cx.claims().wake_p99;
         let waiting = {
             let (waiter, name, ask) = (std::sync::Arc::clone(&waiter), name.clone(), cx.ask());
             cx.spawn(async move { waiter.acquire(&name, &ask).await })
@@ -267,7 +227,7 @@ async fn the_least_ttl_works(cx: Cx) -> Verdict {
         let (name, ask) = (cx.name(round), cx.ask().ttl(least));
         let held = holder.acquire(&name, &ask).await;
         let held = held.seen(format_args!("A acquires with the least ttl, {least:?}"))?;
-        let by = lapsed_by(&cx, least);
+        let by = cx.lapsed_by(least);
         if cx.has(Need::PerGrantTtl) {
             let longest = least + cx.skew(least) + cx.claims().capabilities.ttl_granularity;
             ensure!(

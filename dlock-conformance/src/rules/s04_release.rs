@@ -34,26 +34,9 @@ async fn a_minimum_hold_is_kept(cx: Cx) -> Verdict {
         let released = held.release().await;
         released.seen("A releases sooner than its minimum hold")?;
         let released = cx.now();
-        let (earliest, latest) = (asked + (least - cx.skew(least)), released + least + cx.slack());
-        let next = loop {
-            let tried = b.try_acquire(&name, &cx.ask()).await.seen("B tries")?;
-            let now = cx.now();
-            match tried {
-                Some(next) => break next,
-                None => ensure!(
-                    now < latest,
-                    "released, with a minimum hold of {least:?}, and still taken {:?} later",
-                    released.until(now)
-                ),
-            }
-            cx.evidence("kept");
-            cx.sleep(ms(3)).await;
-        };
-        ensure!(
-            cx.now() >= earliest,
-            "a minimum hold of {least:?} was over {:?} after it was asked for",
-            asked.until(cx.now())
-        );
+        let window = (asked + (least - cx.skew(least)), released + least + cx.slack());
+        let (plain, what) = (cx.ask(), format!("released, with a minimum hold of {least:?}"));
+        let next = granted_within(&cx, &*b, (&name, &plain), window, "kept", what).await?;
         next.release().await.seen("B releases")?;
         let short = ms(5);
         let when = "after B";
@@ -228,7 +211,7 @@ async fn drop_works_anywhere(cx: Cx) -> Verdict {
         let held = a.acquire(&name, &ask).await.seen("A acquires a free name")?;
         dropped_on_a_thread(held, unwinding)?;
         cx.evidence("drops");
-        let by = cx.now() + ask.ttl + cx.skew(ask.ttl) + cx.slack();
+        let by = cx.lapsed_by(ask.ttl);
         let when = "after A's guard was dropped outside of any runtime";
         cx.free_by(&*b, &name, &ask, by, when).await?;
     }
@@ -286,7 +269,7 @@ async fn renewal_ends_with_the_guard(cx: Cx) -> Verdict {
     cx.evidence("renewed");
     let ttl = held.ttl();
     drop(held);
-    let by = cx.now() + ttl + cx.skew(ttl) + cx.slack();
+    let by = cx.lapsed_by(ttl);
     cx.passes_by(&*b, &name, &ask, by, "after A's guard was dropped")
         .await?;
     cx.evidence("freed");
@@ -387,7 +370,6 @@ async fn a_leaked_guard_lapses(cx: Cx) -> Verdict {
     let (a, b) = (cx.connect().await?, cx.connect().await?);
     let ask = cx.ask().ttl(cx.short_ttl());
     let (idle, renewing) = (cx.name("idle"), cx.name("renewing"));
-    let lapsed_by = |ttl: Duration| cx.now() + ttl + cx.skew(ttl) + cx.slack();
     let renews = cx.has(Need::AutoRenew);
     // Beside the idle one: what keeps the one alive must not keep the other.
     if renews {
@@ -396,7 +378,7 @@ async fn a_leaked_guard_lapses(cx: Cx) -> Verdict {
         std::mem::forget(held);
     }
     let held = a.acquire(&idle, &ask).await.seen("A acquires a free name")?;
-    let by = lapsed_by(held.ttl());
+    let by = cx.lapsed_by(held.ttl());
     std::mem::forget(held);
     let then = "A leaked its guard, which does not renew itself";
     cx.passes_by(&*b, &idle, &ask, by, then).await?;
@@ -419,7 +401,8 @@ async fn a_leaked_guard_lapses(cx: Cx) -> Verdict {
     );
     cx.done(cx.claims().op_bound, "A's close", a.close()).await?;
     let when = "A leaked a guard that renews itself, and is closed";
-    cx.free_by(&*b, &renewing, &ask, lapsed_by(ask.ttl), when).await?;
+    cx.free_by(&*b, &renewing, &ask, cx.lapsed_by(ask.ttl), when)
+        .await?;
     cx.evidence("lapsed");
     Ok(())
 }

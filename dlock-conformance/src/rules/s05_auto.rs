@@ -87,12 +87,7 @@ async fn auto_renewal_lasts(cx: Cx) -> Verdict {
 /// A holds the name until an operator takes it away, and has heard of it.
 async fn loses(cx: &Cx, a: &dyn Subject, b: &dyn Subject, name: &LockName, ask: &Ask) -> Verdict {
     let held = a.acquire(name, ask).await.seen("A acquires a free name")?;
-    if let Some(operator) = b.observe() {
-        operator
-            .force_release(name)
-            .await
-            .seen("an operator ends A's hold")?;
-    }
+    cx.force(b, name).await?;
     let lost = held.lost();
     let what = "the loss of a lock that an operator ended";
     cx.within(ask.ttl + cx.slack(), what, lost).await?;

@@ -26,11 +26,8 @@ async fn renewal_postpones_the_end(cx: Cx) -> Verdict {
     let sent = cx.now();
     held.renew().await.seen("A renews a live grant")?;
     let answered = cx.now();
-    let window = (
-        sent + ask.ttl.saturating_sub(cx.skew(ask.ttl)),
-        answered + ask.ttl + cx.slack(),
-    );
-    granted_within(&cx, &*b, &name, &ask, window, "A's renewed lease").await?;
+    let window = end_of(&cx, sent, answered, ask.ttl);
+    granted_within(&cx, &*b, (&name, &ask), window, "refusals", "A's renewed lease").await?;
     ensure!(
         !held.is_valid(),
         "A still thinks that it holds the lock after B was granted"
@@ -70,11 +67,16 @@ async fn renewal_is_a_reset(cx: Cx) -> Verdict {
         );
         cx.evidence("renewals");
     }
-    let window = (
-        sent + ask.ttl.saturating_sub(cx.skew(ask.ttl)),
-        answered + ask.ttl + cx.slack(),
-    );
-    granted_within(&cx, &*b, &name, &ask, window, "A's lease, renewed four times").await?;
+    let window = end_of(&cx, sent, answered, ask.ttl);
+    granted_within(
+        &cx,
+        &*b,
+        (&name, &ask),
+        window,
+        "refusals",
+        "A's lease, renewed four times",
+    )
+    .await?;
     Ok(())
 }
 
@@ -103,14 +105,9 @@ async fn renewal_after_the_end_is_lost(cx: Cx) -> Verdict {
     let over = cx.now() + ask.ttl + cx.slack();
     // Ended in the store without the holder's knowledge: only then does a renewal of a well-behaved client
     // get that far.
-    if cx.has(Need::ForceRelease)
-        && let Some(operator) = b.observe()
-    {
+    if cx.has(Need::ForceRelease) {
         let held = a.acquire(&forced, &cx.ask()).await.seen("A acquires")?;
-        operator
-            .force_release(&forced)
-            .await
-            .seen("an operator ends A's lease")?;
+        cx.force(&*b, &forced).await?;
         ended.push((held, forced, "an operator ended it"));
     }
     cx.sleep_until(over).await;
@@ -150,13 +147,8 @@ async fn stale_renewal(cx: &Cx, why: &str, first: &crate::Ask, second: &crate::A
     let (a, b, c) = (cx.connect().await?, cx.connect().await?, cx.connect().await?);
     let name = cx.name(why);
     let stale = a.acquire(&name, first).await.seen("A acquires a free name")?;
-    match b.observe() {
-        Some(operator) if why == "forced" => {
-            operator
-                .force_release(&name)
-                .await
-                .seen("an operator ends A's lease")?;
-        }
+    match why {
+        "forced" => drop(cx.force(&*b, &name).await?),
         _ => cx.sleep(first.ttl + cx.slack()).await,
     }
     let asked = cx.now();
@@ -171,11 +163,16 @@ async fn stale_renewal(cx: &Cx, why: &str, first: &crate::Ask, second: &crate::A
         cx.evidence("stale_renewals");
         cx.sleep(second.ttl / 8).await;
     }
-    let window = (
-        asked + second.ttl.saturating_sub(cx.skew(second.ttl)),
-        granted + second.ttl + cx.slack(),
-    );
-    granted_within(cx, &*c, &name, second, window, format!("{why}: B's lease")).await?;
+    let window = end_of(cx, asked, granted, second.ttl);
+    granted_within(
+        cx,
+        &*c,
+        (&name, second),
+        window,
+        "refusals",
+        format!("{why}: B's lease"),
+    )
+    .await?;
     ensure!(
         !successor.is_valid(),
         "{why}: B's guard is valid after C was granted"

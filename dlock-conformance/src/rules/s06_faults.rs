@@ -259,7 +259,7 @@ async fn a_failed_release_lapses(cx: Cx) -> Verdict {
     }
     // From now on a renewer that is left behind would reach the store.
     hole.heal();
-    let by = cx.now() + ask.ttl + cx.skew(ask.ttl) + cx.slack();
+    let by = cx.lapsed_by(ask.ttl);
     cx.passes_by(&*f.b, &name, &ask, by, "after A's release had failed")
         .await?;
     Ok(())

@@ -35,6 +35,39 @@ async fn read(gate: &dyn FenceGate, resource: &LockName) -> Verdict<FencedValue>
     }
 }
 
+/// One writer, or reader, at the resource.
+struct AtResource<'a> {
+    gate: &'a dyn FenceGate,
+    resource: &'a LockName,
+}
+
+impl AtResource<'_> {
+    async fn admits(&self, token: Token, value: &[u8], what: &str) -> Verdict {
+        admitted(
+            self.gate
+                .write(self.resource, token, value)
+                .await
+                .seen("writes")?,
+            what,
+        )
+    }
+
+    async fn refuses(&self, token: Token, highest: Token, what: &str) -> Verdict {
+        let answer = self
+            .gate
+            .write(self.resource, token, b"stale")
+            .await
+            .seen("writes")?;
+        refused(answer, highest, what)
+    }
+
+    /// Without a write.
+    async fn asks(&self, token: Token, access: Access) -> Verdict<Admission> {
+        let answer = self.gate.admit(self.resource, token, access).await;
+        answer.seen("asks to be admitted")
+    }
+}
+
 fn admitted(answer: Admission, what: &str) -> Verdict {
     match answer {
         Admission::Admitted => Ok(()),
@@ -62,72 +95,47 @@ async fn resource_refuses_stale_tokens(cx: Cx) -> Verdict {
     let (a, b) = (cx.connect().await?, cx.connect().await?);
     let (name, resource) = (cx.name("lock"), cx.name("resource"));
     let (gate, other) = (gate_of(&*a)?, gate_of(&*b)?);
+    let resource = &resource;
+    let (here, there) = (
+        AtResource { gate, resource },
+        AtResource {
+            gate: other,
+            resource,
+        },
+    );
     let [old, mid, new, newest] = tokens(&cx, &*a, &name, 4).await?[..] else {
         return Err(Failure::Kit("four tokens were taken".to_owned()));
     };
-    admitted(
-        gate.write(&resource, old, b"old").await.seen("writes")?,
-        "the first write",
-    )?;
-    admitted(
-        gate.write(&resource, old, b"again").await.seen("writes")?,
-        "a second write with the same token",
-    )?;
-    admitted(
-        other.write(&resource, new, b"new").await.seen("writes")?,
-        "a write with a larger token",
-    )?;
+    here.admits(old, b"old", "the first write").await?;
+    here.admits(old, b"again", "a second write with the same token")
+        .await?;
+    there.admits(new, b"new", "a write with a larger token").await?;
     for (token, what) in [
         (old, "a write with the oldest token"),
         (mid, "a write with a token that was never used"),
     ] {
-        refused(
-            gate.write(&resource, token, b"stale").await.seen("writes")?,
-            new,
-            what,
-        )?;
+        here.refuses(token, new, what).await?;
         cx.evidence("stale_writes");
     }
-    refused(
-        gate.admit(&resource, mid, Access::Exclusive)
-            .await
-            .seen("asks to be admitted")?,
-        new,
-        "a stale writer that asks to be admitted",
-    )?;
-    refused(
-        gate.admit(&resource, mid, Access::Shared)
-            .await
-            .seen("asks to be admitted")?,
-        new,
-        "a stale reader",
-    )?;
+    let what = "a stale writer that asks to be admitted";
+    refused(here.asks(mid, Access::Exclusive).await?, new, what)?;
+    refused(here.asks(mid, Access::Shared).await?, new, "a stale reader")?;
     cx.evidence_by("stale_writes", 2);
-    admitted(
-        other.write(&resource, new, b"newer").await.seen("writes")?,
-        "the holder's second write",
-    )?;
-    let value = read(gate, &resource).await?;
+    there.admits(new, b"newer", "the holder's second write").await?;
+    let value = read(gate, resource).await?;
     ensure!(
         value.value == b"newer",
         "the resource has {:?} after the last admitted write of \"newer\"",
         String::from_utf8_lossy(&value.value)
     );
     // Who is admitted counts as who writes does.
-    admitted(
-        gate.admit(&resource, newest, Access::Exclusive)
-            .await
-            .seen("asks to be admitted")?,
-        "the next holder, which asks before it writes",
-    )?;
-    refused(
-        other.write(&resource, new, b"stale").await.seen("writes")?,
-        newest,
-        "a write of the holder before one that was admitted",
-    )?;
+    let what = "the next holder, which asks before it writes";
+    admitted(here.asks(newest, Access::Exclusive).await?, what)?;
+    let what = "a write of the holder before one that was admitted";
+    there.refuses(new, newest, what).await?;
     cx.evidence("stale_writes");
     if cx.has(Need::Shared) {
-        live_readers(&cx, &*a, &*b, &name, &resource, newest).await?;
+        live_readers(&cx, [&*a, &*b], &name, &here, newest).await?;
     }
     resources_are_apart(&cx, &*a, old, new).await
 }
@@ -142,20 +150,24 @@ async fn resources_are_apart(cx: &Cx, client: &dyn Subject, old: Token, new: Tok
         (&in_case, old, "a write to a resource that differs in case"),
         (&at_its_end, old, "a write to a resource that differs at its end"),
     ] {
-        admitted(gate.write(resource, token, b"mine").await.seen("writes")?, what)?;
+        AtResource { gate, resource }.admits(token, b"mine", what).await?;
     }
     for other in 0..cx.rounds(150, 2_000) {
         let resource = cx.name(format_args!("other-{other}"));
-        admitted(
-            gate.write(&resource, old, b"other").await.seen("writes")?,
-            "a write to one of many resources",
-        )?;
+        let other = AtResource {
+            gate,
+            resource: &resource,
+        };
+        other
+            .admits(old, b"other", "a write to one of many resources")
+            .await?;
     }
-    refused(
-        gate.write(&first, old, b"stale").await.seen("writes")?,
-        new,
-        "a stale write, after writes to many other resources",
-    )?;
+    let first = AtResource {
+        gate,
+        resource: &first,
+    };
+    let what = "a stale write, after writes to many other resources";
+    first.refuses(old, new, what).await?;
     cx.evidence("stale_writes");
     Ok(())
 }
@@ -164,10 +176,9 @@ async fn resources_are_apart(cx: &Cx, client: &dyn Subject, old: Token, new: Tok
 /// them is.
 async fn live_readers(
     cx: &Cx,
-    a: &dyn Subject,
-    b: &dyn Subject,
+    [a, b]: [&dyn Subject; 2],
     name: &LockName,
-    resource: &LockName,
+    resource: &AtResource<'_>,
     writer: Token,
 ) -> Verdict {
     let ask = cx.ask().reader();
@@ -177,25 +188,17 @@ async fn live_readers(
         token_of(&*first, "a reader")?,
         token_of(&*second, "a second reader")?,
     );
-    let gate = gate_of(a)?;
     // The later one first: the earlier one is not stale, it still holds.
     for (token, what) in [
         (t1.max(t2), "a live reader"),
         (t1.min(t2), "a live reader with the smaller token"),
     ] {
-        let answer = gate
-            .admit(resource, token, Access::Shared)
-            .await
-            .seen("asks to be admitted")?;
-        admitted(answer, what)?;
+        admitted(resource.asks(token, Access::Shared).await?, what)?;
     }
     // A reader may have the token of the writer before it; then it bars nobody.
     if t1.max(t2) > writer {
-        refused(
-            gate.write(resource, writer, b"stale").await.seen("writes")?,
-            t1.max(t2),
-            "a write of the writer before a reader that was admitted",
-        )?;
+        let what = "a write of the writer before a reader that was admitted";
+        resource.refuses(writer, t1.max(t2), what).await?;
         cx.evidence("stale_writes");
     }
     Ok(())

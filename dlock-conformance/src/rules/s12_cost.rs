@@ -2,11 +2,9 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use futures::future::try_join_all;
-
 use super::prelude::*;
 use super::s12_watch::Comer;
-use super::watching::{Grants, Watching, observer};
+use super::watching::{Grants, Watching, all_believe, beside_and_elsewhere, observer};
 use crate::policy::Merging;
 
 rules! {
@@ -26,14 +24,7 @@ rule! { "12.07" Must phase 3 [Watch, Wait] Backend A D slow_consumer_is_told,
 async fn slow_consumer_is_told(cx: Cx) -> Verdict {
     let (a, w) = (cx.connect().await?, cx.connect().await?);
     let (name, grants) = (cx.name("slow"), Grants::default());
-    let mut streams = Vec::new();
-    for (who, client) in [
-        ("a slow reader beside the holder", &a),
-        ("a slow reader elsewhere", &w),
-    ] {
-        // It takes the snapshot, and then nothing.
-        streams.push(Watching::begin(&cx, &**client, &name, who).await?);
-    }
+    let mut streams = beside_and_elsewhere(&cx, &name, (&*a, &*w), "a slow reader").await?;
     let most = cx.claims().watch_backlog as usize + ON_THE_WAY;
     // Two changes each.
     let cycles = most / 2 + 20;
@@ -76,7 +67,7 @@ async fn slow_consumer_is_told(cx: Cx) -> Verdict {
     // Told of what it missed, it goes on as any other.
     last.release().await.seen("the last holder releases")?;
     let by = cx.now() + cx.slack();
-    try_join_all(streams.iter_mut().map(|s| s.until_holders(&cx, by, &[]))).await?;
+    all_believe(&cx, &mut streams, by, &[]).await?;
     Ok(())
 }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use futures::future::{join, try_join_all};
 
 use super::prelude::*;
-use super::watching::{Grants, Told, Watching};
+use super::watching::{Grants, Told, Watching, all_believe, beside_and_elsewhere};
 use crate::rng::Rng;
 use crate::task::Task;
 
@@ -128,10 +128,7 @@ rule! { "12.02" Must phase 2 [Watch, Wait] Backend A X events_are_in_grant_order
 async fn events_are_in_grant_order(cx: Cx) -> Verdict {
     let (a, b, w) = (cx.connect().await?, cx.connect().await?, cx.connect().await?);
     let (name, grants) = (cx.name("order"), Grants::default());
-    let mut streams = Vec::new();
-    for (who, client) in [("a watcher beside a holder", &a), ("a watcher elsewhere", &w)] {
-        streams.push(Watching::begin(&cx, &**client, &name, who).await?);
-    }
+    let mut streams = beside_and_elsewhere(&cx, &name, (&*a, &*w), "a watcher").await?;
     let done = Arc::new(AtomicBool::new(false));
     let hold = ms(2);
     let coming = churn(
@@ -244,10 +241,7 @@ async fn readers_are_told(
     w: &Arc<dyn Subject>,
 ) -> Verdict {
     let (name, read) = (cx.name("readers"), cx.ask().reader());
-    let mut streams = Vec::new();
-    for (who, client) in [("a watcher beside a reader", a), ("a watcher elsewhere", w)] {
-        streams.push(Watching::begin(cx, &**client, &name, who).await?);
-    }
+    let mut streams = beside_and_elsewhere(cx, &name, (&**a, &**w), "a watcher").await?;
     let mut held = Vec::new();
     for client in [a, b, a] {
         held.push(client.acquire(&name, &read).await.seen("a reader")?);
@@ -255,11 +249,11 @@ async fn readers_are_told(
     while let Some(reader) = held.pop() {
         let by = cx.now() + cx.slack();
         let ids: Vec<_> = held.iter().map(|h| h.id()).chain([reader.id()]).collect();
-        try_join_all(streams.iter_mut().map(|s| s.until_holders(cx, by, &ids))).await?;
+        all_believe(cx, &mut streams, by, &ids).await?;
         reader.release().await.seen("a reader releases")?;
     }
     let by = cx.now() + cx.slack();
-    try_join_all(streams.iter_mut().map(|s| s.until_holders(cx, by, &[]))).await?;
+    all_believe(cx, &mut streams, by, &[]).await?;
     Ok(())
 }
 
@@ -329,14 +323,11 @@ async fn hand_over_is_visible(cx: Cx) -> Verdict {
     const HOLD: Duration = ms(80);
     let (a, b, w) = (cx.connect().await?, cx.connect().await?, cx.connect().await?);
     let (name, ask) = (cx.name("baton"), cx.ask());
-    let mut streams = Vec::new();
-    for (who, client) in [("a watcher beside a holder", &a), ("a watcher elsewhere", &w)] {
-        streams.push(Watching::begin(&cx, &**client, &name, who).await?);
-    }
+    let mut streams = beside_and_elsewhere(&cx, &name, (&*a, &*w), "a watcher").await?;
     let mut held = a.acquire(&name, &ask).await.seen("the first holder")?;
     // A store that is looked at shows the first one only to who looks while it holds.
     let (by, now) = (cx.now() + HOLD + cx.slack(), [held.id()]);
-    try_join_all(streams.iter_mut().map(|s| s.until_holders(&cx, by, &now))).await?;
+    all_believe(&cx, &mut streams, by, &now).await?;
     for round in 0..cx.rounds(6, 60) {
         let next = if round % 2 == 0 { &b } else { &a };
         let waiting = cx.waits(next, &name, &ask);
@@ -348,7 +339,7 @@ async fn hand_over_is_visible(cx: Cx) -> Verdict {
             .done(bound, "the hand-over to the one in line", waiting)
             .await?;
         let (by, now) = (cx.now() + HOLD + cx.slack(), [held.id()]);
-        try_join_all(streams.iter_mut().map(|s| s.until_holders(&cx, by, &now))).await?;
+        all_believe(&cx, &mut streams, by, &now).await?;
         ensure!(
             streams.iter().all(|s| s.was_told_of(&before)),
             "a watcher was not told of {before}, which held for {HOLD:?}"

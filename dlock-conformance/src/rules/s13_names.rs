@@ -164,23 +164,10 @@ rule! { "13.05" Must phase 1 [Lock, Try] Both A D blanks_are_significant,
 }
 async fn blanks_are_significant(cx: Cx) -> Verdict {
     let set = [
-        "t",
-        "t ",
-        "t  ",
-        " t",
-        "t\t",
-        "\tt",
-        "t\n",
-        "\nt",
-        "t\r\n",
-        "t\r",
-        "t\0",
-        "t\u{1}",
-        "t\u{1b}",
-        "t\u{7f}",
-        "t\u{a0}",
-        "t\u{3000}",
+        "t", "t ", "t  ", " t", "t\t", "\tt", "t\n", "\nt", "t\r\n", "t\r", "t\0", "t\u{1}", "t\u{1b}",
+        "t\u{7f}", "t\u{a0}",
     ];
+    let set = [&set[..], &["t\u{3000}"]].concat();
     all_apart(&cx, &names(&cx, &set), Refusal::InvalidInput).await
 }
 

@@ -46,7 +46,7 @@ async fn a_lost_reply_lapses(cx: Cx) -> Verdict {
             Err(e) => fail!("{what} answers {:?}, not Unknown: {e}", e.kind()),
         }
         drop(away);
-        let by = cx.now() + ask.ttl + cx.skew(ask.ttl) + cx.slack();
+        let by = cx.lapsed_by(ask.ttl);
         cx.passes_by(&*f.b, &name, &ask, by, format!("after {what}"))
             .await?;
     }

@@ -238,7 +238,7 @@ async fn latency_shortens_validity(cx: Cx) -> Verdict {
     cx.evidence("slow_round_trips");
     struck(&cx, &slow, "A's requests and replies are slow").await?;
     let deadline = held.deadline();
-    let by = cx.now() + ask.ttl + cx.skew(ask.ttl) + cx.slack();
+    let by = cx.lapsed_by(ask.ttl);
     let then = "after A let its lease lapse";
     let taken = cx.free_by(&*f.b, &name, &ask, by, then).await?;
     let now = cx.now();

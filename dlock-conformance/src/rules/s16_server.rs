@@ -148,15 +148,15 @@ async fn across(cx: &Cx, step: Step, by: Duration) -> Verdict {
         cx.note("A cannot vanish: what ends its lease may be A itself");
     }
     cx.step_clock(step).await?;
-    let mut earliest = asked + ask.ttl.saturating_sub(cx.skew(ask.ttl));
-    let mut latest = granted + ask.ttl + cx.skew(ask.ttl) + cx.slack();
+    let (mut earliest, latest) = end_of(cx, asked, granted, ask.ttl);
+    let mut latest = latest + cx.skew(ask.ttl);
     match step {
         Step::Forward(_) if sensitive => earliest = granted,
         Step::Back(_) if sensitive => latest = latest + by,
         _ => {}
     }
     let what = format!("A's lease, while the server's clock was set ({step:?})");
-    let taken = granted_within(cx, &*b, &name, &ask, (earliest, latest), what).await?;
+    let taken = granted_within(cx, &*b, (&name, &ask), (earliest, latest), "refusals", what).await?;
     cx.note(format_args!(
         "{step:?}: a lease of {:?} was over after {:?}",
         ask.ttl,

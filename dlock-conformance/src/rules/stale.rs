@@ -51,14 +51,9 @@ pub(super) async fn stale_guard(cx: &Cx, successor: Successor) -> Verdict {
         }));
         let stale = a.acquire(&name, &cx.ask().ttl(ttl)).await;
         let stale = stale.seen("A acquires a free name")?;
-        match (end, c.observe()) {
-            (End::Force, Some(operator)) => {
-                operator
-                    .force_release(&name)
-                    .await
-                    .seen("an operator ends A's hold")?;
-            }
-            _ => cx.sleep(stale.ttl() + cx.skew(stale.ttl())).await,
+        match end {
+            End::Force => drop(cx.force(&*c, &name).await?),
+            End::Expiry => cx.sleep(stale.ttl() + cx.skew(stale.ttl())).await,
         }
         let next = if successor == Successor::Stranger { &b } else { &a };
         let by = cx.now() + cx.slack();

@@ -142,13 +142,23 @@ pub(super) fn token_of(held: &dyn Held, how: impl fmt::Display) -> Verdict<Token
     }
 }
 
-/// Tries until it is granted, and breaks the rule if that is before `earliest` or not by `latest`.
+/// From when on, and by when, a lease of that ttl is over for others. The store cannot have begun to count
+/// before it was sent, nor after it was answered.
+pub(super) fn end_of(cx: &Cx, sent: Timestamp, answered: Timestamp, ttl: Duration) -> (Timestamp, Timestamp) {
+    (
+        sent + ttl.saturating_sub(cx.skew(ttl)),
+        answered + ttl + cx.slack(),
+    )
+}
+
+/// Tries until it is granted, and breaks the rule if that is before `earliest` or not by `latest`. Counts
+/// the refusals until then.
 pub(super) async fn granted_within(
     cx: &Cx,
     client: &dyn Subject,
-    name: &LockName,
-    ask: &Ask,
+    (name, ask): (&LockName, &Ask),
     (earliest, latest): (Timestamp, Timestamp),
+    refusals: &'static str,
     what: impl fmt::Display + Send,
 ) -> Verdict<Box<dyn Held>> {
     loop {
@@ -157,22 +167,22 @@ pub(super) async fn granted_within(
         let granted = granted.seen(format_args!("{what}: another tries"))?;
         let now = cx.now();
         if let Some(held) = granted {
+            let early = now.until(earliest);
             ensure!(
-                now >= earliest,
-                "{what}: granted to another {:?} before its end",
-                now.until(earliest)
+                early.is_zero(),
+                "{what}: granted to another {early:?} before its end"
             );
             return Ok(held);
         }
         if now < earliest {
-            cx.evidence("refusals");
+            cx.evidence(refusals);
         }
         ensure!(
             asked < latest,
             "{what}: still refused to others {:?} after the latest time at which it may have ended",
             latest.until(asked)
         );
-        cx.sleep(ms(4)).await;
+        cx.sleep(ms(3)).await;
     }
 }
 

@@ -9,6 +9,8 @@ use dlock_core::{Change, Holder, Result, Timestamp, Token};
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 
+use futures::future::try_join_all;
+
 use super::prelude::*;
 use crate::policy::Merging;
 use crate::subject::Observe;
@@ -65,6 +67,30 @@ pub(super) fn observer(client: &dyn Subject) -> Verdict<&dyn Observe> {
     client.observe().ok_or_else(|| {
         Failure::Broken("a client has nothing to watch with although it is claimed".to_owned())
     })
+}
+
+/// All of them take what comes until these hold, and no others.
+pub(super) async fn all_believe(
+    cx: &Cx,
+    streams: &mut [Watching],
+    by: Timestamp,
+    ids: &[String],
+) -> Verdict<()> {
+    try_join_all(streams.iter_mut().map(|stream| stream.until_holders(cx, by, ids))).await?;
+    Ok(())
+}
+
+/// Somebody watches beside a holder, and somebody elsewhere.
+pub(super) async fn beside_and_elsewhere(
+    cx: &Cx,
+    name: &LockName,
+    (beside, elsewhere): (&dyn Subject, &dyn Subject),
+    who: &str,
+) -> Verdict<Vec<Watching>> {
+    Ok(vec![
+        Watching::begin(cx, beside, name, format!("{who} beside a holder")).await?,
+        Watching::begin(cx, elsewhere, name, format!("{who} elsewhere")).await?,
+    ])
 }
 
 impl Watching {

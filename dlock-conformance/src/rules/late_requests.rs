@@ -109,13 +109,13 @@ async fn retries_spare_the_successor(
         let what = "a release that is asked for again after its reply was lost";
         is_an_answer(what, &cx.within(patience(cx), what, held.release()).await?)?;
         cx.evidence("retries");
-        cx.expect_held(c, name, &cx.ask(), format!("{who} holds, and after {what}"))
+        c.is_refused(name, &cx.ask(), format!("{who} holds, and after {what}"))
             .await?;
     }
     // And by what the client says again by itself.
     cx.sleep(cx.slack()).await;
     let when = format!("{who} holds, and some time after a release was retried");
-    cx.expect_held(c, name, &cx.ask(), when).await?;
+    c.is_refused(name, &cx.ask(), when).await?;
     Ok(())
 }
 
@@ -169,7 +169,7 @@ async fn retry_is_one_level(cx: Cx) -> Verdict {
                 outer.is_valid(),
                 "the outermost guard is not valid after the second level was released"
             );
-            cx.expect_held(&*f.b, &name, &plain, "one of two levels is released")
+            f.b.is_refused(&name, &plain, "one of two levels is released")
                 .await?;
             cx.evidence("levels");
         }
@@ -238,12 +238,12 @@ async fn what_is_late_is_refused(cx: Cx) -> Verdict {
             }
             if taken {
                 let when = format!("B holds, and a late {late:?} of the holder before it has arrived");
-                cx.expect_held(&*c, &name, &ask, &when).await?;
+                c.is_refused(&name, &ask, &when).await?;
                 next.renew().await.seen(format_args!("{when}: B renews"))?;
                 next.release().await.seen(format_args!("{when}: B releases"))?;
             }
             let when = format!("nobody holds any more, and a late {late:?} has arrived");
-            cx.passes(&*c, &name, &ask, when).await?;
+            c.passes(&name, &ask, when).await?;
         }
     }
     Ok(())
@@ -316,5 +316,5 @@ async fn given_up(
     }
     cx.evidence("late_acquires");
     let when = format!("nobody holds or waits, and the request of {what} that was given up has arrived");
-    cx.passes(&*f.b, name, ask, when).await
+    f.b.passes(name, ask, when).await
 }

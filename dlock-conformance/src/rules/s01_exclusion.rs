@@ -212,7 +212,7 @@ async fn handles_of_one_client_exclude_each_other(cx: Cx) -> Verdict {
         let first = client.acquire(&name, &ask).await;
         let first = first.seen("one handle acquires a free name")?;
         let when = "another handle of the same client, while the first holds";
-        cx.expect_held(&*client, &name, &ask, when).await?;
+        client.is_refused(&name, &ask, when).await?;
         cx.evidence("refusals");
         refused_wait(&cx, &*client, &name).await?;
         cx.evidence("refusals");

@@ -23,7 +23,7 @@ async fn try_never_waits(cx: Cx) -> Verdict {
     let bound = cx.prompt();
     let mut waiting = None;
     for round in 0..cx.rounds(6, 60) {
-        let refused = cx.expect_held(&*b, &name, &ask, "B tries while A holds");
+        let refused = b.is_refused(&name, &ask, "B tries while A holds");
         cx.within(bound, "B's try of a held name", refused).await??;
         cx.evidence("refusals");
         if round == 2 {
@@ -62,7 +62,7 @@ async fn no_spurious_refusal(cx: Cx) -> Verdict {
             cx.name("same")
         };
         let when = format!("round {round}: a free name that nobody else uses");
-        cx.passes(&*client, &name, &ask, when).await?;
+        client.passes(&name, &ask, when).await?;
         cx.evidence("grants");
     }
     Ok(())
@@ -125,8 +125,7 @@ async fn invalid_arguments_change_nothing(cx: Cx) -> Verdict {
         refused_as_invalid(&cx, waited.map(Some), what, "acquire_timeout")?;
     }
     let free: Ask = cx.ask();
-    cx.passes(&*b, &name, &free, "after nothing but invalid requests")
-        .await
+    b.passes(&name, &free, "after nothing but invalid requests").await
 }
 
 fn refused_as_invalid(cx: &Cx, answer: Result<Option<Box<dyn Held>>>, what: &str, how: &str) -> Verdict {
@@ -218,7 +217,7 @@ async fn a_timeout_leaves_nothing(cx: Cx) -> Verdict {
             .await?;
         cx.evidence("timeouts");
         held.release().await.seen("A releases")?;
-        cx.passes(&*c, &name, &ask, "after B's Timeout and A's release, C")
+        c.passes(&name, &ask, "after B's Timeout and A's release, C")
             .await?;
     }
     Ok(())
@@ -247,7 +246,7 @@ async fn zero_wait_is_a_try(cx: Cx) -> Verdict {
         }
         held.release().await.seen("A releases")?;
         // Nothing of B's is in the way: not a hold, not a place in line.
-        cx.passes(&*a, &name, &ask, "after waits of zero and A's release")
+        a.passes(&name, &ask, "after waits of zero and A's release")
             .await?;
     }
     Ok(())
@@ -289,7 +288,7 @@ async fn live_guard_or_timeout(cx: Cx) -> Verdict {
                     granted.is_valid(),
                     "round {round}: B was given a guard that is not valid"
                 );
-                cx.expect_held(&*c, &name, &ask, format!("round {round}: while B holds"))
+                c.is_refused(&name, &ask, format!("round {round}: while B holds"))
                     .await?;
                 let released = granted.release().await;
                 released.seen(format_args!("round {round}: B releases"))?;
@@ -298,7 +297,7 @@ async fn live_guard_or_timeout(cx: Cx) -> Verdict {
             }
             Err(e) if e.kind() == ErrorKind::Timeout => {
                 let when = format!("round {round}: after B's Timeout and A's release");
-                cx.passes(&*c, &name, &ask, when).await?;
+                c.passes(&name, &ask, when).await?;
                 cx.evidence("timeouts");
                 if aim.is_zero() {
                     limit += step * 4;

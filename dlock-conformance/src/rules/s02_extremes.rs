@@ -75,8 +75,7 @@ async fn huge_ttls(cx: &Cx) -> Verdict {
             }
             Ok(None) => fail!("{what}: `held` is the answer, on a name that nobody holds"),
             Err(e) if e.kind() == ErrorKind::InvalidInput => {
-                cx.passes(&*b, &name, &cx.ask(), format!("{what} was refused"))
-                    .await?;
+                b.passes(&name, &cx.ask(), format!("{what} was refused")).await?;
             }
             Err(e) => {
                 return Err(e).seen(format_args!("{what}: a grant or InvalidInput expected"));
@@ -92,7 +91,7 @@ async fn huge_ttls(cx: &Cx) -> Verdict {
             guard.loss(),
             REST * 2
         );
-        cx.expect_held(&*b, name, &cx.ask(), format!("{what}, {:?} later", REST * 2))
+        b.is_refused(name, &cx.ask(), format!("{what}, {:?} later", REST * 2))
             .await?;
     }
     for (what, _, guard) in held {

@@ -26,7 +26,7 @@ async fn a_minimum_hold_is_kept(cx: Cx) -> Verdict {
     for round in 0..cx.rounds(2, 10) {
         let (name, ask) = (cx.name(round), cx.ask().min_hold(least));
         let asked = cx.now();
-        let held = cx.expect_free(&*a, &name, &ask, "at first").await?;
+        let held = a.is_granted(&name, &ask, "at first").await?;
         // A renewal is about the lease, and leaves alone how long it is held at least.
         if round % 2 == 1 && cx.has(Need::Renew) {
             held.renew().await.seen("A renews")?;
@@ -40,14 +40,12 @@ async fn a_minimum_hold_is_kept(cx: Cx) -> Verdict {
         next.release().await.seen("B releases")?;
         let short = ms(5);
         let when = "after B";
-        let held = cx
-            .expect_free(&*a, &name, &cx.ask().min_hold(short), when)
-            .await?;
+        let held = a.is_granted(&name, &cx.ask().min_hold(short), when).await?;
         cx.sleep(short * 3).await;
         let released = held.release().await;
         released.seen("A releases later than its minimum hold")?;
         let after = "after a release later than the minimum hold";
-        let next = cx.expect_free(&*b, &name, &cx.ask(), after).await?;
+        let next = b.is_granted(&name, &cx.ask(), after).await?;
         cx.evidence("free_at_once");
         next.release().await.seen("B releases")?;
     }
@@ -67,9 +65,7 @@ async fn a_minimum_hold_is_waited_for(
     let (name, ask) = (cx.name("waited-for"), cx.ask());
     let asked = cx.now();
     let when = "at first";
-    let held = cx
-        .expect_free(&**a, &name, &ask.clone().min_hold(least), when)
-        .await?;
+    let held = a.is_granted(&name, &ask.clone().min_hold(least), when).await?;
     let waiting = cx.spawn(async move { b.acquire(&name, &ask).await.map(|held| (held, b)) });
     cx.sleep(least / 3).await;
     held.release().await.seen("A releases while B waits")?;
@@ -102,11 +98,11 @@ async fn released_is_free_at_once(cx: Cx) -> Verdict {
     for round in 0..cx.rounds(20, 200) {
         let held = a.acquire(&name, &ask).await;
         let held = held.seen(format_args!("round {round}: A acquires"))?;
-        cx.expect_held(&*b, &name, &ask, format!("round {round}: while A holds"))
+        b.is_refused(&name, &ask, format!("round {round}: while A holds"))
             .await?;
         let released = held.release().await;
         released.seen(format_args!("round {round}: A releases"))?;
-        cx.passes(&*b, &name, &ask, format!("round {round}: after A's release"))
+        b.passes(&name, &ask, format!("round {round}: after A's release"))
             .await?;
         cx.evidence("hand_overs");
     }
@@ -149,7 +145,7 @@ async fn no_second_release(cx: Cx) -> Verdict {
         drop(held);
         cx.sleep(ms(5)).await;
         let when = "after a second release of the last guard, while its successor holds";
-        cx.expect_held(&*c, &name, &ask, when).await?;
+        c.is_refused(&name, &ask, when).await?;
         live.release().await.seen("the successor releases")?;
     }
     Ok(())
@@ -173,7 +169,7 @@ async fn lock_and_unlock_on_one_session(cx: Cx) -> Verdict {
             let (name, ask) = (cx.name(task), cx.ask());
             for cycle in 0..cx.rounds(10, 100) {
                 let when = format!("cycle {cycle}: a name that this task alone uses");
-                let held = cx.expect_free(&*client, &name, &ask, when).await?;
+                let held = client.is_granted(&name, &ask, when).await?;
                 cx.sleep(rng.duration(Duration::from_micros(500), ms(4))).await;
                 let released = held.release().await;
                 released.seen(format_args!("cycle {cycle}: release"))?;
@@ -190,8 +186,7 @@ async fn lock_and_unlock_on_one_session(cx: Cx) -> Verdict {
     let stranger = cx.connect().await?;
     for task in 0..TASKS {
         let what = "after all cycles, for another client";
-        cx.expect_free(&*stranger, &cx.name(task), &cx.ask(), what)
-            .await?;
+        stranger.is_granted(&cx.name(task), &cx.ask(), what).await?;
     }
     Ok(())
 }
@@ -264,8 +259,7 @@ async fn renewal_ends_with_the_guard(cx: Cx) -> Verdict {
         "a guard that renews itself is over after one and a half ttl of {:?}",
         held.ttl()
     );
-    cx.expect_held(&*b, &name, &ask, "while A's guard renews itself")
-        .await?;
+    b.is_refused(&name, &ask, "while A's guard renews itself").await?;
     cx.evidence("renewed");
     let ttl = held.ttl();
     drop(held);

@@ -72,7 +72,7 @@ async fn auto_renewal_lasts(cx: Cx) -> Verdict {
                 held.loss()
             );
             let when = format!("A has held and renewed a {kind} for {after:?}");
-            cx.expect_held(&*b, name, &cx.ask(), when).await?;
+            b.is_refused(name, &cx.ask(), when).await?;
             cx.evidence("refusals");
         }
         cx.sleep(ask.ttl / 5).await;

@@ -111,12 +111,11 @@ async fn renewal_after_the_end_is_lost(cx: Cx) -> Verdict {
         ended.push((held, forced, "an operator ended it"));
     }
     cx.sleep_until(over).await;
-    cx.passes(&*b, &busy, &ask, "after A's lease has lapsed").await?;
+    b.passes(&busy, &ask, "after A's lease has lapsed").await?;
     for (held, name, how) in &ended {
         is_lost(held.renew().await, format_args!("A renews after {how}"))?;
         ensure!(!held.is_valid(), "A's guard is valid after {how}");
-        cx.passes(&*b, name, &ask, format!("{how}, and A renewed"))
-            .await?;
+        b.passes(name, &ask, format!("{how}, and A renewed")).await?;
         cx.evidence("renewals_after_the_end");
     }
     Ok(())
@@ -153,7 +152,7 @@ async fn stale_renewal(cx: &Cx, why: &str, first: &crate::Ask, second: &crate::A
     }
     let asked = cx.now();
     let when = format!("after A's lease has ended ({why})");
-    let successor = cx.expect_free(&*b, &name, second, when).await?;
+    let successor = b.is_granted(&name, second, when).await?;
     let granted = cx.now();
     for n in 1..=3 {
         is_lost(
@@ -201,7 +200,7 @@ async fn renewal_after_release_is_lost(cx: Cx) -> Verdict {
             format_args!("round {round}: A renews what it released"),
         )?;
         let when = format!("round {round}: A released, then renewed");
-        cx.passes(&*b, &name, &ask, when).await?;
+        b.passes(&name, &ask, when).await?;
         cx.evidence("renewals_after_release");
     }
     Ok(())
@@ -251,14 +250,13 @@ async fn renewal_racing_release_ends_released(cx: Cx) -> Verdict {
         released.seen(format_args!("round {round}: A releases while it renews"))?;
         cx.evidence("races");
         let when = format!("round {round}: after a release that raced with a renewal");
-        cx.passes(&*b, &name, &ask, when).await?;
+        b.passes(&name, &ask, when).await?;
         names.push(name);
     }
     // Nor later.
     cx.sleep(ms(20)).await;
     for name in &names {
-        cx.expect_free(&*b, name, &ask, "some time after that release")
-            .await?;
+        b.is_granted(name, &ask, "some time after that release").await?;
     }
     Ok(())
 }

@@ -163,7 +163,7 @@ async fn renewal_ends_with_the_hold(cx: Cx) -> Verdict {
             "{} requests were sent in two ttls by a client whose only guard was {how}",
             after - settled
         );
-        cx.passes(&*f.b, &name, &ask, format!("after A's guard was {how}"))
+        f.b.passes(&name, &ask, format!("after A's guard was {how}"))
             .await?;
         cx.evidence("quiet_windows");
     }

@@ -139,7 +139,7 @@ async fn a_refusal_is_told_soon(cx: Cx) -> Verdict {
     is_lost(held.renew().await, "A's renewal of what B holds now")?;
     is_lost(held.release().await, "A's release of what B holds now")?;
     let when = "after the guard that had lost it was released";
-    cx.expect_held(&*a, &name, &cx.ask(), when).await?;
+    a.is_refused(&name, &cx.ask(), when).await?;
     taken.release().await.seen("B releases")?;
 
     let name = cx.name("renewed by hand");

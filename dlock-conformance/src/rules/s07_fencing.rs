@@ -53,7 +53,7 @@ async fn every_grant_has_a_token(cx: Cx) -> Verdict {
     let ask = cx.ask();
     for round in 0..cx.rounds(5, 50) {
         let name = cx.name(round);
-        let tried = cx.expect_free(&*a, &name, &ask, "a free name").await?;
+        let tried = a.is_granted(&name, &ask, "a free name").await?;
         token_of(&*tried, "try_acquire")?;
         tried.release().await.seen("A releases")?;
         let held = a.acquire(&name, &ask).await.seen("A acquires")?;

@@ -182,8 +182,8 @@ async fn live_readers(
     writer: Token,
 ) -> Verdict {
     let ask = cx.ask().reader();
-    let first = cx.expect_free(a, name, &ask, "for a reader").await?;
-    let second = cx.expect_free(b, name, &ask, "for a second reader").await?;
+    let first = a.is_granted(name, &ask, "for a reader").await?;
+    let second = b.is_granted(name, &ask, "for a second reader").await?;
     let (t1, t2) = (
         token_of(&*first, "a reader")?,
         token_of(&*second, "a second reader")?,

@@ -10,14 +10,10 @@ rules! {
     resource_survives_a_restart,
 }
 
-/// How long a lock may be refused after a restart: until then the store may be busy with what it was before.
-fn soon(cx: &Cx) -> Duration {
-    cx.prompt()
-}
-
-/// Takes the lock and lets go of it: the token.
+/// Takes the lock and lets go of it: the token. Soon after a restart: until then the store may be busy with
+/// what it was before.
 async fn a_token(cx: &Cx, client: &dyn Subject, name: &LockName, when: &str) -> Verdict<Token> {
-    let by = cx.now() + soon(cx);
+    let by = cx.now() + cx.prompt();
     let held = cx.free_by(client, name, &cx.ask(), by, when.to_owned()).await?;
     let token = token_of(&*held, when)?;
     held.release().await.seen(when)?;

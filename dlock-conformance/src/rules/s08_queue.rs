@@ -61,7 +61,7 @@ impl Line {
     pub(super) async fn until_waiting(&self, client: &dyn Subject, number: usize) -> Verdict {
         let look = client.observe().filter(|_| self.cx.has(Need::Inspect));
         let Some(look) = look else {
-            self.cx.sleep(ms(20)).await;
+            self.cx.sleep(ms(100)).await;
             return Ok(());
         };
         let by = self.cx.now() + self.cx.claims().op_bound * 4;

@@ -5,6 +5,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::prelude::*;
+use super::s08_queue::Line;
 use crate::agent::{Asked, Child, Hold};
 use crate::cx::Effort;
 
@@ -280,30 +281,7 @@ async fn every_waiter_once(cx: Cx) -> Verdict {
     let granted = lock(&ids).len();
     ensure!(granted == crowd, "{granted} of {crowd} waiters were granted");
     cx.evidence_by("granted", granted as u64);
-    cx.expect_free(&*holder, &name, &ask, "after every waiter")
-        .await?;
-    Ok(())
-}
-
-/// Until that many are queued, by the store's own word where it gives one.
-async fn queued(cx: &Cx, client: &dyn Subject, name: &LockName, n: u32) -> Verdict {
-    let Some(observe) = client.observe().filter(|_| cx.has(Need::Inspect)) else {
-        cx.sleep(ms(100)).await;
-        return Ok(());
-    };
-    let by = cx.now() + cx.claims().op_bound;
-    while observe
-        .inspect(name)
-        .await
-        .seen("the queue is looked at")?
-        .waiting
-        < n
-    {
-        if cx.now() > by {
-            inconclusive!("{n} waiters were not queued after {:?}", cx.claims().op_bound);
-        }
-        cx.sleep(ms(5)).await;
-    }
+    holder.is_granted(&name, &ask, "after every waiter").await?;
     Ok(())
 }
 
@@ -350,13 +328,13 @@ async fn a_dead_head_does_not_block(cx: Cx) -> Verdict {
             let child = cx.child().await?;
             let held = a.acquire(&name, &cx.ask()).await.seen("A acquires")?;
             let head: Asked<Hold> = child.wait_for(&name, &ask, None);
-            queued(&cx, &*a, &name, 1).await?;
+            Line::new(&cx, name.clone()).until_waiting(&*a, 1).await?;
             let waiting = {
                 // With a place that does not lapse, however busy this machine is.
                 let (b, name, ask) = (b.clone(), name.clone(), cx.ask());
                 cx.spawn(async move { b.acquire(&name, &ask).await })
             };
-            queued(&cx, &*a, &name, 2).await?;
+            Line::new(&cx, name.clone()).until_waiting(&*a, 2).await?;
             let bound = match how {
                 "cancelled" => {
                     drop(head);

@@ -360,30 +360,20 @@ async fn ten_operations(stage: &Stage, when: &str, name: &LockName) -> Verdict {
     };
     for n in 0..3 {
         let meant = format!("{when}; then A tries a free name ({n})");
-        let own = cx.expect_free(&**a, &fresh(n)?, &ask, meant).await?;
+        let own = a.is_granted(&fresh(n)?, &ask, meant).await?;
         ensure!(
             !ids.contains(&own.id()),
             "{when}; then A was granted with an id that another grant has"
         );
         ids.push(own.id());
-        cx.expect_held(
-            &**a,
-            name,
-            &ask,
-            format!("{when}; then A tries what B holds ({n})"),
-        )
-        .await?;
+        a.is_refused(name, &ask, format!("{when}; then A tries what B holds ({n})"))
+            .await?;
         let released = own.release().await;
         released.seen(format_args!("{when}; then A releases ({n})"))?;
     }
     theirs.release().await.seen("B releases")?;
-    cx.passes(
-        &**a,
-        name,
-        &ask,
-        format!("{when}; then A tries what B has released"),
-    )
-    .await?;
+    a.passes(name, &ask, format!("{when}; then A tries what B has released"))
+        .await?;
     cx.evidence_by("further_operations", 13);
     Ok(())
 }

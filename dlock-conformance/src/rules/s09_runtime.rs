@@ -111,7 +111,7 @@ async fn watching_leaks_nothing(cx: Cx) -> Verdict {
         }
         if round % 50 == 49 {
             // There is something to tell to those who are gone.
-            cx.passes(&*a, &name, &ask, "a watched name").await?;
+            a.passes(&name, &ask, "a watched name").await?;
         }
         cx.evidence("subscriptions_dropped");
     }
@@ -141,7 +141,7 @@ async fn watching_leaks_nothing(cx: Cx) -> Verdict {
         cx.sleep(ms(5)).await;
     }
     // And whoever watches now is told.
-    let held = cx.expect_free(&*a, &name, &ask, "after all streams").await?;
+    let held = a.is_granted(&name, &ask, "after all streams").await?;
     let mut changes = observe.watch(&name).await.seen("watching at last")?;
     let what = "the first item of one more stream";
     match cx.within(cx.claims().op_bound, what, changes.next()).await? {
@@ -171,10 +171,10 @@ async fn shutdown_ends_everything(cx: Cx) -> Verdict {
         ask = ask.auto_renew();
     }
     let (own, dropped, theirs) = (cx.name("held"), cx.name("dropped"), cx.name("waited-for"));
-    let held = cx.expect_free(&*a, &own, &ask, "before the shutdown").await?;
-    let other = cx.expect_free(&*a, &dropped, &ask, "before the shutdown").await?;
+    let held = a.is_granted(&own, &ask, "before the shutdown").await?;
+    let other = a.is_granted(&dropped, &ask, "before the shutdown").await?;
     let then = "before the shutdown";
-    let blocking = cx.expect_free(&*b, &theirs, &cx.ask(), then).await?;
+    let blocking = b.is_granted(&theirs, &cx.ask(), then).await?;
     let lost = held.lost();
     // One that waits on the executor that ends, and one that waits elsewhere.
     let inside = {
@@ -364,7 +364,7 @@ async fn any_executor_will_do(cx: Cx) -> Verdict {
     let lapsing = cx.ask().ttl(cx.short_ttl());
     if cx.has(Need::LossSignal) && cx.has(Need::PerGrantTtl) {
         let then = "at first";
-        let short = cx.expect_free(&*a, &cx.name("lapsing"), &lapsing, then).await?;
+        let short = a.is_granted(&cx.name("lapsing"), &lapsing, then).await?;
         let limit = lapsing.ttl + cx.skew(lapsing.ttl) + bound;
         elsewhere(&cx, "the loss signal", limit, short.lost()).await?;
     }

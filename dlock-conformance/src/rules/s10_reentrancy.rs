@@ -73,8 +73,7 @@ async fn reentry_up_to_the_declared_depth(cx: Cx) -> Verdict {
         guard.release().await.seen("releasing a level")?;
     }
     let plain = cx.ask();
-    cx.passes(&*b, &name, &plain, "after every level was released")
-        .await
+    b.passes(&name, &plain, "after every level was released").await
 }
 
 /// Enters in one of the three ways.
@@ -282,7 +281,7 @@ async fn loss_ends_every_level(cx: Cx) -> Verdict {
     cx.evidence("refused_after_loss");
     drop(levels);
     ensure!(successor.is_valid(), "the successor is not valid");
-    cx.expect_held(&*a, &name, &ask, "the former owner, with the successor there")
+    a.is_refused(&name, &ask, "the former owner, with the successor there")
         .await?;
     successor.release().await.seen("B releases")?;
     let by = cx.now() + cx.slack();
@@ -331,7 +330,7 @@ async fn owner_is_the_key(cx: Cx) -> Verdict {
             "round {round}: the owner enters from another thread"
         ))?;
         cx.evidence("reentered_elsewhere");
-        cx.expect_held(&*a, &name, &other, "the same task, as another owner")
+        a.is_refused(&name, &other, "the same task, as another owner")
             .await?;
         cx.evidence("strangers_refused");
         if cx.is_virtual() {
@@ -346,10 +345,10 @@ async fn owner_is_the_key(cx: Cx) -> Verdict {
             inner.is_valid(),
             "the inner guard is not valid after the outer release"
         );
-        cx.expect_held(&*a, &name, &other, "another owner, with one level left")
+        a.is_refused(&name, &other, "another owner, with one level left")
             .await?;
         inner.release().await.seen("the inner release")?;
-        cx.passes(&*a, &name, &other, "another owner, after the last release")
+        a.passes(&name, &other, "another owner, after the last release")
             .await?;
     }
     Ok(())

@@ -21,7 +21,7 @@ async fn everyone_admissible_is_admitted(cx: Cx) -> Verdict {
     let queued = ms(30);
     for cancels in [true, false] {
         let name = cx.name(format!("withdrawn-{cancels}"));
-        let reading = cx.expect_free(&*a, &name, &read, "the first reader").await?;
+        let reading = a.is_granted(&name, &read, "the first reader").await?;
         let patience = if cancels { cx.long_ttl() } else { ms(120) };
         let writer = cx.spawn({
             let (b, name, write) = (b.clone(), name.clone(), write.clone());
@@ -47,7 +47,7 @@ async fn everyone_admissible_is_admitted(cx: Cx) -> Verdict {
         second.release().await.seen("the second reader releases")?;
     }
     let name = cx.name("all");
-    let writing = cx.expect_free(&*a, &name, &write, "the writer").await?;
+    let writing = a.is_granted(&name, &write, "the writer").await?;
     let mut waiting = Vec::new();
     for i in 0..8 {
         let client = if i % 2 == 0 { b.clone() } else { c.clone() };
@@ -105,7 +105,7 @@ async fn mismatched_permits_are_refused(cx: Cx) -> Verdict {
     let name = cx.name("permits");
     let three = cx.ask().permit(3);
     let when = "the first of 3 permits";
-    let first = cx.expect_free(&*a, &name, &three, when).await?;
+    let first = a.is_granted(&name, &three, when).await?;
     refused_as_mismatch(
         &cx,
         &*b,
@@ -133,13 +133,13 @@ async fn mismatched_permits_are_refused(cx: Cx) -> Verdict {
         .await?;
     }
     let what = "the second of 3 permits";
-    let second = cx.expect_free(&*b, &name, &three, what).await?;
+    let second = b.is_granted(&name, &three, what).await?;
     first.release().await.seen("the first permit's release")?;
     second.release().await.seen("the second permit's release")?;
     // Nothing of the refused ones is left, and the class is free again.
     let then = "5 permits, once the name is free";
-    cx.passes(&*b, &name, &cx.ask().permit(5), then).await?;
-    cx.passes(&*a, &name, &cx.ask(), "exclusively, once the name is free")
+    b.passes(&name, &cx.ask().permit(5), then).await?;
+    a.passes(&name, &cx.ask(), "exclusively, once the name is free")
         .await?;
     for n in [1, 3, 8] {
         n_are_held_and_no_more(&cx, &[&*a, &*b], n).await?;
@@ -154,20 +154,21 @@ async fn n_are_held_and_no_more(cx: &Cx, clients: &[&dyn Subject; 2], n: u32) ->
     let mut held = Vec::new();
     for i in 0..n {
         let when = format!("with {i} of {n} permits taken");
-        held.push(cx.expect_free(client(i), &name, &ask, when).await?);
+        held.push(client(i).is_granted(&name, &ask, when).await?);
     }
     for round in 0..2 {
         for other in clients {
             let when = format!("round {round}: one more, with all {n} permits taken");
-            cx.expect_held(*other, &name, &ask, when).await?;
+            other.is_refused(&name, &ask, when).await?;
             cx.evidence("refusals_when_all_are_taken");
         }
         let back = held.swap_remove(0);
         back.release().await.seen("a permit is given back")?;
         let when = format!("round {round}: with one of {n} permits given back");
-        held.push(cx.expect_free(client(round), &name, &ask, when).await?);
+        held.push(client(round).is_granted(&name, &ask, when).await?);
     }
-    cx.expect_held(clients[0], &name, &cx.ask(), "exclusively, beside permits")
+    clients[0]
+        .is_refused(&name, &cx.ask(), "exclusively, beside permits")
         .await?;
     for permit in held {
         permit.release().await.seen("a permit's release")?;

@@ -43,7 +43,7 @@ async fn downgrade_is_one_step(cx: Cx) -> Verdict {
         let name = cx.name(round);
         // What a writer writes as soon as it is let in.
         let written = Arc::new(AtomicU64::new(0));
-        let held = cx.expect_free(&*a, &name, &write, "the first writer").await?;
+        let held = a.is_granted(&name, &write, "the first writer").await?;
         let writer = cx.spawn({
             let (b, name, write, written) = (b.clone(), name.clone(), write.clone(), written.clone());
             async move {
@@ -74,7 +74,7 @@ async fn downgrade_is_one_step(cx: Cx) -> Verdict {
                 held.token()
             );
             if look == 2 {
-                cx.expect_held(&*c, &name, &write, "a writer, beside a downgraded hold")
+                c.is_refused(&name, &write, "a writer, beside a downgraded hold")
                     .await?;
             }
             cx.evidence("looks");
@@ -115,7 +115,7 @@ async fn upgraders_never_deadlock(cx: Cx) -> Verdict {
         let mut tasks = Vec::new();
         let mut reading = Vec::new();
         for client in &clients[..upgraders] {
-            reading.push(cx.expect_free(&**client, &name, &read, "a reader").await?);
+            reading.push(client.is_granted(&name, &read, "a reader").await?);
         }
         let newest = reading.iter().filter_map(|held| held.token()).max();
         for (i, held) in reading.into_iter().enumerate() {
@@ -135,7 +135,8 @@ async fn upgraders_never_deadlock(cx: Cx) -> Verdict {
                                 held.token()
                             );
                             within_its_ttl(&*held, ttl, "an upgrade")?;
-                            cx.expect_held(&*other, &name, &read, "a reader, beside one that upgraded")
+                            other
+                                .is_refused(&name, &read, "a reader, beside one that upgraded")
                                 .await?;
                             held.release().await.seen("the one that upgraded releases")?;
                             return Ok::<bool, Failure>(true);
@@ -157,8 +158,7 @@ async fn upgraders_never_deadlock(cx: Cx) -> Verdict {
             won += u32::from(answer?);
         }
         ensure!(won >= 1, "{what}: every one of them was told to give up");
-        cx.passes(&*clients[0], &name, &write, "after all upgraders")
-            .await?;
+        clients[0].passes(&name, &write, "after all upgraders").await?;
     }
     Ok(())
 }
@@ -174,8 +174,8 @@ async fn failed_upgrade_keeps_the_read(cx: Cx) -> Verdict {
     let (read, write) = (cx.ask().reader(), cx.ask());
     for round in 0..cx.rounds(2, 20) {
         let name = cx.name(round);
-        let first = cx.expect_free(&*a, &name, &read, "the first reader").await?;
-        let second = cx.expect_free(&*b, &name, &read, "the second reader").await?;
+        let first = a.is_granted(&name, &read, "the first reader").await?;
+        let second = b.is_granted(&name, &read, "the second reader").await?;
         let token = first.token();
         for (who, held) in [("first", &first), ("second", &second)] {
             match converts(&**held)?.try_upgrade().await.seen("an upgrade")? {
@@ -201,10 +201,9 @@ async fn failed_upgrade_keeps_the_read(cx: Cx) -> Verdict {
         second.release().await.seen("the second reader releases")?;
         is_lost(second.release().await, "the second release of a reader")?;
         let when = "a writer, beside a reader whose upgrade failed";
-        cx.expect_held(&*w, &name, &write, when).await?;
+        w.is_refused(&name, &write, when).await?;
         first.release().await.seen("the first reader releases")?;
-        cx.passes(&*w, &name, &write, "a writer, after both readers")
-            .await?;
+        w.passes(&name, &write, "a writer, after both readers").await?;
     }
     Ok(())
 }

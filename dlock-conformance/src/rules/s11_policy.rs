@@ -97,7 +97,7 @@ async fn new_readers_wait_behind_a_writer(cx: Cx) -> Verdict {
     let bound = cx.claims().wake_p99 + cx.slack();
     for round in 0..cx.rounds(3, 30) {
         let name = cx.name(round);
-        let reading = cx.expect_free(&*a, &name, &read, "the first reader").await?;
+        let reading = a.is_granted(&name, &read, "the first reader").await?;
         let mut writer = cx.waits(&w, &name, &write);
         cx.in_line(&*b, &name, 1).await?;
         for (who, client) in [
@@ -151,7 +151,7 @@ async fn withdrawn_writer_blocks_nobody(cx: Cx) -> Verdict {
         let mut sweep = Sweep::new(waking, MOST_POLLS);
         for k in 0.. {
             let name = cx.name(format_args!("{waking:?}-{k}"));
-            let reading = cx.expect_free(&*a, &name, &read, "the first reader").await?;
+            let reading = a.is_granted(&name, &read, "the first reader").await?;
             let Some(cut) = sweep.next(w.acquire_timeout(&name, &write, patience)).await else {
                 break;
             };
@@ -180,7 +180,7 @@ async fn withdrawn_writer_blocks_nobody(cx: Cx) -> Verdict {
     // One that has long been in line, with a reader that waits behind it.
     for round in 0..cx.rounds(2, 20) {
         let name = cx.name(format_args!("in-line-{round}"));
-        let reading = cx.expect_free(&*a, &name, &read, "the first reader").await?;
+        let reading = a.is_granted(&name, &read, "the first reader").await?;
         let writer = cx.waits(&w, &name, &write);
         cx.in_line(&*b, &name, 1).await?;
         ensure!(
@@ -217,7 +217,7 @@ async fn mixed_queue_drains(cx: Cx) -> Verdict {
     for (n, order) in orders.iter().enumerate() {
         let name = cx.name(format_args!("{n}-{order}"));
         let when = "the first writer";
-        let first = cx.expect_free(&*clients[0], &name, &write, when).await?;
+        let first = clients[0].is_granted(&name, &write, when).await?;
         let mut tasks = Vec::new();
         for (i, mode) in order.chars().enumerate() {
             let (task, client) = (cx.clone(), clients[i % clients.len()].clone());
@@ -262,7 +262,7 @@ async fn write_beside_own_read_ends(cx: Cx) -> Verdict {
     let bound = cx.claims().op_bound;
     for round in 0..cx.rounds(3, 30) {
         let name = cx.name(round);
-        let reading = cx.expect_free(&*a, &name, &read, "the reader").await?;
+        let reading = a.is_granted(&name, &read, "the reader").await?;
         let what = "trying to write beside one's own read";
         let tried = cx.within(bound, what, a.try_acquire(&name, &write)).await?;
         ensure!(
@@ -289,8 +289,7 @@ async fn write_beside_own_read_ends(cx: Cx) -> Verdict {
         cx.passes_by(&*b, &name, &read, by, "another reader, after that")
             .await?;
         reading.release().await.seen("the reader releases")?;
-        cx.passes(&*b, &name, &write, "a writer, after every reader")
-            .await?;
+        b.passes(&name, &write, "a writer, after every reader").await?;
     }
     Ok(())
 }

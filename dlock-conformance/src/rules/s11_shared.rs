@@ -21,7 +21,7 @@ async fn readers_share(cx: Cx) -> Verdict {
     for round in 0..4 {
         for (who, client) in [("A", &a), ("B", &b), ("C", &c)] {
             let when = format!("round {round}: {who} reads beside {} readers", held.len());
-            held.push(cx.expect_free(&**client, &name, &ask, when).await?);
+            held.push(client.is_granted(&name, &ask, when).await?);
             cx.evidence("shared_grants");
         }
     }
@@ -29,7 +29,7 @@ async fn readers_share(cx: Cx) -> Verdict {
         held.iter().all(|h| h.is_valid()),
         "a reader is not valid beside the others"
     );
-    cx.expect_held(&*a, &name, &cx.ask(), "a writer, while readers hold")
+    a.is_refused(&name, &cx.ask(), "a writer, while readers hold")
         .await?;
     for (i, reader) in held.iter().enumerate() {
         reader.release().await.seen(format_args!("reader {i} releases"))?;
@@ -75,7 +75,7 @@ async fn readers(cx: &Cx, name: &LockName, clients: &[&dyn Subject]) -> Verdict<
     let mut held = Vec::new();
     for client in clients {
         let when = format!("reader {}", held.len());
-        held.push(cx.expect_free(*client, name, &cx.ask().reader(), when).await?);
+        held.push(client.is_granted(name, &cx.ask().reader(), when).await?);
     }
     Ok(held)
 }
@@ -94,13 +94,12 @@ async fn last_reader_admits_the_writer(cx: Cx) -> Verdict {
         let held = readers(&cx, &name, &[&*a, &*b, &*a, &*b]).await?;
         for (gone, i) in order.into_iter().enumerate() {
             let when = format!("a writer, with {} of 4 readers left", 4 - gone);
-            cx.expect_held(&*w, &name, &write, when).await?;
+            w.is_refused(&name, &write, when).await?;
             cx.evidence("refusals_with_readers_left");
             let released = held[i].release().await;
             released.seen(format_args!("reader {i} releases"))?;
         }
-        cx.passes(&*w, &name, &write, "a writer, after the last reader")
-            .await?;
+        w.passes(&name, &write, "a writer, after the last reader").await?;
         cx.evidence("writer_grants");
     }
     // The same for a writer that waits.
@@ -145,13 +144,13 @@ async fn one_share_lapses(cx: &Cx, lapsing_first: bool) -> Verdict {
     let before = if lapsing_first {
         None
     } else {
-        Some(cx.expect_free(&*b, &name, &long, "the reader that stays").await?)
+        Some(b.is_granted(&name, &long, "the reader that stays").await?)
     };
-    let lapsing = cx.expect_free(&*a, &name, &short, "the reader that goes").await?;
+    let lapsing = a.is_granted(&name, &short, "the reader that goes").await?;
     let granted = cx.now();
     let staying = match before {
         Some(staying) => staying,
-        None => cx.expect_free(&*b, &name, &long, "the reader that stays").await?,
+        None => b.is_granted(&name, &long, "the reader that stays").await?,
     };
     // It renews nothing and releases nothing; where it cannot be stopped its guard is left alone.
     a.vanish();
@@ -166,7 +165,7 @@ async fn one_share_lapses(cx: &Cx, lapsing_first: bool) -> Verdict {
         .await;
     for _ in 0..3 {
         let when = "a writer, after the expiry of one of two readers";
-        cx.expect_held(&*w, &name, &cx.ask(), when).await?;
+        w.is_refused(&name, &cx.ask(), when).await?;
         cx.evidence("refusals_after_expiry");
         cx.sleep(ms(10)).await;
     }
@@ -184,7 +183,7 @@ async fn one_share_lapses(cx: &Cx, lapsing_first: bool) -> Verdict {
     }
     staying.release().await.seen("the reader that stays releases")?;
     let then = "a writer, after the expiry of one reader and the release of the other";
-    cx.passes(&*w, &name, &cx.ask(), then).await
+    w.passes(&name, &cx.ask(), then).await
 }
 
 rule! { "11.05" Must phase 1 [Shared, Try] Both A D readers_release_their_own, evidence ["own_releases" >= 3],
@@ -211,15 +210,14 @@ async fn readers_release_their_own(cx: Cx) -> Verdict {
         if i == 0 {
             break;
         }
-        cx.expect_held(&*w, &name, &cx.ask(), format!("a writer, with {i} readers left"))
+        w.is_refused(&name, &cx.ask(), format!("a writer, with {i} readers left"))
             .await?;
         if cx.has(Need::Renew) {
             let renewed = held[0].renew().await;
             renewed.seen(format_args!("reader 0 renews after the release of reader {i}"))?;
         }
     }
-    cx.passes(&*w, &name, &cx.ask(), "a writer, after every reader")
-        .await?;
+    w.passes(&name, &cx.ask(), "a writer, after every reader").await?;
     match b.observe() {
         Some(operator) if cx.has(Need::ForceRelease) => late_release(&cx, &*a, &*w, operator).await,
         _ => Ok(()),
@@ -229,14 +227,14 @@ async fn readers_release_their_own(cx: Cx) -> Verdict {
 /// A reader whose share an operator has ended does not know it, so that its release does reach the store.
 async fn late_release(cx: &Cx, a: &dyn Subject, w: &dyn Subject, operator: &dyn Observe) -> Verdict {
     let name = cx.name("late");
-    let reader = cx.expect_free(a, &name, &cx.ask().reader(), "a reader").await?;
+    let reader = a.is_granted(&name, &cx.ask().reader(), "a reader").await?;
     let ended = operator.force_release(&name).await;
     ended.seen("an operator ends the reader's share")?;
     let when = "a writer, after an operator ended the reader's share";
-    let writer = cx.expect_free(w, &name, &cx.ask(), when).await?;
+    let writer = w.is_granted(&name, &cx.ask(), when).await?;
     let answer = reader.release().await;
     let when = "after a reader's late release, while a writer holds";
-    cx.expect_held(a, &name, &cx.ask(), when).await?;
+    a.is_refused(&name, &cx.ask(), when).await?;
     is_lost(answer, "the release of a share that an operator had ended")?;
     writer.release().await.seen("the writer releases")
 }

@@ -124,7 +124,7 @@ async fn watching_slows_nobody(cx: Cx) -> Verdict {
         );
     }
     let when = "a try, with watchers and nobody else there";
-    let held = cx.expect_free(&*b, &name, &ask, when).await?;
+    let held = b.is_granted(&name, &ask, when).await?;
     let waiting = cx.waits(&a, &name, &ask);
     cx.in_line(&*b, &name, 1).await?;
     held.release().await.seen("B releases")?;
@@ -145,6 +145,5 @@ async fn watching_slows_nobody(cx: Cx) -> Verdict {
     over.store(true, Ordering::SeqCst);
     all(readers).await?;
     drop(idle);
-    cx.passes(&*b, &name, &ask, "a try, after the watchers have gone")
-        .await
+    b.passes(&name, &ask, "a try, after the watchers have gone").await
 }

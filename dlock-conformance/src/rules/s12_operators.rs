@@ -98,7 +98,7 @@ async fn inspection_is_true(cx: Cx) -> Verdict {
             name: &name,
         };
         look.shows("before anybody came", &[], &ask, 0).await?;
-        let held = cx.expect_free(&*a, &name, &ask, "at first").await?;
+        let held = a.is_granted(&name, &ask, "at first").await?;
         look.shows("while A holds", &[&*held], &ask, 0).await?;
         let waiting = cx.waits(&b, &name, &ask);
         let by = cx.now() + cx.claims().op_bound;
@@ -126,8 +126,8 @@ async fn inspection_is_true(cx: Cx) -> Verdict {
             client: &*c,
             name: &name,
         };
-        let first = cx.expect_free(&*a, &name, &read, "the first reader").await?;
-        let second = cx.expect_free(&*b, &name, &read, "the second reader").await?;
+        let first = a.is_granted(&name, &read, "the first reader").await?;
+        let second = b.is_granted(&name, &read, "the second reader").await?;
         look.shows("while two read", &[&*first, &*second], &read, 0)
             .await?;
         first.release().await.seen("the first reader releases")?;
@@ -156,9 +156,9 @@ async fn force_ends_every_hold(cx: Cx) -> Verdict {
         let (name, ask) = (cx.name(n), cx.ask().mode(mode));
         let nobody = force.force_release(&name).await.seen("forcing a free name")?;
         ensure!(nobody == 0, "nobody held it, and {nobody} holds were ended");
-        let mut held = vec![cx.expect_free(&*a, &name, &ask, "at first").await?];
+        let mut held = vec![a.is_granted(&name, &ask, "at first").await?];
         if mode == Mode::READER {
-            held.push(cx.expect_free(&*b, &name, &ask, "a second reader").await?);
+            held.push(b.is_granted(&name, &ask, "a second reader").await?);
         }
         let ended = force.force_release(&name).await.seen("forcing a held name")?;
         ensure!(
@@ -169,7 +169,7 @@ async fn force_ends_every_hold(cx: Cx) -> Verdict {
         cx.evidence_by("ended", ended.into());
         // Exclusively: nothing of what was ended is left.
         let (next, asked) = (cx.ask(), "after every hold was ended by force");
-        let next = cx.expect_free(&*operator, &name, &next, asked).await?;
+        let next = operator.is_granted(&name, &next, asked).await?;
         for before in &held {
             ensure!(
                 next.token() > before.token() || !cx.has(Need::Fence),
@@ -184,7 +184,7 @@ async fn force_ends_every_hold(cx: Cx) -> Verdict {
             cx.evidence("late_releases");
         }
         let when = "after the late release of what was ended by force";
-        cx.expect_held(&*a, &name, &cx.ask(), when).await?;
+        a.is_refused(&name, &cx.ask(), when).await?;
         // Whoever waits is next.
         let waiting = cx.waits(&b, &name, &cx.ask());
         cx.in_line(&*operator, &name, 1).await?;

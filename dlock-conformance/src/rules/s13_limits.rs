@@ -69,7 +69,7 @@ async fn namespaces_isolate(cx: Cx) -> Verdict {
     let again = inside(&cx, PAIRS[0].0).await?;
     let shared = LockName::new(PAIRS[0].1)?;
     let when = "in a namespace, where another client of it holds";
-    cx.expect_held(&*again, &shared, &ask, when).await?;
+    again.is_refused(&shared, &ask, when).await?;
     if let Some(observe) = again.observe().filter(|_| cx.has(Need::Inspect)) {
         let elsewhere = LockName::new(PAIRS[1].1)?;
         let seen = observe.inspect(&elsewhere).await.seen("inspecting")?;
@@ -91,7 +91,7 @@ async fn namespaces_isolate(cx: Cx) -> Verdict {
     // Each release ends its own.
     while let Some((name, client, guard)) = held.pop() {
         guard.release().await.seen("releasing")?;
-        cx.passes(&*client, &name, &ask, "after its own release").await?;
+        client.passes(&name, &ask, "after its own release").await?;
         for (other, _, guard) in &held {
             ensure!(guard.is_valid(), "`{other}` is lost by the release of `{name}`");
         }
@@ -147,7 +147,7 @@ async fn many_names_are_held(cx: Cx) -> Verdict {
     // The first and the last, and some between them.
     let step = (count / 50).max(1);
     for (name, _) in held.iter().step_by(step).chain(held.last()) {
-        cx.expect_held(&*b, name, &ask, format!("while A holds {count} names"))
+        b.is_refused(name, &ask, format!("while A holds {count} names"))
             .await?;
     }
     let sample: Vec<LockName> = held.iter().step_by(step).map(|(name, _)| name.clone()).collect();
@@ -164,7 +164,7 @@ async fn many_names_are_held(cx: Cx) -> Verdict {
     }
     all(tasks).await?;
     for name in sample {
-        cx.passes(&*b, &name, &ask, "after A has released all").await?;
+        b.passes(&name, &ask, "after A has released all").await?;
     }
     Ok(())
 }
@@ -179,7 +179,7 @@ async fn let_die(cx: &Cx, generation: u64, names: u64) -> Verdict {
         let reader = n % 3 == 1 && cx.has(Need::Shared);
         let asks = if reader { ask.clone().reader() } else { ask.clone() };
         let what = "a name that nobody used before";
-        let held = cx.expect_free(&*a, &name, &asks, what).await?;
+        let held = a.is_granted(&name, &asks, what).await?;
         if n % 3 == 2 {
             let what = "trying a name that was just taken";
             let granted = b.try_acquire(&name, &ask).await.seen(what)?;
@@ -287,7 +287,7 @@ async fn holds_are_limited(cx: &Cx, most: u64) -> Verdict {
     let mut held = Vec::new();
     for n in 0..most {
         let what = format!("hold {} of {most} that one client may have", n + 1);
-        held.push(cx.expect_free(&*a, &cx.name(n), &ask, what).await?);
+        held.push(a.is_granted(&cx.name(n), &ask, what).await?);
     }
     let beyond = cx.name("one too many");
     let what = format!("one hold more than the {most} that are declared");
@@ -303,13 +303,13 @@ async fn holds_are_limited(cx: &Cx, most: u64) -> Verdict {
         cx.within(bound, &what, a.acquire(&beyond, &ask)).await?,
     )?;
     // It is that client's limit, and nothing was taken by asking.
-    cx.passes(&*b, &beyond, &ask, "another client, which holds nothing")
+    b.passes(&beyond, &ask, "another client, which holds nothing")
         .await?;
     if let Some(one) = held.pop() {
         one.release().await.seen("releasing one of all")?;
     }
     held.push(
-        cx.expect_free(&*a, &beyond, &ask, "in the place of one that was released")
+        a.is_granted(&beyond, &ask, "in the place of one that was released")
             .await?,
     );
     // At their limit, all of them are still to be let go.
@@ -339,7 +339,7 @@ async fn waits_are_limited(cx: &Cx, most: u64) -> Verdict {
         cx.within(bound, &what, late.acquire(&name, &ask)).await?,
     )?;
     let when = "a try, which does not wait, while all may wait who may";
-    cx.expect_held(&*late, &name, &ask, when).await?;
+    late.is_refused(&name, &ask, when).await?;
     // One who goes makes room for one.
     if let Some(one) = waiting.pop() {
         drop(one.cancel().await);
@@ -403,7 +403,7 @@ async fn labels_come_back(cx: Cx) -> Verdict {
     for (n, label) in labels(longest).into_iter().enumerate() {
         let name = cx.name(format_args!("labelled-{n}"));
         let ask = cx.ask().label(label.as_str());
-        let held = cx.expect_free(&*a, &name, &ask, "with a label").await?;
+        let held = a.is_granted(&name, &ask, "with a label").await?;
         let seen = observer.inspect(&name).await.seen("inspecting")?;
         let [holder] = &seen.holders[..] else {
             fail!(
@@ -433,6 +433,5 @@ async fn labels_come_back(cx: Cx) -> Verdict {
             other.map(drop)
         ),
     }
-    cx.passes(&*b, &name, &cx.ask(), "after a label that is too long")
-        .await
+    b.passes(&name, &cx.ask(), "after a label that is too long").await
 }

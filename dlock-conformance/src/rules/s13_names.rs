@@ -38,7 +38,7 @@ async fn names_up_to_the_limit_work(cx: Cx) -> Verdict {
     for byte in *b"\x7f~^q7" {
         let name = LockName::new([byte]).map_err(Failure::from)?;
         if let Some(guard) = a.try_acquire(&name, &ask).await.seen("a name of one byte")? {
-            cx.expect_held(&*b, &name, &ask, "a name of one byte").await?;
+            b.is_refused(&name, &ask, "a name of one byte").await?;
             single = Some(guard);
             break;
         }
@@ -277,16 +277,16 @@ async fn names_are_never_executed(cx: Cx) -> Verdict {
     let ask = cx.ask();
     let mut sentinels = Vec::new();
     for name in names(&cx, &["sentinel", "x", "locks"]) {
-        let guard = cx.expect_free(&*a, &name, &ask, "before any payload").await?;
+        let guard = a.is_granted(&name, &ask, "before any payload").await?;
         sentinels.push((name, guard));
     }
     for payload in PAYLOADS {
         let name = cx.name(payload);
         match b.try_acquire(&name, &ask).await {
             Ok(Some(guard)) => {
-                cx.expect_held(&*a, &name, &ask, "while B holds it").await?;
+                a.is_refused(&name, &ask, "while B holds it").await?;
                 guard.release().await.seen(format_args!("B releases `{name}`"))?;
-                cx.passes(&*a, &name, &ask, "after B's release").await?;
+                a.passes(&name, &ask, "after B's release").await?;
             }
             Ok(None) => fail!("`{name}` is refused although nobody holds it"),
             // Control characters may be refused (13.05); a refused name must do no harm either.
@@ -294,7 +294,7 @@ async fn names_are_never_executed(cx: Cx) -> Verdict {
             Err(e) => fail!("acquiring `{name}`: {e} ({:?})", e.kind()),
         }
         for (sentinel, _) in &sentinels {
-            cx.expect_held(&*b, sentinel, &ask, format!("after the name `{name}` was used"))
+            b.is_refused(sentinel, &ask, format!("after the name `{name}` was used"))
                 .await?;
         }
         cx.evidence("payloads");
@@ -340,8 +340,7 @@ async fn oversize_names_are_refused(cx: Cx) -> Verdict {
             }
         }
         let cut = name_of_length(&cx, max, b"");
-        cx.passes(&*b, &cut, &ask, "its beginning, after the refusal")
-            .await?;
+        b.passes(&cut, &ask, "its beginning, after the refusal").await?;
     }
     Ok(())
 }
@@ -375,7 +374,7 @@ pub(super) async fn all_apart(cx: &Cx, names: &[LockName], refusal: Refusal) -> 
         }
     }
     for (name, _) in &held {
-        cx.expect_held(&*b, name, &ask, "while every name of the set is held")
+        b.is_refused(name, &ask, "while every name of the set is held")
             .await?;
         cx.evidence("names_held_at_once");
     }
@@ -384,11 +383,11 @@ pub(super) async fn all_apart(cx: &Cx, names: &[LockName], refusal: Refusal) -> 
         let (name, guard) = held.remove(0);
         guard.release().await.seen(format_args!("releasing `{name}`"))?;
         taken.push(
-            cx.expect_free(&*b, name, &ask, "after its own release, the others still held")
+            b.is_granted(name, &ask, "after its own release, the others still held")
                 .await?,
         );
         for (other, _) in &held {
-            cx.expect_held(&*b, other, &ask, format!("after the release of `{name}`"))
+            b.is_refused(other, &ask, format!("after the release of `{name}`"))
                 .await?;
         }
     }

@@ -29,7 +29,7 @@ async fn no_head_of_line_blocking(cx: Cx) -> Verdict {
     let mut waiting = Vec::new();
     for i in 0..limit {
         let name = cx.name(format!("contended-{i}"));
-        held.push(cx.expect_free(&*b, &name, &ask, "before anybody waits").await?);
+        held.push(b.is_granted(&name, &ask, "before anybody waits").await?);
         let (a, ask) = (a.clone(), ask.clone());
         waiting.push(cx.spawn(async move { a.acquire(&name, &ask).await.map(drop) }));
     }
@@ -64,10 +64,7 @@ async fn one_client_many_operations(cx: Cx) -> Verdict {
     let mut held = Vec::new();
     for i in 0..names {
         let name = cx.name(format!("n{i}"));
-        held.push(
-            cx.expect_free(&*other, &name, &cx.ask(), "before anybody waits")
-                .await?,
-        );
+        held.push(other.is_granted(&name, &cx.ask(), "before anybody waits").await?);
     }
     let at_once = Arc::new(AtomicU64::new(0));
     let mut running = Vec::new();
@@ -144,7 +141,7 @@ async fn release_passes_the_waiter(cx: Cx) -> Verdict {
     let bound = cx.claims().op_bound;
     for round in 0..cx.rounds(5, 50) {
         let name = cx.name(format!("x{round}"));
-        let guard = cx.expect_free(&*a, &name, &ask, "at first").await?;
+        let guard = a.is_granted(&name, &ask, "at first").await?;
         let waiter = cx.waits(&a, &name, &ask);
         cx.sleep(ms(15)).await;
         ensure!(!waiter.is_done(), "round {round}: the waiter does not wait");
@@ -169,7 +166,7 @@ async fn clones_share_no_ownership(cx: Cx) -> Verdict {
     let (a, b) = (cx.connect().await?, cx.connect().await?);
     let ask = cx.ask();
     let name = cx.name("kept");
-    let guard = cx.expect_free(&*a, &name, &ask, "at first").await?;
+    let guard = a.is_granted(&name, &ask, "at first").await?;
     let patience = ms(40);
     for what in [
         "tries",
@@ -181,7 +178,8 @@ async fn clones_share_no_ownership(cx: Cx) -> Verdict {
         let other = cx.name("other");
         match what {
             "tries" => {
-                cx.expect_held(&*clone, &name, &ask, "another task of the client")
+                clone
+                    .is_refused(&name, &ask, "another task of the client")
                     .await?
             }
             "waits until it times out" => {
@@ -199,11 +197,11 @@ async fn clones_share_no_ownership(cx: Cx) -> Verdict {
                 cx.sleep(cx.claims().cancel_prompt).await;
             }
             _ => {
-                cx.passes(&*clone, &other, &ask, "another name").await?;
+                clone.passes(&other, &ask, "another name").await?;
             }
         }
         let when = format!("after another task of the holder's client {what}");
-        cx.expect_held(&*b, &name, &cx.ask(), &when).await?;
+        b.is_refused(&name, &cx.ask(), &when).await?;
         ensure!(guard.is_valid(), "{when}: the guard is not valid any more");
         if cx.has(Need::Renew) {
             guard.renew().await.seen(format_args!("{when}: renewing"))?;
@@ -290,7 +288,7 @@ async fn held_locks_use_up_no_pool(cx: Cx) -> Verdict {
     // All are kept, and every one is still within reach.
     for (name, guard) in &held {
         let when = "while its client holds many";
-        cx.expect_held(&*b, name, &ask, when).await?;
+        b.is_refused(name, &ask, when).await?;
         if cx.has(Need::Renew) {
             cx.done(bound, "renewing one of many", guard.renew()).await?;
         }
@@ -317,7 +315,7 @@ async fn a_drop_ends_one_hold(cx: Cx) -> Verdict {
     for n in 0..most {
         let name = cx.name(format_args!("one of {most}: {n}"));
         let ask = if n % 2 == 0 { &long } else { &short };
-        let guard = cx.expect_free(&*a, &name, ask, "one of many").await?;
+        let guard = a.is_granted(&name, ask, "one of many").await?;
         match n % 2 {
             0 => kept.push((name, guard)),
             _ => dropped.push((name, guard)),
@@ -335,7 +333,7 @@ async fn a_drop_ends_one_hold(cx: Cx) -> Verdict {
                 guard.is_valid(),
                 "`{name}`, {when}: its guard is not valid any more"
             );
-            cx.expect_held(&*b, name, &long, when).await?;
+            b.is_refused(name, &long, when).await?;
         }
     }
     for (name, guard) in kept {

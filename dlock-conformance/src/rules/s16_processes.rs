@@ -25,8 +25,7 @@ async fn a_killed_holder_is_replaced(cx: Cx) -> Verdict {
             let child = cx.child().await?;
             let held = child.wait_for(&name, &ask, Some(cx.claims().op_bound)).await;
             let held = held.seen("the child acquires")?.value;
-            cx.expect_held(&*b, &name, &cx.ask(), "while the child holds")
-                .await?;
+            b.is_refused(&name, &cx.ask(), "while the child holds").await?;
             let waiting = (how == "waits").then(|| cx.waits(&b, &name, &cx.ask()));
             if waiting.is_some() {
                 // It is to be waiting when the holder dies.
@@ -188,7 +187,7 @@ async fn a_short_stop_loses_nothing(cx: Cx) -> Verdict {
         if let Some(reason) = cx.timeout(ttl, signal).await {
             ensure!(false, "a stop of half of its ttl lost the lock: {reason:?}");
         }
-        cx.expect_held(&*b, &name, &cx.ask(), "after a stop of half of the ttl")
+        b.is_refused(&name, &cx.ask(), "after a stop of half of the ttl")
             .await?;
         let look = held.look().await.seen("the child looks at its guard")?.value;
         ensure!(

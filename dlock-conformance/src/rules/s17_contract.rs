@@ -39,8 +39,8 @@ async fn errors_have_their_kinds(cx: Cx) -> Verdict {
             Err(e) => fail!("{scenario} answers {e} ({:?}) rather than {expected:?}", e.kind()),
         }
     };
-    let held = cx.expect_free(&*a, &name, &ask, "at first").await?;
-    cx.expect_held(&*b, &name, &ask, "a try on a held name, which is no error")
+    let held = a.is_granted(&name, &ask, "at first").await?;
+    b.is_refused(&name, &ask, "a try on a held name, which is no error")
         .await?;
     let limit = ms(20);
     let waited = b.acquire_timeout(&name, &ask, limit).await.map(drop);
@@ -55,7 +55,7 @@ async fn errors_have_their_kinds(cx: Cx) -> Verdict {
         let mut all = Vec::new();
         for i in 0..max {
             all.push(
-                cx.expect_free(&*b, &cx.name(format!("of-{i}")), &ask, "below the limit")
+                b.is_granted(&cx.name(format!("of-{i}")), &ask, "below the limit")
                     .await?,
             );
         }
@@ -128,24 +128,24 @@ async fn undeclared_is_refused(cx: Cx) -> Verdict {
         }
         cx.evidence("capabilities_probed");
         let after = format!("after {what}, was refused");
-        cx.passes(&*b, &name, &cx.ask(), after).await?;
+        b.passes(&name, &cx.ask(), after).await?;
     }
     // A subject that declares all has nothing to refuse, and keeps the rule. The report says that nothing was
     // tried.
-    if refused.is_empty() {
-        cx.note("nothing could be probed: whatever can be asked for is declared");
-    } else {
-        cx.note(format_args!("refused: {}", refused.join(", ")));
-    }
-    note_out_of_reach(&cx, &out_of_reach);
+    note_probed(&cx, "refused", &refused, &out_of_reach);
     Ok(())
 }
 
-fn note_out_of_reach(cx: &Cx, capabilities: &[String]) {
-    if !capabilities.is_empty() {
+/// Says what was tried, and what could not be.
+fn note_probed(cx: &Cx, how: &str, probed: &[String], out_of_reach: &[String]) {
+    match probed {
+        [] => cx.note(format_args!("nothing could be probed that would be {how}")),
+        _ => cx.note(format_args!("{how}: {}", probed.join(", "))),
+    }
+    if !out_of_reach.is_empty() {
         cx.note(format_args!(
             "not probed, since a client cannot ask for it by itself: {}",
-            capabilities.join(", ")
+            out_of_reach.join(", ")
         ));
     }
 }
@@ -176,12 +176,7 @@ async fn declared_is_delivered(cx: Cx) -> Verdict {
             Err(e) => fail!("{capability:?} is declared and answers {e} ({:?})", e.kind()),
         }
     }
-    if served.is_empty() {
-        cx.note("nothing could be probed: nothing that can be asked for is declared");
-    } else {
-        cx.note(format_args!("served: {}", served.join(", ")));
-    }
-    note_out_of_reach(&cx, &out_of_reach);
+    note_probed(&cx, "served", &served, &out_of_reach);
     Ok(())
 }
 
@@ -199,7 +194,7 @@ async fn no_panic_escapes(cx: Cx) -> Verdict {
     let mut late = Vec::new();
     for i in 0..8 {
         let name = cx.name(format!("dropped-{i}"));
-        let guard = cx.expect_free(&*a, &name, &ask, "at first").await?;
+        let guard = a.is_granted(&name, &ask, "at first").await?;
         let waits = cx.spawn({
             let (b, name, ask) = (b.clone(), name.clone(), ask.clone());
             async move { b.acquire(&name, &ask).await.map(drop) }
@@ -314,7 +309,7 @@ async fn capabilities_are_constant(cx: Cx) -> Verdict {
         };
         same("at first")?;
         let what = "at first";
-        let guard = cx.expect_free(&*client, &cx.name("x"), &cx.ask(), what).await?;
+        let guard = client.is_granted(&cx.name("x"), &cx.ask(), what).await?;
         same("while it holds")?;
         guard.release().await.seen("releasing")?;
         let _ = client
@@ -341,8 +336,8 @@ async fn close_ends_everything(cx: Cx) -> Verdict {
     if cx.has(Need::AutoRenew) {
         ask = ask.auto_renew();
     }
-    let held = cx.expect_free(&*a, &name, &ask, "at first").await?;
-    cx.expect_held(&*b, &name, &ask, "before the close").await?;
+    let held = a.is_granted(&name, &ask, "at first").await?;
+    b.is_refused(&name, &ask, "before the close").await?;
     let bound = cx.prompt();
     cx.done(bound, "closing", a.close()).await?;
     cx.done(bound, "closing again", a.close()).await?;

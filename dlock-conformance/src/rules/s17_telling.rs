@@ -204,7 +204,7 @@ async fn each_turn_is_told_once(cx: Cx) -> Verdict {
     let first = Guarded::new(&name, &*held);
     tale.told(".acquired", &first, 1, "a try").await?;
     cx.evidence("grants_told");
-    cx.expect_held(&*b, &name, &ask, "while A holds").await?;
+    b.is_refused(&name, &ask, "while A holds").await?;
     if cx.has(Need::Renew) {
         for times in 1..3 {
             held.renew().await.seen("renewing")?;
@@ -227,8 +227,8 @@ async fn each_turn_is_told_once(cx: Cx) -> Verdict {
     if cx.has(Need::AutoRenew) && cx.has(Need::PerGrantTtl) {
         let ttl = cx.short_ttl();
         let when = "at first";
-        let kept = cx
-            .expect_free(&*a, &renewing, &ask.clone().ttl(ttl).auto_renew(), when)
+        let kept = a
+            .is_granted(&renewing, &ask.clone().ttl(ttl).auto_renew(), when)
             .await?;
         let third = Guarded::new(&renewing, &*kept);
         cx.sleep(ttl).await;
@@ -251,7 +251,7 @@ async fn each_turn_is_told_once(cx: Cx) -> Verdict {
     if cx.has(Need::LossSignal) && cx.has(Need::PerGrantTtl) {
         let ttl = cx.short_ttl();
         let then = "at first";
-        let short = cx.expect_free(&*a, &lapsing, &ask.clone().ttl(ttl), then).await?;
+        let short = a.is_granted(&lapsing, &ask.clone().ttl(ttl), then).await?;
         let fourth = Guarded::new(&lapsing, &*short);
         tale.told(".acquired", &fourth, 1, "a grant").await?;
         cx.evidence("grants_told");
@@ -265,7 +265,7 @@ async fn each_turn_is_told_once(cx: Cx) -> Verdict {
         cx.evidence("losses_told");
     } else {
         // How long it lasts is the store's to say: it is let go.
-        let kept = cx.expect_free(&*a, &lapsing, &ask, "at first").await?;
+        let kept = a.is_granted(&lapsing, &ask, "at first").await?;
         let fourth = Guarded::new(&lapsing, &*kept);
         tale.told(".acquired", &fourth, 1, "a grant").await?;
         cx.evidence("grants_told");

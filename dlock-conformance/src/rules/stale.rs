@@ -68,7 +68,7 @@ pub(super) async fn stale_guard(cx: &Cx, successor: Successor) -> Verdict {
             "{what}: the successor's guard is not valid any more"
         );
         let then = format!("{what}, while the successor holds");
-        cx.expect_held(&*c, &name, &cx.ask(), then).await?;
+        c.is_refused(&name, &cx.ask(), then).await?;
         let released = live.release().await;
         released.seen(format_args!("{what}: the successor releases"))?;
         cx.evidence("stale_ends");

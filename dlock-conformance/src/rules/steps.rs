@@ -16,6 +16,47 @@ pub(super) const fn ms(n: u64) -> Duration {
     Duration::from_millis(n)
 }
 
+impl dyn Subject + '_ {
+    /// Tries, and breaks the rule unless it is granted at once.
+    pub(crate) async fn is_granted(
+        &self,
+        name: &LockName,
+        ask: &Ask,
+        when: impl fmt::Display + Send,
+    ) -> Verdict<Box<dyn Held>> {
+        let tried = self.try_acquire(name, ask).await;
+        match tried.seen(format_args!("{when}: try_acquire"))? {
+            Some(held) => Ok(held),
+            None => fail!("{when}: `{name}` was refused although nobody holds it"),
+        }
+    }
+
+    /// Tries, and breaks the rule unless the name is held by somebody else.
+    pub(crate) async fn is_refused(
+        &self,
+        name: &LockName,
+        ask: &Ask,
+        when: impl fmt::Display + Send,
+    ) -> Verdict {
+        let tried = self.try_acquire(name, ask).await;
+        let granted = tried.seen(format_args!("{when}: try_acquire"))?.is_some();
+        ensure!(!granted, "{when}: `{name}` was granted although it is held");
+        Ok(())
+    }
+
+    /// It is granted at once, and lets go.
+    pub(super) async fn passes(
+        &self,
+        name: &LockName,
+        ask: &Ask,
+        when: impl fmt::Display + Send + Sync,
+    ) -> Verdict {
+        let held = self.is_granted(name, ask, &when).await?;
+        let done = held.release().await;
+        done.seen(format_args!("{when}: the release"))
+    }
+}
+
 impl Cx {
     /// New clients, connected one after the other.
     pub(super) async fn clients(&self, n: usize) -> Verdict<Vec<Arc<dyn Subject>>> {
@@ -70,19 +111,6 @@ impl Cx {
         doing: impl Future<Output = Result<T, Error>>,
     ) -> Verdict<T> {
         self.within(limit, &what, doing).await?.seen(what)
-    }
-
-    /// It is granted at once, as by [`expect_free`](Self::expect_free), and let go of.
-    pub(super) async fn passes(
-        &self,
-        client: &dyn Subject,
-        name: &LockName,
-        ask: &Ask,
-        when: impl fmt::Display + Send + Sync,
-    ) -> Verdict {
-        let held = self.expect_free(client, name, ask, &when).await?;
-        let done = held.release().await;
-        done.seen(format_args!("{when}: the release"))
     }
 
     /// It is granted by then, as by [`free_by`](Self::free_by), and let go of.

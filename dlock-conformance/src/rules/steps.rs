@@ -157,8 +157,8 @@ pub(super) async fn all<T>(tasks: impl IntoIterator<Item = Task<Verdict<T>>>) ->
 pub(super) fn refused<T>(answer: Result<T, Error>, kind: ErrorKind, what: impl fmt::Display) -> Verdict {
     match answer {
         Err(e) if e.kind() == kind => Ok(()),
-        Err(e) => fail!("{what} answers {e} ({:?}) rather than {kind:?}", e.kind()),
-        Ok(_) => fail!("{what} is done rather than to answer {kind:?}"),
+        Err(e) => fail!("{what}: {e} ({:?}), and not `{kind:?}`", e.kind()),
+        Ok(_) => fail!("{what}: answered Ok, and not `{kind:?}`"),
     }
 }
 

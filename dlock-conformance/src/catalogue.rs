@@ -38,9 +38,10 @@ static UNTESTED: &[Entry] = &[Entry {
     level: Level::Must,
     phase: 2,
     access: &[Access::P, Access::H],
-    statement: "Session expiry loses all its guards; a new session never adopts the old one's entry (CURATOR-604).",
-    waits_for: "no backend hangs its leases on a session yet; the first that does (ZooKeeper, advisory locks) brings \
-        the hook that ends one",
+    statement: "Session expiry loses all its guards; a new session never adopts the old one's entry \
+        (CURATOR-604).",
+    waits_for: "no backend hangs its leases on a session yet; the first that does (ZooKeeper, advisory \
+        locks) brings the hook that ends one",
 }];
 
 /// Every number that has no test.

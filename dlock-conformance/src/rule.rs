@@ -162,15 +162,15 @@ impl fmt::Debug for Rule {
     }
 }
 
-/// Declares the rule that the function below it tests; the only place where it is described. Its title is the
-/// function's name. A run may take a minute unless a `budget` says more, and shows its bug each time unless that
-/// is `stochastic`.
+/// Declares the rule that the function below it tests; the only place where it is described. Its title is
+/// the function's name. A run may take a minute unless a `budget` says more, and shows its bug each time
+/// unless that is `stochastic`.
 ///
 /// See the module documentation of [`rules`](crate::rules) for how rules are written.
 macro_rules! rule {
     (
-        $id:literal $level:ident phase $phase:literal [$($need:ident),*] $layer:ident $access:ident $test:ident
-        $title:ident
+        $id:literal $level:ident phase $phase:literal [$($need:ident),*]
+        $layer:ident $access:ident $test:ident $title:ident
         $(, evidence [$($counter:literal >= $least:literal),*])?
         $(, bug $bug:literal $($detection:ident)?)?
         $(, budget $budget:literal s)?

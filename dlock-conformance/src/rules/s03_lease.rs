@@ -59,11 +59,9 @@ async fn no_early_grant(cx: Cx) -> Verdict {
     let ask = cx.ask().ttl(cx.short_ttl());
     let asked = cx.now();
     let held = a.acquire(&name, &ask).await.seen("A acquires a free name")?;
-    let window = (
-        asked + ask.ttl.saturating_sub(cx.skew(ask.ttl)),
-        asked + ask.ttl * 3 + cx.slack(),
-    );
-    let what = "A's lease";
+    let (earliest, _) = end_of(&cx, asked, asked, ask.ttl);
+    let window = (earliest, asked + ask.ttl * 3 + cx.slack());
+    let what = format!("a lease of {:?}", ask.ttl);
     let next = granted_within(&cx, &*b, (&name, &ask), window, "refusals_before_expiry", what).await?;
     ensure!(
         !held.is_valid(),

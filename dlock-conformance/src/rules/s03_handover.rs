@@ -75,7 +75,7 @@ type LastDeadline = Arc<Mutex<Option<Timestamp>>>;
 
 /// Says until when this holder believes; answers the same of whoever said so before.
 fn believes(last: &LastDeadline, until: Timestamp) -> Option<Timestamp> {
-    lock(&last).replace(until)
+    lock(last).replace(until)
 }
 
 rule! { "3.12" Must phase 2 [Lock, Wait, Lease, PerGrantTtl] Both A X beliefs_do_not_overlap,

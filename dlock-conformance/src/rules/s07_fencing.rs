@@ -309,14 +309,14 @@ async fn all_at_once(cx: &Cx) -> Verdict {
 }
 
 fn note(cx: &Cx, given: &Given, writes: bool, token: Token) {
-    lock(&given).push((writes, token));
+    lock(given).push((writes, token));
     cx.evidence(if writes { "write_tokens" } else { "read_tokens" });
 }
 
 /// Breaks the rule unless each writer's token is above all before it, and each reader's at least that of the
 /// last writer.
 fn between(given: &Given) -> Verdict {
-    let given = lock(&given);
+    let given = lock(given);
     let (mut highest, mut written) = (0, 0);
     for (n, (writes, token)) in given.iter().enumerate() {
         let token = token.get();

@@ -15,7 +15,7 @@ use dlock_core::{LockName, Runtime, Timestamp};
 use futures::future::{Either, select};
 use futures::pin_mut;
 
-use crate::claims::Claims;
+use crate::claims::{Claims, Need};
 use crate::fail;
 use crate::harness::{Clockwork, Harness};
 use crate::history::{Asked, History};
@@ -97,7 +97,7 @@ pub(crate) struct Setup {
     pub(crate) conditions: Conditions,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -178,6 +178,11 @@ impl Cx {
     /// What is claimed.
     pub fn claims(&self) -> &Claims {
         &self.0.run.claims
+    }
+
+    /// Whether that is claimed.
+    pub(crate) fn has(&self, need: Need) -> bool {
+        self.claims().has(need)
     }
 
     /// By how much a timed promise may be late: the claim, and how late this machine was measured to be.

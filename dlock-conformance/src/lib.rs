@@ -8,7 +8,6 @@ pub mod agent;
 mod attempt;
 mod canary;
 pub mod catalogue;
-mod catalogue_json;
 pub mod checker;
 pub mod claims;
 mod cli;
@@ -51,7 +50,7 @@ mod verdict;
 mod verify;
 
 pub use attempt::{Attempt, run_once};
-pub use catalogue_json::rules_json;
+pub use catalogue::rules_json;
 pub use claims::{Claims, Engine, Need, Skew, Waiver};
 #[doc(hidden)]
 pub use cli::main_with;

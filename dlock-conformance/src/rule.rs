@@ -107,7 +107,7 @@ pub struct Rule {
     pub access: Access,
     /// How it is tested.
     pub test: Test,
-    /// Two to five words, of which the test name is made.
+    /// Two to five words with `_` between them: its function, and the end of its test's name.
     pub title: &'static str,
     /// The rule, in one sentence.
     pub statement: &'static str,
@@ -153,15 +153,7 @@ pub(crate) fn test_name(level: Level, id: &str, title: &str) -> String {
         Level::Should => "should",
         Level::May => "may",
     };
-    let mut name = format!("{level}_{}_", id.replace('.', "_"));
-    for c in title.chars() {
-        if c.is_ascii_alphanumeric() {
-            name.push(c.to_ascii_lowercase());
-        } else if !name.ends_with('_') {
-            name.push('_');
-        }
-    }
-    name.trim_end_matches('_').to_owned()
+    format!("{level}_{}_{title}", id.replace('.', "_"))
 }
 
 impl fmt::Debug for Rule {
@@ -170,49 +162,56 @@ impl fmt::Debug for Rule {
     }
 }
 
-/// Declares a rule; the only place where it is described.
+/// Declares the rule that the function below it tests; the only place where it is described. Its title is
+/// the function's name. A run may take a minute unless a `budget` says more, and shows its bug each time
+/// unless that is `stochastic`.
 ///
 /// See the module documentation of [`rules`](crate::rules) for how rules are written.
 macro_rules! rule {
     (
-        $id:literal $level:ident phase $phase:literal [$($need:ident),* $(,)?]
-        layer: $layer:ident, access: $access:ident, test: $test:ident,
-        title: $title:literal,
-        statement: $statement:literal,
-        intent: $intent:literal,
-        check_first: $check_first:literal,
-        evidence: [$($counter:literal >= $least:literal),* $(,)?],
-        budget: $budget:literal s,
-        bug: $bug:tt $($detection:ident)?
-        => $body:path
+        $id:literal $level:ident phase $phase:literal [$($need:ident),*]
+        $layer:ident $access:ident $test:ident $title:ident
+        $(, evidence [$($counter:literal >= $least:literal),*])?
+        $(, bug $bug:literal $($detection:ident)?)?
+        $(, budget $budget:literal s)?
+        $statement:literal
+        why $intent:literal
+        check $check_first:literal
     ) => {
-        $crate::rule::Rule {
-            id: $id,
-            level: rule!(@level $level),
-            phase: $phase,
-            needs: &[$($crate::claims::Need::$need),*],
-            layer: $crate::rule::Layer::$layer,
-            access: $crate::rule::Access::$access,
-            test: $crate::rule::Test::$test,
-            title: $title,
-            statement: $statement,
-            intent: $intent,
-            check_first: $check_first,
-            evidence: &[$($crate::rule::Evidence { counter: $counter, least: $least }),*],
-            budget: ::std::time::Duration::from_secs($budget),
-            bug: rule!(@bug $bug $($detection)?),
-            run: |cx| ::std::boxed::Box::pin($body(cx)),
+        pub(in crate::rules) mod $title {
+            use $crate::rule::{Access, Detection, Layer, Level, Rule, Test};
+
+            pub(in crate::rules) static RULE: Rule = Rule {
+                id: $id,
+                level: Level::$level,
+                phase: $phase,
+                needs: &[$($crate::claims::Need::$need),*],
+                layer: Layer::$layer,
+                access: Access::$access,
+                test: Test::$test,
+                title: stringify!($title),
+                statement: $statement,
+                intent: $intent,
+                check_first: $check_first,
+                evidence: &[$($($crate::rule::Evidence { counter: $counter, least: $least }),*)?],
+                budget: $crate::rule::rule!(@budget $($budget)?),
+                bug: $crate::rule::rule!(@bug $($bug $($detection)?)?),
+                run: |cx| Box::pin(super::$title(cx)),
+            };
         }
     };
-    (@level MUST) => { $crate::rule::Level::Must };
-    (@level SHOULD) => { $crate::rule::Level::Should };
-    (@level MAY) => { $crate::rule::Level::May };
-    (@bug none) => { None };
-    (@bug $bug:literal deterministic) => {
-        Some(($bug, $crate::rule::Detection::Deterministic))
-    };
-    (@bug $bug:literal stochastic) => {
-        Some(($bug, $crate::rule::Detection::Stochastic))
-    };
+    (@budget) => { $crate::rule::rule!(@budget 60) };
+    (@budget $seconds:literal) => { std::time::Duration::from_secs($seconds) };
+    (@bug) => { None };
+    (@bug $bug:literal) => { Some(($bug, Detection::Deterministic)) };
+    (@bug $bug:literal stochastic) => { Some(($bug, Detection::Stochastic)) };
 }
 pub(crate) use rule;
+
+/// The rules of a file.
+macro_rules! rules {
+    ($($title:ident),* $(,)?) => {
+        pub(super) static RULES: &[&$crate::rule::Rule] = &[$(&$title::RULE),*];
+    };
+}
+pub(crate) use rules;

@@ -158,15 +158,7 @@ impl Cx {
         ask: &Ask,
         when: impl fmt::Display + Send,
     ) -> Verdict {
-        let granted = client
-            .try_acquire(name, ask)
-            .await
-            .seen(format_args!("{when}: try_acquire"))?;
-        ensure!(
-            granted.is_none(),
-            "{when}: `{name}` was granted although it is held"
-        );
-        Ok(())
+        client.is_refused(name, ask, when).await
     }
 
     /// Waits for that long, and breaks the rule unless that ends in `Timeout`.
@@ -213,14 +205,7 @@ impl Cx {
         ask: &Ask,
         when: impl fmt::Display + Send,
     ) -> Verdict<Box<dyn Held>> {
-        match client
-            .try_acquire(name, ask)
-            .await
-            .seen(format_args!("{when}: try_acquire"))?
-        {
-            Some(held) => Ok(held),
-            None => fail!("{when}: `{name}` was refused although nobody holds it"),
-        }
+        client.is_granted(name, ask, when).await
     }
 
     /// Tries again and again until it is granted, and breaks the rule if that is not by `by`.

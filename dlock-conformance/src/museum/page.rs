@@ -114,7 +114,7 @@ fn show(text: &mut String, exhibit: &Exhibit, row: &Row) {
         text,
         "> **Rule {}, {}**, {} of {}: {}\n",
         row.rule,
-        rules::find(&row.rule).map_or("", |rule| rule.title),
+        rules::find(&row.rule).map_or_else(String::new, |rule| rule.title.replace('_', " ")),
         row.caught,
         row.runs,
         says(row)

@@ -7,38 +7,24 @@ pub(super) struct Hash {
     pub(super) name: &'static str,
     pub(super) of: fn(&[u8]) -> u32,
     /// Two endings of the same length that collide behind any common beginning, where such exist.
-    endings: Option<(&'static str, &'static str)>,
+    endings: Endings,
 }
 
-/// The hashes that are looked at.
+/// The hashes that are looked at. A checksum is linear: what collides alone collides behind anything, if the
+/// lengths are equal.
 pub(super) const HASHES: [Hash; 5] = [
-    // A checksum is linear: what collides alone collides behind anything, if the lengths are equal.
-    Hash {
-        name: "CRC-32",
-        of: crc32,
-        endings: Some(("plumless", "buckeroo")),
-    },
-    Hash {
-        name: "Java's hashCode",
-        of: java,
-        endings: Some(("AaAaBB", "BBAaAa")),
-    },
-    Hash {
-        name: "FNV-1a",
-        of: fnv1a,
-        endings: None,
-    },
-    Hash {
-        name: "murmur3",
-        of: murmur3,
-        endings: None,
-    },
-    Hash {
-        name: "PostgreSQL's hashtext",
-        of: hashtext,
-        endings: None,
-    },
+    hash("CRC-32", crc32, Some(("plumless", "buckeroo"))),
+    hash("Java's hashCode", java, Some(("AaAaBB", "BBAaAa"))),
+    hash("FNV-1a", fnv1a, None),
+    hash("murmur3", murmur3, None),
+    hash("PostgreSQL's hashtext", hashtext, None),
 ];
+
+type Endings = Option<(&'static str, &'static str)>;
+
+const fn hash(name: &'static str, of: fn(&[u8]) -> u32, endings: Endings) -> Hash {
+    Hash { name, of, endings }
+}
 
 impl Hash {
     /// Two different names that begin like that and have the same hash.

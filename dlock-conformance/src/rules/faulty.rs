@@ -2,17 +2,10 @@
 //! beside it.
 
 use std::fmt;
-use std::sync::Arc;
-use std::time::Duration;
 
-use dlock_core::LockName;
-
-use crate::cx::Cx;
-use crate::inconclusive;
+use super::prelude::*;
 use crate::network::{Cut, Direction, Fault, FaultGuard, Network};
-use crate::subject::{Ask, Held, Subject};
 use crate::task::Task;
-use crate::verdict::{Seen, Verdict};
 
 /// A over a network that can fail, and B over one that does not.
 pub(super) struct Faulty {
@@ -43,6 +36,12 @@ impl Faulty {
             inconclusive!("there was no connection to break ({how:?})");
         }
         Ok(())
+    }
+
+    /// A acquires.
+    pub(super) async fn a_holds(&self, name: &LockName, ask: &Ask) -> Verdict<Arc<dyn Held>> {
+        let held = self.a.acquire(name, ask).await;
+        Ok(Arc::from(held.seen(format_args!("A acquires `{name}`"))?))
     }
 
     /// A asks in a task of its own.
@@ -79,12 +78,12 @@ impl Faulty {
 
 /// Waits until the fault has struck: what it did not strike proves nothing.
 pub(super) async fn struck(cx: &Cx, fault: &FaultGuard, what: impl fmt::Display + Send) -> Verdict {
-    let by = cx.now() + cx.claims().op_bound + cx.slack();
+    let by = cx.now() + cx.prompt();
     while fault.hits() == 0 {
         if cx.now() >= by {
             inconclusive!("{what}: the fault struck nothing");
         }
-        cx.sleep(Duration::from_millis(1)).await;
+        cx.sleep(ms(1)).await;
     }
     Ok(())
 }

@@ -1,22 +1,24 @@
 //! The bodies of rules about replies that come late: 1.05, 3.03, 3.13, 5.07, 6.07.
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use dlock_core::ErrorKind;
-
 use super::faulty::{faulty, patience, struck};
-use crate::claims::Need;
-use crate::cx::Cx;
+use super::prelude::*;
 use crate::network::{Cut, Direction, Fault};
-use crate::subject::Held;
-use crate::verdict::{Seen, Verdict};
-use crate::{ensure, fail};
 
-/// 1.05.
-pub(super) async fn a_grant_is_live(cx: Cx) -> Verdict {
+rules! {
+    a_grant_is_live, the_deadline_counts_from_the_send, a_retried_grant_keeps_its_end,
+    only_an_answer_moves_the_deadline, lost_is_for_ever,
+}
+
+rule! { "1.05" Must phase 1 [Lock, Wait, Lease] Engine P T a_grant_is_live, evidence ["late_grants" >= 2],
+    bug "no_check_after_wait", budget 120 s
+    "A grant that is already over is never handed out: the call errs, or goes on waiting within its deadline."
+    why "The reply came after the lease had run out; whoever is handed that guard works beside the next \
+        holder from the first moment."
+    check "Is the deadline of a grant looked at when it arrives, before there is a guard?"
+}
+async fn a_grant_is_live(cx: Cx) -> Verdict {
     let f = faulty(&cx).await?;
-    let ask = cx.ask().ttl(cx.ttl(Duration::from_millis(200)));
+    let ask = cx.ask().ttl(cx.ttl(ms(200)));
     for round in 0..2 {
         let name = cx.name(round);
         let (acquiring, hold) = f
@@ -33,9 +35,8 @@ pub(super) async fn a_grant_is_live(cx: Cx) -> Verdict {
                     held.is_valid() && !held.remaining().is_zero(),
                     "{what} handed out a guard that is not valid"
                 );
-                held.release()
-                    .await
-                    .seen("A releases what it was granted in the end")?;
+                let released = held.release().await;
+                released.seen("A releases what it was granted in the end")?;
             }
             // `Unavailable` of a session that ended meanwhile: nothing of it is left, and there is no other
             // one yet.
@@ -52,21 +53,25 @@ pub(super) async fn a_grant_is_live(cx: Cx) -> Verdict {
     Ok(())
 }
 
-/// 3.03.
-pub(super) async fn the_deadline_counts_from_the_send(cx: Cx) -> Verdict {
+rule! { "3.03" Must phase 1 [Lock, Lease, PerGrantTtl] Both P T the_deadline_counts_from_the_send,
+    evidence ["slow_replies" >= 1], bug "deadline_from_reply", budget 120 s
+    "The guard's own deadline is computed from the time at which the request was sent, less the drift \
+        margin, never from the reply."
+    why "The store has counted since the request arrived; a reply that took a second gives a holder that \
+        believes a second too long."
+    check "At which moment is the clock read to which the ttl is added?"
+}
+async fn the_deadline_counts_from_the_send(cx: Cx) -> Verdict {
     let f = faulty(&cx).await?;
     // A quorum asks twice for a grant, and waits for a quarter of the ttl at the most.
     let (ttl, share) = match cx.claims().members {
         Some(_) => (Duration::from_millis(1_600), 16),
-        None => (Duration::from_millis(600), 3),
+        None => (ms(600), 3),
     };
     let ask = cx.ask().ttl(cx.ttl(ttl));
     let delay = ask.ttl / share;
     let slow = f.net.begin(Fault::Delay(Direction::ToClient, delay));
-    let held =
-        f.a.acquire(&cx.name("slow"), &ask)
-            .await
-            .seen("A acquires, and the reply is slow")?;
+    let held = f.a_holds(&cx.name("slow"), &ask).await?;
     // The request was sent at least `delay` ago.
     let most = cx.now() + (ask.ttl - delay);
     ensure!(
@@ -82,23 +87,24 @@ pub(super) async fn the_deadline_counts_from_the_send(cx: Cx) -> Verdict {
     Ok(())
 }
 
-/// 3.13.
-pub(super) async fn a_retried_grant_keeps_its_end(cx: Cx) -> Verdict {
+rule! { "3.13" Must phase 2 [Lock, Wait, Lease, PerGrantTtl] Backend P T a_retried_grant_keeps_its_end,
+    evidence ["lost_replies" >= 1], bug "retry_full_ttl", budget 120 s
+    "An acquire whose reply was lost and that is sent again answers the remaining life of its grant: the \
+        local deadline is not past the store's."
+    why "A store that answers the full ttl to a retry promises more than it will keep."
+    check "What does the store answer for a request id that it has granted already?"
+}
+async fn a_retried_grant_keeps_its_end(cx: Cx) -> Verdict {
     let f = faulty(&cx).await?;
-    let (name, ask) = (
-        cx.name("retried"),
-        cx.ask().ttl(cx.ttl(Duration::from_millis(800))),
-    );
+    let (name, ask) = (cx.name("retried"), cx.ask().ttl(cx.ttl(ms(800))));
     let (acquiring, hold) = f.a_is_granted_unheard(&cx, &name, &ask, None).await?;
     // By now the store counts.
     let granted_by = cx.now();
     cx.sleep(ask.ttl / 2).await;
     f.cut(Cut::Reset)?;
     drop(hold);
-    let held = match cx
-        .within(patience(&cx), "an acquire whose reply was lost", acquiring)
-        .await?
-    {
+    let what = "an acquire whose reply was lost";
+    let held = match cx.within(patience(&cx), what, acquiring).await? {
         Ok(held) => held,
         Err(e) if e.kind() == ErrorKind::Unknown => {
             cx.evidence("lost_replies");
@@ -120,21 +126,19 @@ pub(super) async fn a_retried_grant_keeps_its_end(cx: Cx) -> Verdict {
     Ok(())
 }
 
-/// 5.07.
-pub(super) async fn only_an_answer_moves_the_deadline(cx: Cx) -> Verdict {
+rule! { "5.07" Must phase 1 [Lock, Lease, Renew] Engine P D only_an_answer_moves_the_deadline,
+    evidence ["unconfirmed" >= 1, "confirmed" >= 1], bug "optimistic_renew", budget 120 s
+    "The local deadline moves only on a confirmed renewal."
+    why "A renewal that is on its way may never arrive; a holder that counts on it works past its lease."
+    check "When is the new deadline written: before the request, or with the answer?"
+}
+async fn only_an_answer_moves_the_deadline(cx: Cx) -> Verdict {
     let f = faulty(&cx).await?;
-    let held =
-        f.a.acquire(&cx.name("renewed"), &cx.ask())
-            .await
-            .seen("A acquires")?;
-    let held: Arc<dyn Held> = Arc::from(held);
+    let held = f.a_holds(&cx.name("renewed"), &cx.ask()).await?;
     let before = held.deadline();
-    cx.sleep(Duration::from_millis(20)).await;
+    cx.sleep(ms(20)).await;
     let hole = f.net.begin(Fault::BlackHole(Direction::ToServer));
-    let renewing = {
-        let held = Arc::clone(&held);
-        cx.spawn(async move { held.renew().await })
-    };
+    let renewing = cx.renews(&held);
     struck(&cx, &hole, "A's renewal does not arrive").await?;
     ensure!(
         held.deadline() == before,
@@ -151,21 +155,20 @@ pub(super) async fn only_an_answer_moves_the_deadline(cx: Cx) -> Verdict {
     }
     // What is lost with its connection has no deadline any more, which is sooner.
     ensure!(
-        held.deadline() == before || (!cx.claims().has(Need::OutlivesConnection) && held.deadline() < before),
+        held.deadline() == before || (!cx.has(Need::OutlivesConnection) && held.deadline() < before),
         "the deadline moved by {:?} with a renewal that failed",
         before.until(held.deadline())
     );
     cx.evidence("unconfirmed");
     hole.heal();
-    let (held, before) = match cx.claims().has(Need::OutlivesConnection) {
+    let (held, before) = match cx.has(Need::OutlivesConnection) {
         true => (held, before),
         // It was lost with its connection. Another one is renewed over a network that is well.
         false => {
             let name = cx.name("renewed over another connection");
-            let held = f.a.acquire(&name, &cx.ask()).await.seen("A acquires again")?;
-            let held: Arc<dyn Held> = Arc::from(held);
+            let held = f.a_holds(&name, &cx.ask()).await?;
             let before = held.deadline();
-            cx.sleep(Duration::from_millis(20)).await;
+            cx.sleep(ms(20)).await;
             (held, before)
         }
     };
@@ -181,7 +184,7 @@ pub(super) async fn only_an_answer_moves_the_deadline(cx: Cx) -> Verdict {
             "the deadline moved by {:?} with a renewal that failed",
             before.until(held.deadline())
         );
-        cx.sleep(Duration::from_millis(10)).await;
+        cx.sleep(ms(10)).await;
     }
     ensure!(
         held.deadline() > before,
@@ -192,39 +195,34 @@ pub(super) async fn only_an_answer_moves_the_deadline(cx: Cx) -> Verdict {
     Ok(())
 }
 
-/// 6.07.
-pub(super) async fn lost_is_for_ever(cx: Cx) -> Verdict {
+rule! { "6.07" Must phase 1 [Lock, Lease, Renew, LossSignal, PerGrantTtl] Engine P D lost_is_for_ever,
+    evidence ["late_confirmations" >= 1], bug "lost_recovers", budget 120 s
+    "A lost guard never becomes valid again, even if the answer to a renewal arrives late and says that it \
+        was renewed."
+    why "Whoever was told of the loss has stopped; another part of the program that asks again later would \
+        go on."
+    check "Does the answer to a renewal check whether the deadline has passed, in one step with moving it?"
+}
+async fn lost_is_for_ever(cx: Cx) -> Verdict {
     let f = faulty(&cx).await?;
-    let ask = cx.ask().ttl(cx.ttl(Duration::from_millis(300)));
-    let held =
-        f.a.acquire(&cx.name("renewed late"), &ask)
-            .await
-            .seen("A acquires")?;
-    let held: Arc<dyn Held> = Arc::from(held);
+    let ask = cx.ask().ttl(cx.ttl(ms(300)));
+    let held = f.a_holds(&cx.name("renewed late"), &ask).await?;
     let hold = f.net.begin(Fault::Hold(Direction::ToClient));
-    let renewing = {
-        let held = Arc::clone(&held);
-        cx.spawn(async move { held.renew().await })
-    };
+    let renewing = cx.renews(&held);
     struck(&cx, &hold, "the reply to A's renewal is kept").await?;
-    cx.sleep_until(held.deadline() + Duration::from_millis(5)).await;
+    cx.sleep_until(held.deadline() + ms(5)).await;
     ensure!(
         !held.is_valid(),
         "a guard is valid past its deadline, before its renewal was answered"
     );
-    let limit = cx.slack() + Duration::from_millis(1);
-    cx.within(
-        limit,
-        "the loss signal of a guard that is past its deadline",
-        held.lost(),
-    )
-    .await?;
+    let limit = cx.slack() + ms(1);
+    let what = "the loss signal of a guard that is past its deadline";
+    cx.within(limit, what, held.lost()).await?;
     // It says that the lease is renewed, and it is too late.
     hold.heal();
     cx.evidence("late_confirmations");
-    let renewed = cx
-        .within(patience(&cx), "a renewal whose answer came late", renewing)
-        .await?;
+    let doing = "a renewal whose answer came late";
+    let renewed = cx.within(patience(&cx), doing, renewing).await?;
     ensure!(
         renewed.is_err(),
         "a renewal that was answered after the loss was reported as done"

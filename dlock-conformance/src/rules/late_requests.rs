@@ -1,22 +1,27 @@
 //! The bodies of rules about requests that are carried out without an answer, sent again, or delivered late:
 //! 4.04, 10.05, 15.07, 15.09.
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use dlock_core::{ErrorKind, LockName};
-
 use super::faulty::{Faulty, faulty, patience, struck};
-use crate::cx::Cx;
+use super::prelude::*;
 use crate::network::{Cut, Direction, Fault};
-use crate::subject::{Ask, Held, Subject};
-use crate::verdict::{Seen, Verdict};
-use crate::{ensure, fail, inconclusive};
+
+rules! {
+    retried_release_frees_nobody_else, retry_is_one_level, what_is_late_is_refused,
+    late_acquire_leaves_nothing,
+}
 
 type Released = dlock_core::Result<()>;
 
-/// 4.04.
-pub(super) async fn a_retried_release_frees_nobody_else(cx: Cx) -> Verdict {
+rule! { "4.04" Must phase 2 [Lock, Try] Both P D retried_release_frees_nobody_else,
+    evidence ["lost_replies" >= 2, "retries" >= 4, "successors_kept" >= 2], bug "release_retry_blind_delete",
+    budget 120 s
+    "A release whose reply was lost can be asked for again, by the user and by the client itself: it answers \
+        Ok, Lost or Unknown, and never frees whoever was granted meanwhile."
+    why "The second copy of a release finds another holder, and a release that does not ask whose lock it \
+        ends ends that one."
+    check "Does the retry of a release name the grant, and what does it do when that is not there any more?"
+}
+async fn retried_release_frees_nobody_else(cx: Cx) -> Verdict {
     let f = faulty(&cx).await?;
     let c = cx.connect().await?;
     for how in [Cut::Reset, Cut::Fin] {
@@ -27,7 +32,7 @@ pub(super) async fn a_retried_release_frees_nobody_else(cx: Cx) -> Verdict {
                 inconclusive!("A gave up its connection each time before it was broken ({how:?})");
             }
             // Not at the same moment of what A says every so often.
-            cx.sleep(Duration::from_millis(130)).await;
+            cx.sleep(ms(130)).await;
         }
     }
     release_retried_after_a_relock(&cx, &f, &*c).await
@@ -43,14 +48,11 @@ async fn release_retried_after_a_cut(
     tries: u32,
 ) -> Verdict<bool> {
     let (name, ask) = (cx.name(format_args!("{how:?}-{tries}")), cx.ask());
-    let held: Arc<dyn Held> = Arc::from(f.a.acquire(&name, &ask).await.seen("A acquires")?);
+    let held = f.a_holds(&name, &ask).await?;
     let hold = f.net.begin(Fault::Hold(Direction::ToClient));
-    let releasing = {
-        let held = Arc::clone(&held);
-        cx.spawn(async move { held.release().await })
-    };
+    let releasing = cx.releases(&held);
     struck(cx, &hold, "the reply to A's release is kept").await?;
-    let by = cx.now() + cx.claims().op_bound + cx.slack();
+    let by = cx.now() + cx.prompt();
     let when = "after A's release was carried out";
     let next = cx.free_by(&*f.b, &name, &ask, by, when).await?;
     let was_cut = f.net.cut(how) > 0;
@@ -61,9 +63,8 @@ async fn release_retried_after_a_cut(
         cx.evidence("lost_replies");
         retries_spare_the_successor(cx, &*held, c, &name, "B").await?;
     }
-    next.release()
-        .await
-        .seen("B releases what it was granted after A's release")?;
+    let released = next.release().await;
+    released.seen("B releases what it was granted after A's release")?;
     if was_cut {
         cx.evidence("successors_kept");
     }
@@ -74,12 +75,9 @@ async fn release_retried_after_a_cut(
 /// connection is that one's.
 async fn release_retried_after_a_relock(cx: &Cx, f: &Faulty, c: &dyn Subject) -> Verdict {
     let (name, ask) = (cx.name("relocked"), cx.ask());
-    let held: Arc<dyn Held> = Arc::from(f.a.acquire(&name, &ask).await.seen("A acquires")?);
+    let held = f.a_holds(&name, &ask).await?;
     let hold = f.net.begin(Fault::Hold(Direction::ToClient));
-    let releasing = {
-        let held = Arc::clone(&held);
-        cx.spawn(async move { held.release().await })
-    };
+    let releasing = cx.releases(&held);
     struck(cx, &hold, "the reply to A's release is kept").await?;
     // While nothing gets through the client tries again ever more seldom: A has time to take the lock before
     // the next try.
@@ -88,15 +86,14 @@ async fn release_retried_after_a_relock(cx: &Cx, f: &Faulty, c: &dyn Subject) ->
     cx.evidence("lost_replies");
     let what = "a release whose reply was lost";
     is_an_answer(what, &cx.within(patience(cx), what, releasing).await?)?;
-    cx.sleep(Duration::from_millis(300)).await;
+    cx.sleep(ms(300)).await;
     away.heal();
     let by = cx.now() + patience(cx);
     let when = "after A's release was carried out";
     let next = cx.free_by(&*f.a, &name, &ask, by, when).await?;
     retries_spare_the_successor(cx, &*held, c, &name, "A itself, by another task,").await?;
-    next.release()
-        .await
-        .seen("A releases what it was granted after its release")?;
+    let released = next.release().await;
+    released.seen("A releases what it was granted after its release")?;
     cx.evidence("successors_kept");
     Ok(())
 }
@@ -112,13 +109,13 @@ async fn retries_spare_the_successor(
         let what = "a release that is asked for again after its reply was lost";
         is_an_answer(what, &cx.within(patience(cx), what, held.release()).await?)?;
         cx.evidence("retries");
-        cx.expect_held(c, name, &cx.ask(), format!("{who} holds, and after {what}"))
+        c.is_refused(name, &cx.ask(), format!("{who} holds, and after {what}"))
             .await?;
     }
     // And by what the client says again by itself.
     cx.sleep(cx.slack()).await;
     let when = format!("{who} holds, and some time after a release was retried");
-    cx.expect_held(c, name, &cx.ask(), when).await?;
+    c.is_refused(name, &cx.ask(), when).await?;
     Ok(())
 }
 
@@ -130,8 +127,15 @@ fn is_an_answer(what: &str, answer: &Released) -> Verdict {
     }
 }
 
-/// 10.05.
-pub(super) async fn a_retry_is_one_level(cx: Cx) -> Verdict {
+rule! { "10.05" Must phase 2 [Reentrant, Try, Wait, OutlivesConnection] Both P D retry_is_one_level,
+    evidence ["lost_replies" >= 1, "freed" >= 1], bug "retry_double_count", budget 120 s
+    "An acquire that is sent again after a lost reply is one level, not two: after as many releases as \
+        acquires the lock is free."
+    why "A level that nobody has is released by nobody; the lock stays with an owner who believes to have \
+        let go."
+    check "Is the count raised by the request, or by each copy of it that arrives?"
+}
+async fn retry_is_one_level(cx: Cx) -> Verdict {
     let f = faulty(&cx).await?;
     let (plain, ask) = (cx.ask(), cx.ask().reentrant(1));
     for how in [Cut::Reset, Cut::Fin] {
@@ -150,7 +154,7 @@ pub(super) async fn a_retry_is_one_level(cx: Cx) -> Verdict {
         // nothing is.
         let hold = f.net.begin(Fault::Hold(Direction::ToClient));
         let entering = f.a_acquires(&cx, &name, &ask, None);
-        cx.sleep(Duration::from_millis(20)).await;
+        cx.sleep(ms(20)).await;
         f.cut(how)?;
         drop(hold);
         let what = "the second level, with a connection that broke";
@@ -165,7 +169,7 @@ pub(super) async fn a_retry_is_one_level(cx: Cx) -> Verdict {
                 outer.is_valid(),
                 "the outermost guard is not valid after the second level was released"
             );
-            cx.expect_held(&*f.b, &name, &plain, "one of two levels is released")
+            f.b.is_refused(&name, &plain, "one of two levels is released")
                 .await?;
             cx.evidence("levels");
         }
@@ -176,8 +180,7 @@ pub(super) async fn a_retry_is_one_level(cx: Cx) -> Verdict {
             Err(e) => return Err(e).seen("releasing the outermost level"),
         };
         let when = "after as many releases as acquires, one of which was sent twice";
-        let taken = cx.free_by(&*f.b, &name, &plain, by, when).await?;
-        taken.release().await.seen("B releases")?;
+        cx.passes_by(&*f.b, &name, &plain, by, when).await?;
         cx.evidence("freed");
     }
     Ok(())
@@ -190,15 +193,22 @@ enum Late {
     Renewal,
 }
 
-/// 15.07.
-pub(super) async fn what_is_late_is_refused(cx: Cx) -> Verdict {
+rule! { "15.07" Must phase 2 [Lock, Try, Renew] Both P D what_is_late_is_refused,
+    evidence ["late_releases" >= 2, "late_renewals" >= 2], bug "delayed_release_applies", budget 120 s
+    "A release or renewal of a former holder that arrives after the next grant is refused: it neither frees \
+        nor extends that one, nor brings the former one back."
+    why "A packet that was held up for a minute is a release that nobody has asked for lately; it must not \
+        find a lock to free."
+    check "Does every release and renewal name the grant that it is about, and is that compared in the store?"
+}
+async fn what_is_late_is_refused(cx: Cx) -> Verdict {
     let f = faulty(&cx).await?;
     let c = cx.connect().await?;
     let ask = cx.ask();
     for late in [Late::Release, Late::Renewal] {
         for taken in [true, false] {
             let name = cx.name(format_args!("{late:?}-{taken}"));
-            let held: Arc<dyn Held> = Arc::from(f.a.acquire(&name, &ask).await.seen("A acquires")?);
+            let held = f.a_holds(&name, &ask).await?;
             let kept = f.net.begin(Fault::DeliverLate);
             let saying = {
                 let held = Arc::clone(&held);
@@ -228,13 +238,12 @@ pub(super) async fn what_is_late_is_refused(cx: Cx) -> Verdict {
             }
             if taken {
                 let when = format!("B holds, and a late {late:?} of the holder before it has arrived");
-                cx.expect_held(&*c, &name, &ask, &when).await?;
+                c.is_refused(&name, &ask, &when).await?;
                 next.renew().await.seen(format_args!("{when}: B renews"))?;
                 next.release().await.seen(format_args!("{when}: B releases"))?;
             }
             let when = format!("nobody holds any more, and a late {late:?} has arrived");
-            let free = cx.expect_free(&*c, &name, &ask, when).await?;
-            free.release().await.seen("C releases")?;
+            c.passes(&name, &ask, when).await?;
         }
     }
     Ok(())
@@ -242,11 +251,18 @@ pub(super) async fn what_is_late_is_refused(cx: Cx) -> Verdict {
 
 /// Time for a message that is on its way, and for what is said in return.
 fn settling(cx: &Cx) -> Duration {
-    cx.slack().min(Duration::from_millis(100))
+    cx.slack().min(ms(100))
 }
 
-/// 15.09.
-pub(super) async fn a_late_acquire_leaves_nothing(cx: Cx) -> Verdict {
+rule! { "15.09" Must phase 2 [Lock, Try, Wait] Both P D late_acquire_leaves_nothing,
+    evidence ["late_acquires" >= 4], bug "no_tombstone", budget 120 s
+    "An acquire or try that is delivered after it was given up leaves nothing: no hold, and no place in line."
+    why "A request that was withdrawn and arrives afterwards is granted to nobody, and the lock is gone for \
+        a ttl."
+    check "Does withdrawing a request that the store has not seen yet leave something that refuses it when \
+        it comes?"
+}
+async fn late_acquire_leaves_nothing(cx: Cx) -> Verdict {
     let f = faulty(&cx).await?;
     let ask = cx.ask();
     for tries in [false, true] {
@@ -275,7 +291,7 @@ async fn given_up(
             if tries {
                 return a.try_acquire(&name, &ask).await;
             }
-            let limit = Duration::from_millis(150);
+            let limit = ms(150);
             a.acquire_timeout(&name, &ask, limit).await.map(Some)
         })
     };
@@ -300,6 +316,5 @@ async fn given_up(
     }
     cx.evidence("late_acquires");
     let when = format!("nobody holds or waits, and the request of {what} that was given up has arrived");
-    let free = cx.expect_free(&*f.b, name, ask, when).await?;
-    free.release().await.seen("B releases what was free")
+    f.b.passes(name, ask, when).await
 }

@@ -1,36 +1,24 @@
 #![doc = include_str!("README.md")]
 
 mod colliding;
-mod cut_watch;
 mod faulty;
 mod late_replies;
 mod late_requests;
-mod lease_window;
-mod names_apart;
-mod partition;
+mod prelude;
 mod probes;
 mod s01_exclusion;
-mod s01_processes;
 mod s02_acquire;
-mod s02_deadline;
 mod s02_extremes;
 mod s03_handover;
 mod s03_lease;
-mod s03_wall_clock;
-mod s04_guards;
 mod s04_release;
 mod s05_auto;
 mod s05_renew;
 mod s06_faults;
 mod s06_loss;
-mod s06_refusals;
 mod s07_fencing;
-mod s07_readers;
 mod s07_resource;
 mod s07_restart;
-mod s07_zombie;
-mod s08_crowd;
-mod s08_dead_head;
 mod s08_queue;
 mod s08_waking;
 mod s09_cancellation;
@@ -42,14 +30,12 @@ mod s11_convert;
 mod s11_policy;
 mod s11_shared;
 mod s12_cost;
+mod s12_cuts;
 mod s12_operators;
 mod s12_watch;
-mod s13_labels;
 mod s13_limits;
 mod s13_names;
 mod s14_independence;
-mod s14_many_held;
-mod s15_duplicates;
 mod s15_replies;
 mod s16_faults;
 mod s16_nemesis;
@@ -59,41 +45,68 @@ mod s17_contract;
 mod s17_telling;
 mod s18_quorum;
 mod stale;
-mod tokens;
+mod steps;
 mod traffic;
 mod watching;
 
+use std::sync::LazyLock;
+
+use crate::report::order;
 use crate::rule::Rule;
 
-/// A section in several files is several of these, in the order of its numbers.
-static SECTIONS: &[&[Rule]] = &[
+static FILES: &[&[&Rule]] = &[
+    s12_cuts::RULES,
+    late_replies::RULES,
+    late_requests::RULES,
     s01_exclusion::RULES,
     s02_acquire::RULES,
+    s02_extremes::RULES,
+    s03_handover::RULES,
     s03_lease::RULES,
     s04_release::RULES,
+    s05_auto::RULES,
     s05_renew::RULES,
+    s06_faults::RULES,
     s06_loss::RULES,
     s07_fencing::RULES,
+    s07_resource::RULES,
+    s07_restart::RULES,
+    s08_queue::RULES,
     s08_waking::RULES,
     s09_cancellation::RULES,
+    s09_contract::RULES,
+    s09_runtime::RULES,
     s10_reentrancy::RULES,
-    s11_shared::RULES,
-    s11_policy::RULES,
-    s11_convert::RULES,
     s11_admission::RULES,
+    s11_convert::RULES,
+    s11_policy::RULES,
+    s11_shared::RULES,
+    s12_cost::RULES,
+    s12_operators::RULES,
     s12_watch::RULES,
-    s13_names::RULES,
     s13_limits::RULES,
+    s13_names::RULES,
     s14_independence::RULES,
     s15_replies::RULES,
     s16_faults::RULES,
+    s16_nemesis::RULES,
+    s16_processes::RULES,
+    s16_server::RULES,
     s17_contract::RULES,
+    s17_telling::RULES,
     s18_quorum::RULES,
+    traffic::RULES,
 ];
+
+static IN_ORDER: LazyLock<Vec<&Rule>> = LazyLock::new(|| {
+    let mut all = FILES.concat();
+    all.sort_by_key(|rule| order(rule.id));
+    all
+});
 
 /// Every rule that has a test, in the order of its numbers.
 pub fn all() -> impl Iterator<Item = &'static Rule> {
-    SECTIONS.iter().flat_map(|section| section.iter())
+    IN_ORDER.iter().copied()
 }
 
 /// The rule of that number, `3.02`.

@@ -1,11 +1,11 @@
 //! Using each capability once, for the rules that compare claims with deeds.
 
 use dlock_core::spi::{self, Attempt, LeaseKey, Raised, Release};
-use dlock_core::{Capability, LockName, Mode, RequestId, Result, Token};
+use dlock_core::{Capability, Mode, RequestId, Result, Token};
 use futures::StreamExt;
 
-use crate::cx::Cx;
-use crate::subject::{Ask, Subject, Upgraded};
+use super::prelude::*;
+use crate::subject::Upgraded;
 
 /// What came of it, if it was no error.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,7 +34,7 @@ pub(super) async fn exercise(
         Capability::Priority => hold(client, name, &ask.priority(9)).await,
         Capability::OwnerLabel => hold(client, name, &ask.label("me")).await,
         Capability::MinimumHold => {
-            let least = std::time::Duration::from_millis(1);
+            let least = ms(1);
             let answer = hold(client, name, &ask.min_hold(least)).await;
             cx.sleep(least * 2).await;
             answer

@@ -1,115 +1,22 @@
 //! §1 Mutual exclusion and ownership.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
 
-use dlock_core::LockName;
 use futures::FutureExt;
 use futures::channel::oneshot;
+use futures::future::try_join_all;
 
-use super::late_replies::a_grant_is_live;
+use super::prelude::*;
+use crate::agent::Child;
 use crate::checker::lost_update::LostUpdates;
-use crate::cx::Cx;
-use crate::ensure;
-use crate::rule::{Rule, rule};
-use crate::subject::{Held, Subject};
-use crate::verdict::{Failure, Seen, Verdict};
+use crate::rng::Rng;
 
-pub(super) static RULES: &[Rule] = &[
-    rule! {
-        "1.01" MUST phase 1 [Lock, Wait]
-        layer: Both, access: A, test: X,
-        title: "one holder at a time",
-        statement: "At any instant at most one live exclusive grant of a name exists.",
-        intent: "This is what a lock is; two holders at once oversell the stock.",
-        check_first: "Is finding the name free and taking it one step in the store?",
-        evidence: ["grants" >= 80, "contended" >= 20],
-        budget: 120 s,
-        bug: "grant_without_check" stochastic
-        => one_holder_at_a_time
-    },
-    rule! {
-        "1.02" MUST phase 1 [Lock, Wait]
-        layer: Backend, access: C, test: X,
-        title: "one holder over processes",
-        statement: "At any instant at most one live exclusive grant of a name exists, over all processes.",
-        intent: "A lock that lives in the memory of a process passes every test of that process.",
-        check_first: "Is there any way to a grant that does not pass the store?",
-        evidence: ["processes" >= 4, "grants" >= 60, "contended" >= 20],
-        budget: 120 s,
-        bug: "process_local_lock" deterministic
-        => super::s01_processes::one_holder_over_processes
-    },
-    rule! {
-        "1.03" MUST phase 1 [Lock, Try]
-        layer: Backend, access: A, test: D,
-        title: "one winner of a race",
-        statement: "Of any number of simultaneous acquires of a free name exactly one is granted.",
-        intent: "Reading and then writing works in every demo, and grants two the first time that two come \
-            at once.",
-        check_first: "Is the lock taken by one conditional write, or by a read and a write?",
-        evidence: ["rounds" >= 5, "losers" >= 300],
-        budget: 120 s,
-        bug: "check_then_set" deterministic
-        => one_winner_of_a_race
-    },
-    rule! {
-        "1.04" MUST phase 1 [Lock, Wait]
-        layer: Both, access: A, test: X,
-        title: "no lost update",
-        statement: "Read-modify-write of unsynchronised data under the lock loses no element while no lease \
-            lapses.",
-        intent: "The number that people ask for: how much of the data is lost under this lock.",
-        check_first: "Is the lock released when the guard ends, or at an earlier end of scope?",
-        evidence: ["updates" >= 60, "contended" >= 20],
-        budget: 120 s,
-        bug: "early_unlock" stochastic
-        => no_lost_update
-    },
-    rule! {
-        "1.05" MUST phase 1 [Lock, Wait, Lease]
-        layer: Engine, access: P, test: T,
-        title: "a grant is live",
-        statement: "A grant that is already over is never handed out: the call errs, or goes on waiting \
-            within its deadline.",
-        intent: "The reply came after the lease had run out; whoever is handed that guard works beside the \
-            next holder from the first moment.",
-        check_first: "Is the deadline of a grant looked at when it arrives, before there is a guard?",
-        evidence: ["late_grants" >= 2],
-        budget: 120 s,
-        bug: "no_check_after_wait" deterministic
-        => a_grant_is_live
-    },
-    rule! {
-        "1.06" MUST phase 1 [Lock, Wait]
-        layer: Both, access: C, test: D,
-        title: "grant ids are unique",
-        statement: "No two grants have the same id, over clients, processes and restarts.",
-        intent: "Two holders with one id are one to the store: each releases and renews the other's lock.",
-        check_first: "Is the id made of something that two processes can share, such as a process number \
-            and a time?",
-        evidence: ["ids" >= 130, "processes" >= 8],
-        budget: 120 s,
-        bug: "owner_from_pid_time" deterministic
-        => super::s01_processes::grant_ids_are_unique
-    },
-    rule! {
-        "1.07" MUST phase 1 [Lock, Try, Wait]
-        layer: Both, access: A, test: D,
-        title: "handles of one client exclude each other",
-        statement: "Without re-entrancy, two handles of one client exclude one another exactly like two \
-            clients.",
-        intent: "A lock that knows clients instead of acquisitions lets two tasks of one process in \
-            together.",
-        check_first: "Is ownership kept per acquisition, or per client, session or connection?",
-        evidence: ["refusals" >= 10, "hand_overs" >= 5],
-        budget: 60 s,
-        bug: "owner_is_client" deterministic
-        => handles_of_one_client_exclude_each_other
-    },
-];
+rules! {
+    one_holder_at_a_time, one_winner_of_a_race, no_lost_update, handles_of_one_client_exclude_each_other,
+    one_holder_over_processes, grant_ids_are_unique,
+}
 
 /// Tasks over half as many clients, so that neighbours in one process compete as well as strangers.
 async fn clients(cx: &Cx, tasks: usize) -> Verdict<Vec<Arc<dyn Subject>>> {
@@ -122,32 +29,48 @@ async fn clients(cx: &Cx, tasks: usize) -> Verdict<Vec<Arc<dyn Subject>>> {
     Ok(all)
 }
 
+rule! { "1.01" Must phase 1 [Lock, Wait] Both A X one_holder_at_a_time,
+    evidence ["grants" >= 80, "contended" >= 20], bug "grant_without_check" stochastic, budget 120 s
+    "At any instant at most one live exclusive grant of a name exists."
+    why "This is what a lock is; two holders at once oversell the stock."
+    check "Is finding the name free and taking it one step in the store?"
+}
 async fn one_holder_at_a_time(cx: Cx) -> Verdict {
+    let hold = (ms(3), ms(6));
+    // Some end their hold by a drop: the history only knows then that it ended at some time later.
+    compete(&cx, clients(&cx, 8).await?, cx.rounds(30, 200), hold, |rng| {
+        rng.one_in(4)
+    })
+    .await
+}
+
+/// All of them acquire, hold for a while and let go, again and again.
+async fn compete(
+    cx: &Cx,
+    clients: Vec<Arc<dyn Subject>>,
+    rounds: usize,
+    (least, most): (Duration, Duration),
+    drops: fn(&mut Rng) -> bool,
+) -> Verdict {
     let name = cx.name("one");
-    let rounds = cx.rounds(30, 200);
     let asking = Arc::new(AtomicU64::new(0));
     let mut tasks = Vec::new();
-    for client in clients(&cx, 8).await? {
-        let (task, name, asking, mut rng) = (cx.clone(), name.clone(), Arc::clone(&asking), cx.rng());
-        tasks.push(cx.spawn(async move {
-            let cx = task;
+    for client in clients {
+        let (cx, name, asking, mut rng) = (cx.clone(), name.clone(), Arc::clone(&asking), cx.rng());
+        tasks.push(cx.clone().spawn(async move {
             let (ask, lane) = (cx.ask(), cx.lane(&client));
             for _ in 0..rounds {
                 asking.fetch_add(1, Ordering::SeqCst);
-                let held = lane.acquire(&name, &ask).await.seen("one of eight acquires")?;
+                let held = lane.acquire(&name, &ask).await.seen("one of them acquires")?;
                 cx.evidence("grants");
                 // Granted while others ask: a race was won.
                 if asking.fetch_sub(1, Ordering::SeqCst) > 1 {
                     cx.evidence("contended");
                 }
-                cx.sleep(rng.duration(Duration::from_millis(3), Duration::from_millis(6)))
-                    .await;
-                // Some end their hold by a drop: the history only knows then that it ended at some time
-                // later.
-                if rng.one_in(4) {
-                    lane.drop_guard(held);
-                } else {
-                    lane.release(&held).await.seen("the holder releases")?;
+                cx.sleep(rng.duration(least, most)).await;
+                match drops(&mut rng) {
+                    true => lane.drop_guard(held),
+                    false => lane.release(&held).await.seen("the holder releases")?,
                 }
             }
             Ok::<(), Failure>(())
@@ -162,6 +85,12 @@ async fn one_holder_at_a_time(cx: Cx) -> Verdict {
     ended
 }
 
+rule! { "1.03" Must phase 1 [Lock, Try] Backend A D one_winner_of_a_race,
+    evidence ["rounds" >= 5, "losers" >= 300], bug "check_then_set", budget 120 s
+    "Of any number of simultaneous acquires of a free name exactly one is granted."
+    why "Reading and then writing works in every demo, and grants two the first time that two come at once."
+    check "Is the lock taken by one conditional write, or by a read and a write?"
+}
 async fn one_winner_of_a_race(cx: Cx) -> Verdict {
     const RACERS: usize = 64;
     let mut racers: Vec<Arc<dyn Subject>> = Vec::new();
@@ -199,15 +128,20 @@ async fn one_winner_of_a_race(cx: Cx) -> Verdict {
             won.len()
         );
         for held in won {
-            held.release()
-                .await
-                .seen(format_args!("round {round}: the winner releases"))?;
+            let released = held.release().await;
+            released.seen(format_args!("round {round}: the winner releases"))?;
         }
         cx.evidence("rounds");
     }
     Ok(())
 }
 
+rule! { "1.04" Must phase 1 [Lock, Wait] Both A X no_lost_update,
+    evidence ["updates" >= 60, "contended" >= 20], bug "early_unlock" stochastic, budget 120 s
+    "Read-modify-write of unsynchronised data under the lock loses no element while no lease lapses."
+    why "The number that people ask for: how much of the data is lost under this lock."
+    check "Is the lock released when the guard ends, or at an earlier end of scope?"
+}
 async fn no_lost_update(cx: Cx) -> Verdict {
     let name = cx.name("set");
     let rounds = cx.rounds(10, 100) as u64;
@@ -235,12 +169,11 @@ async fn no_lost_update(cx: Cx) -> Verdict {
                 }
                 // Read, think, write: the mutex is held for neither, only the lock under test spans the
                 // three.
-                let mut copy = set.lock().unwrap_or_else(PoisonError::into_inner).clone();
-                cx.sleep(rng.duration(Duration::from_millis(1), Duration::from_millis(4)))
-                    .await;
+                let mut copy = lock(&set).clone();
+                cx.sleep(rng.duration(ms(1), ms(4))).await;
                 let element = number * 1_000_000 + round;
                 copy.push(element);
-                *set.lock().unwrap_or_else(PoisonError::into_inner) = copy;
+                *lock(&set) = copy;
                 added.push(element);
                 cx.evidence("updates");
                 held.release().await.seen("the holder releases")?;
@@ -252,7 +185,7 @@ async fn no_lost_update(cx: Cx) -> Verdict {
     for task in tasks {
         added.extend(task.await?);
     }
-    let found = set.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let found = lock(&set).clone();
     let lost = LostUpdates::count(added, [], found);
     cx.note(format_args!("lost updates: {:.1} %", lost.percentage()));
     ensure!(
@@ -265,22 +198,21 @@ async fn no_lost_update(cx: Cx) -> Verdict {
     Ok(())
 }
 
+rule! { "1.07" Must phase 1 [Lock, Try, Wait] Both A D handles_of_one_client_exclude_each_other,
+    evidence ["refusals" >= 10, "hand_overs" >= 5], bug "owner_is_client"
+    "Without re-entrancy, two handles of one client exclude one another exactly like two clients."
+    why "A lock that knows clients instead of acquisitions lets two tasks of one process in together."
+    check "Is ownership kept per acquisition, or per client, session or connection?"
+}
 async fn handles_of_one_client_exclude_each_other(cx: Cx) -> Verdict {
     let client = cx.connect().await?;
     let ask = cx.ask();
     for round in 0..cx.rounds(5, 50) {
         let name = cx.name(round);
-        let first = client
-            .acquire(&name, &ask)
-            .await
-            .seen("one handle acquires a free name")?;
-        cx.expect_held(
-            &*client,
-            &name,
-            &ask,
-            "another handle of the same client, while the first holds",
-        )
-        .await?;
+        let first = client.acquire(&name, &ask).await;
+        let first = first.seen("one handle acquires a free name")?;
+        let when = "another handle of the same client, while the first holds";
+        client.is_refused(&name, &ask, when).await?;
         cx.evidence("refusals");
         refused_wait(&cx, &*client, &name).await?;
         cx.evidence("refusals");
@@ -288,20 +220,16 @@ async fn handles_of_one_client_exclude_each_other(cx: Cx) -> Verdict {
             first.is_valid(),
             "the first handle lost its lock to the other handle's attempts"
         );
-        let waiting = {
-            let (client, name, ask) = (Arc::clone(&client), name.clone(), ask.clone());
-            cx.spawn(async move { client.acquire(&name, &ask).await })
-        };
-        cx.sleep(Duration::from_millis(10)).await;
+        let waiting = cx.waits(&client, &name, &ask);
+        cx.sleep(ms(10)).await;
         first.release().await.seen("the first handle releases")?;
         let second: Box<dyn Held> = cx
-            .within(
-                cx.claims().op_bound + cx.slack(),
+            .done(
+                cx.prompt(),
                 "a waiting handle, after the release by its neighbour",
                 waiting,
             )
-            .await?
-            .seen("the second handle waits for the first")?;
+            .await?;
         second.release().await.seen("the second handle releases")?;
         cx.evidence("hand_overs");
     }
@@ -310,6 +238,89 @@ async fn handles_of_one_client_exclude_each_other(cx: Cx) -> Verdict {
 
 async fn refused_wait(cx: &Cx, client: &dyn Subject, name: &LockName) -> Verdict {
     let when = "a second handle of the same client waits while the first holds";
-    cx.expect_timeout(client, name, &cx.ask(), Duration::from_millis(20), when)
-        .await
+    cx.expect_timeout(client, name, &cx.ask(), ms(20), when).await
+}
+
+/// That many processes, started at once.
+async fn children(cx: &Cx, n: usize) -> Verdict<Vec<Arc<Child>>> {
+    // The first alone: where there can be none, it says so.
+    let mut all = vec![cx.child().await?];
+    all.extend(try_join_all((1..n).map(|_| cx.child())).await?);
+    Ok(all)
+}
+
+rule! { "1.02" Must phase 1 [Lock, Wait] Backend C X one_holder_over_processes,
+    evidence ["processes" >= 4, "grants" >= 60, "contended" >= 20], bug "process_local_lock", budget 120 s
+    "At any instant at most one live exclusive grant of a name exists, over all processes."
+    why "A lock that lives in the memory of a process passes every test of that process."
+    check "Is there any way to a grant that does not pass the store?"
+}
+async fn one_holder_over_processes(cx: Cx) -> Verdict {
+    let mut clients: Vec<Arc<dyn Subject>> = Vec::new();
+    for child in children(&cx, 4).await? {
+        cx.evidence("processes");
+        let client: Arc<dyn Subject> = child;
+        // Two tasks of one process compete with each other as well.
+        clients.extend([Arc::clone(&client), client]);
+    }
+    clients.push(cx.connect().await?);
+    compete(&cx, clients, cx.rounds(8, 100), (ms(1), ms(4)), |_| false).await
+}
+
+/// Names for that many clients of a process, and that many holds of each.
+fn names(cx: &Cx, process: usize, clients: usize, holds: usize) -> Vec<Vec<LockName>> {
+    let of_client = |client| (0..holds).map(move |n| cx.name(format_args!("{process}-{client}-{n}")));
+    (0..clients).map(|client| of_client(client).collect()).collect()
+}
+
+rule! { "1.06" Must phase 1 [Lock, Wait] Both C D grant_ids_are_unique,
+    evidence ["ids" >= 130, "processes" >= 8], bug "owner_from_pid_time", budget 120 s
+    "No two grants have the same id, over clients, processes and restarts."
+    why "Two holders with one id are one to the store: each releases and renews the other's lock."
+    check "Is the id made of something that two processes can share, such as a process number and a time?"
+}
+async fn grant_ids_are_unique(cx: Cx) -> Verdict {
+    const CLIENTS: usize = 3;
+    let (of_each_start, holds) = (cx.rounds(4, 8), cx.rounds(5, 4_200));
+    let mut seen: HashMap<String, String> = HashMap::new();
+    let mut note = |ids: Vec<String>, whose: String| {
+        for id in ids {
+            cx.evidence("ids");
+            if let Some(before) = seen.insert(id.clone(), whose.clone()) {
+                return Err(Failure::Broken(format!(
+                    "the id {id} is that of a hold of {before} and of one of {whose}"
+                )));
+            }
+        }
+        Ok(())
+    };
+    // Clients of this process first: that needs no other.
+    for client in 0..CLIENTS {
+        let subject = cx.connect().await?;
+        let mut ids = Vec::new();
+        for n in 0..5 {
+            let name = cx.name(format_args!("here-{client}-{n}"));
+            let held = subject.acquire(&name, &cx.ask()).await;
+            let held = held.seen("a client acquires")?;
+            ids.push(held.id());
+            held.release().await.seen("it releases")?;
+        }
+        note(ids, format!("client {client} of this process"))?;
+    }
+    // The second time they are the same processes after a restart.
+    for start in ["first", "second"] {
+        let processes = children(&cx, of_each_start).await?;
+        let asked = processes
+            .iter()
+            .enumerate()
+            .map(|(n, child)| child.ids(&names(&cx, n, CLIENTS, holds), &cx.ask()));
+        let asked: Vec<_> = asked.collect();
+        for (child, ids) in processes.iter().zip(asked) {
+            let ids = ids.await.seen("a process acquires and releases")?.value;
+            cx.evidence("processes");
+            note(ids, format!("process {} of the {start} start", child.pid()))?;
+        }
+    }
+    ensure!(!seen.contains_key(""), "a hold has no id");
+    Ok(())
 }

@@ -1,17 +1,14 @@
 //! §2, the rules about very long times.
 
-use std::sync::Arc;
-use std::time::Duration;
+use super::prelude::*;
+use crate::cx::Effort;
 
-use dlock_core::ErrorKind;
-
-use crate::claims::Need;
-use crate::cx::{Cx, Effort};
-use crate::verdict::{Failure, Seen, Verdict};
-use crate::{ensure, fail};
+rules! {
+    huge_durations_never_wrap, unbounded_wait_has_no_end,
+}
 
 /// What is left of the times below in a counter that is too narrow for them.
-const REST: Duration = Duration::from_millis(150);
+const REST: Duration = ms(150);
 
 /// Longer than anybody means, and each a little longer than what some counter holds.
 fn huge() -> [(&'static str, Duration); 9] {
@@ -41,7 +38,15 @@ fn huge() -> [(&'static str, Duration); 9] {
     ]
 }
 
-pub(super) async fn huge_durations_never_wrap(cx: Cx) -> Verdict {
+rule! { "2.10" Must phase 2 [Lock, Try, Wait, Lease] Both A D huge_durations_never_wrap,
+    evidence ["huge_ttls" >= 8, "huge_waits" >= 8], bug "ttl_u32_wrap"
+    "Very long ttls and wait limits, up to the longest Duration, are kept, cut to what is declared, or \
+        refused; none becomes a short one."
+    why "A limit of `Duration::MAX` that wraps to a few milliseconds gives the lock away under its holder, \
+        or ends a wait that was to be endless."
+    check "Into which unit and width is the duration converted, and what happens to what does not fit?"
+}
+async fn huge_durations_never_wrap(cx: Cx) -> Verdict {
     huge_ttls(&cx).await?;
     huge_limits(&cx).await
 }
@@ -52,7 +57,7 @@ async fn huge_ttls(cx: &Cx) -> Verdict {
     let longest = cx.claims().capabilities.max_ttl;
     let asks = huge().map(|(what, ttl)| (format!("a ttl of {what}"), cx.ask().ttl(ttl), ttl.min(longest)));
     let mut asks = Vec::from(asks);
-    if cx.claims().has(Need::MaximumHold) {
+    if cx.has(Need::MaximumHold) {
         let ask = cx.ask().max_hold(Duration::MAX);
         asks.push(("a maximum hold without end".to_owned(), ask, cx.long_ttl()));
     }
@@ -62,7 +67,7 @@ async fn huge_ttls(cx: &Cx) -> Verdict {
             Ok(Some(guard)) => {
                 // Half of it: what margins and round trips take is not the question here.
                 ensure!(
-                    !cx.claims().has(Need::PerGrantTtl) || guard.remaining() >= least / 2,
+                    !cx.has(Need::PerGrantTtl) || guard.remaining() >= least / 2,
                     "{what} gives a guard with {:?} left",
                     guard.remaining()
                 );
@@ -70,10 +75,7 @@ async fn huge_ttls(cx: &Cx) -> Verdict {
             }
             Ok(None) => fail!("{what}: `held` is the answer, on a name that nobody holds"),
             Err(e) if e.kind() == ErrorKind::InvalidInput => {
-                let left = cx
-                    .expect_free(&*b, &name, &cx.ask(), format!("{what} was refused"))
-                    .await?;
-                left.release().await.seen("B releases")?;
+                b.passes(&name, &cx.ask(), format!("{what} was refused")).await?;
             }
             Err(e) => {
                 return Err(e).seen(format_args!("{what}: a grant or InvalidInput expected"));
@@ -89,7 +91,7 @@ async fn huge_ttls(cx: &Cx) -> Verdict {
             guard.loss(),
             REST * 2
         );
-        cx.expect_held(&*b, name, &cx.ask(), format!("{what}, {:?} later", REST * 2))
+        b.is_refused(name, &cx.ask(), format!("{what}, {:?} later", REST * 2))
             .await?;
     }
     for (what, _, guard) in held {
@@ -114,7 +116,7 @@ async fn huge_limits(cx: &Cx) -> Verdict {
     cx.sleep(REST * 2).await;
     let mut patient = Vec::new();
     for (what, mut waiting) in waits {
-        match cx.timeout(Duration::from_millis(1), &mut waiting).await {
+        match cx.timeout(ms(1), &mut waiting).await {
             None => patient.push((what, waiting)),
             Some(Err(e)) if e.kind() == ErrorKind::InvalidInput => {}
             Some(Err(e)) => {
@@ -126,11 +128,10 @@ async fn huge_limits(cx: &Cx) -> Verdict {
         cx.evidence("huge_waits");
     }
     held.release().await.seen("A releases")?;
-    let bound = cx.claims().op_bound + cx.slack();
+    let bound = cx.prompt();
     for (what, waiting) in patient {
-        cx.within(bound, format!("a wait of {what}, after the release"), waiting)
-            .await?
-            .seen(format_args!("a wait of {what}"))?;
+        cx.done(bound, format!("a wait of {what}, after the release"), waiting)
+            .await?;
     }
     Ok(())
 }
@@ -146,19 +147,23 @@ pub(super) fn endurance(cx: &Cx) -> Duration {
     }
 }
 
-pub(super) async fn unbounded_wait_has_no_end(cx: Cx) -> Verdict {
+rule! { "2.11" Must phase 2 [Lock, Wait] Engine A T unbounded_wait_has_no_end,
+    evidence ["waits_outlived" >= 1], bug "hidden_default_timeout", budget 120 s
+    "A wait without a limit outlives three times the longest time limit that the subject has of its own."
+    why "Whoever asks to wait for ever has no plan for `Timeout`; a default that nobody set ends the wait \
+        during the first long job."
+    check "Does the time limit of a request, of a socket or of the pool also end the wait for the holder?"
+}
+async fn unbounded_wait_has_no_end(cx: Cx) -> Verdict {
     let (a, b) = (cx.connect().await?, cx.connect().await?);
     let name = cx.name("held-long");
     let long = endurance(&cx);
     let mut ask = cx.ask();
-    if cx.claims().has(Need::AutoRenew) {
+    if cx.has(Need::AutoRenew) {
         ask = ask.auto_renew();
     }
     let held = a.acquire(&name, &ask).await.seen("A acquires a free name")?;
-    let mut waiting = {
-        let (b, name, ask) = (Arc::clone(&b), name.clone(), ask.clone());
-        cx.spawn(async move { b.acquire(&name, &ask).await })
-    };
+    let mut waiting = cx.waits(&b, &name, &ask);
     let from = cx.now();
     if let Some(ended) = cx.timeout(long, &mut waiting).await {
         let after = cx.now().since(from);
@@ -171,10 +176,8 @@ pub(super) async fn unbounded_wait_has_no_end(cx: Cx) -> Verdict {
     }
     held.release().await.seen("A releases")?;
     let bound = cx.claims().wake_p99 + cx.slack();
-    let granted = cx
-        .within(bound, format!("B, which has waited for {long:?}"), waiting)
-        .await?
-        .seen("B waits without limit")?;
+    let what = format!("B, which has waited for {long:?}");
+    let granted = cx.done(bound, what, waiting).await?;
     cx.evidence("waits_outlived");
     cx.note(format_args!(
         "waited for {long:?}; the claimed longest default is {:?}",

@@ -1,21 +1,28 @@
 //! §3, the rules about how exactly a lease ends, and who believes what when it does.
 
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::Mutex;
 
 use dlock_core::Timestamp;
 use futures::future::try_join_all;
 
-use super::s03_lease::{first_grant, lapsed_by};
-use crate::claims::Need;
-use crate::cx::Cx;
-use crate::ensure;
-use crate::verdict::{Failure, Seen, Verdict};
+use super::prelude::*;
 
-pub(super) async fn finer_ttls_round_up(cx: Cx) -> Verdict {
+rules! {
+    finer_ttls_round_up, beliefs_do_not_overlap,
+}
+
+rule! { "3.10" Must phase 2 [Lock, Try, Lease, PerGrantTtl] Both A T finer_ttls_round_up,
+    evidence ["fine_ttls" >= 5], bug "ttl_rounds_down"
+    "A ttl finer than the declared granularity is rounded up to it, never down, and by no more than one step."
+    why "A store that cuts a ttl to whole seconds ends the lease before its holder expects it: two hold it \
+        for up to a second."
+    check "Does the conversion to the unit of the store divide, or round up? Is the effective ttl what the \
+        guard is told?"
+}
+async fn finer_ttls_round_up(cx: Cx) -> Verdict {
     let grain = cx.claims().capabilities.ttl_granularity;
-    let base = cx.ttl(Duration::from_millis(150));
-    let (milli, nano) = (Duration::from_millis(1), Duration::from_nanos(1));
+    let base = cx.ttl(ms(150));
+    let (milli, nano) = (ms(1), Duration::from_nanos(1));
     // Just above, within and just below a step of the claimed granularity, and of those that nobody claimed.
     let wishes = [
         base + nano,
@@ -31,10 +38,8 @@ pub(super) async fn finer_ttls_round_up(cx: Cx) -> Verdict {
             let holder = cx.connect().await?;
             let name = cx.name(n);
             let asked = cx.now();
-            let held = holder
-                .acquire(&name, &cx.ask().ttl(ttl))
-                .await
-                .seen(format_args!("A acquires with a ttl of {ttl:?}"))?;
+            let held = holder.acquire(&name, &cx.ask().ttl(ttl)).await;
+            let held = held.seen(format_args!("A acquires with a ttl of {ttl:?}"))?;
             let shown = held.ttl();
             ensure!(
                 shown >= ttl,
@@ -44,9 +49,19 @@ pub(super) async fn finer_ttls_round_up(cx: Cx) -> Verdict {
                 shown <= ttl + grain + cx.skew(ttl),
                 "a ttl of {ttl:?} became {shown:?}; the claimed granularity is {grain:?}"
             );
-            let by = lapsed_by(&cx, shown);
+            let by = cx.lapsed_by(shown);
             holder.vanish();
-            first_grant(&cx, &*next, &name, &cx.ask(), asked, ttl, by).await?;
+            let window = (asked + ttl.saturating_sub(cx.skew(ttl)), by);
+            let (asking, what) = (cx.ask(), format!("a lease of {ttl:?}"));
+            granted_within(
+                &cx,
+                &*next,
+                (&name, &asking),
+                window,
+                "refusals_before_expiry",
+                what,
+            )
+            .await?;
             cx.evidence("fine_ttls");
             Ok::<(), Failure>(())
         }
@@ -60,15 +75,23 @@ type LastDeadline = Arc<Mutex<Option<Timestamp>>>;
 
 /// Says until when this holder believes; answers the same of whoever said so before.
 fn believes(last: &LastDeadline, until: Timestamp) -> Option<Timestamp> {
-    last.lock().unwrap_or_else(PoisonError::into_inner).replace(until)
+    lock(last).replace(until)
 }
 
-pub(super) async fn beliefs_do_not_overlap(cx: Cx) -> Verdict {
+rule! { "3.12" Must phase 2 [Lock, Wait, Lease, PerGrantTtl] Both A X beliefs_do_not_overlap,
+    evidence ["hand_overs" >= 8], bug "negative_margin"
+    "When a lease passes on by running out, the local deadline of the holder before is not later than the \
+        return of the next one's acquire, by more than the skew."
+    why "The store may be right and the accident happens all the same: what counts is what the two holders \
+        believe."
+    check "Is the drift margin subtracted from the lease, and from which time is the deadline counted?"
+}
+async fn beliefs_do_not_overlap(cx: Cx) -> Verdict {
     let name = cx.name("handed-over");
-    let ask = cx.ask().ttl(cx.ttl(Duration::from_millis(120)));
+    let ask = cx.ask().ttl(cx.ttl(ms(120)));
     let last = LastDeadline::default();
     let rounds = cx.rounds(4, 30);
-    let renews = cx.claims().has(Need::Renew);
+    let renews = cx.has(Need::Renew);
     let mut tasks = Vec::new();
     for number in 0..3 {
         let (client, task, name, ask) = (cx.connect().await?, cx.clone(), name.clone(), ask.clone());
@@ -76,10 +99,8 @@ pub(super) async fn beliefs_do_not_overlap(cx: Cx) -> Verdict {
         tasks.push(cx.spawn(async move {
             let (cx, lane) = (task.clone(), task.lane(&client));
             for _ in 0..rounds {
-                let held = lane
-                    .acquire(&name, &ask)
-                    .await
-                    .seen(format_args!("holder {number} acquires"))?;
+                let held = lane.acquire(&name, &ask).await;
+                let held = held.seen(format_args!("holder {number} acquires"))?;
                 let granted = cx.now();
                 if let Some(before) = believes(&last, held.deadline()) {
                     ensure!(
@@ -99,7 +120,7 @@ pub(super) async fn beliefs_do_not_overlap(cx: Cx) -> Verdict {
                 }
                 // Nobody lets go: it ends by its time.
                 while held.is_valid() {
-                    cx.sleep(held.remaining().max(Duration::from_millis(1))).await;
+                    cx.sleep(held.remaining().max(ms(1))).await;
                 }
                 lane.lost(&held);
                 lane.drop_guard(held);
@@ -107,8 +128,6 @@ pub(super) async fn beliefs_do_not_overlap(cx: Cx) -> Verdict {
             Ok::<(), Failure>(())
         }));
     }
-    for task in tasks {
-        task.await?;
-    }
+    all(tasks).await?;
     cx.check_history()
 }

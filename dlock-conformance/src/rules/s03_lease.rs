@@ -1,212 +1,27 @@
 //! §3 Lease and expiry.
 
-use std::time::Duration;
+use dlock_core::Nature;
 
-use dlock_core::{ErrorKind, LockName, Nature, Timestamp};
-
-use super::late_replies::{a_retried_grant_keeps_its_end, the_deadline_counts_from_the_send};
-use super::partition::a_lapsed_place_is_not_granted;
-use super::s03_handover::{beliefs_do_not_overlap, finer_ttls_round_up};
+use super::prelude::*;
 use super::stale::{Successor, stale_guard};
-use crate::claims::Need;
-use crate::cx::Cx;
-use crate::rule::{Rule, rule};
-use crate::subject::{Ask, Held, Subject};
-use crate::verdict::{Seen, Verdict};
-use crate::{ensure, fail};
+use crate::agent::Child;
 
-pub(super) static RULES: &[Rule] = &[
-    rule! {
-        "3.01" MUST phase 1 [Lock, Lease, Try]
-        layer: Both, access: A, test: T,
-        title: "an unrenewed lease lapses",
-        statement: "A grant that is not renewed becomes acquirable at the latest its ttl plus slack after \
-            its last success.",
-        intent: "A holder that dies must not keep the lock for ever; that is what the lease is for.",
-        check_first: "Does the store itself end the lease, or does it wait for the holder to say so?",
-        evidence: ["lapsed" >= 2],
-        budget: 60 s,
-        bug: "no_expiry" deterministic
-        => an_unrenewed_lease_lapses
-    },
-    rule! {
-        "3.02" MUST phase 1 [Lease, Try, PerGrantTtl]
-        layer: Both, access: A, test: T,
-        title: "no early grant",
-        statement: "A lease is not grantable to another before the send time of its last successful acquire \
-            or renewal plus its ttl, less the skew.",
-        intent: "The holder works until its deadline; a store that gives the lock away sooner makes two \
-            holders of one lease.",
-        check_first: "Does the store round a ttl down, or expire by another clock than the one it counted \
-            the lease with?",
-        evidence: ["refusals_before_expiry" >= 5],
-        budget: 60 s,
-        bug: "early_expiry" deterministic
-        => no_early_grant
-    },
-    rule! {
-        "3.03" MUST phase 1 [Lock, Lease, PerGrantTtl]
-        layer: Both, access: P, test: T,
-        title: "the deadline counts from the send",
-        statement: "The guard's own deadline is computed from the time at which the request was sent, less \
-            the drift margin, never from the reply.",
-        intent: "The store has counted since the request arrived; a reply that took a second gives a holder \
-            that believes a second too long.",
-        check_first: "At which moment is the clock read to which the ttl is added?",
-        evidence: ["slow_replies" >= 1],
-        budget: 120 s,
-        bug: "deadline_from_reply" deterministic
-        => the_deadline_counts_from_the_send
-    },
-    rule! {
-        "3.04" MUST phase 1 [Lock, Lease]
-        layer: Engine, access: A, test: D,
-        title: "validity is computed",
-        statement: "Past the deadline is_valid is false and remaining is zero, with no I/O and with the \
-            executor blocked for longer than the ttl.",
-        intent: "A flag that a background task clears is still set when the pause that lost the lock is \
-            over.",
-        check_first: "Is validity computed from the clock at each call, or kept by a timer?",
-        evidence: ["stalls" >= 2],
-        budget: 60 s,
-        bug: "cached_valid_flag" deterministic
-        => validity_is_computed
-    },
-    rule! {
-        "3.05" MUST phase 2 [Lock, Wait, Lease, Try]
-        layer: Engine, access: C, test: T,
-        title: "validity ignores the wall clock",
-        statement: "A step of the holder's wall clock by an hour, in either direction, changes nothing \
-            about the validity of its guard.",
-        intent: "A clock that is set ends a lock that is held, or keeps its holder believing for an hour.",
-        check_first: "Is any deadline a time of day?",
-        evidence: ["steps" >= 2],
-        budget: 60 s,
-        bug: "client_walltime_deadline" deterministic
-        => super::s03_wall_clock::validity_ignores_the_wall_clock
-    },
-    rule! {
-        "3.06" MUST phase 1 [Lock, Lease, Try]
-        layer: Both, access: A, test: T,
-        title: "an expired guard harms no successor",
-        statement: "Release or renewal through a guard whose lease is over answers Lost and leaves the \
-            successor untouched.",
-        intent: "The late `finally` of a paused holder deletes the lock of whoever holds it now: the \
-            classic bug of DEL after SET NX.",
-        check_first: "Is release conditional on the acquisition, in one step with the deletion?",
-        evidence: ["stale_ends" >= 1],
-        budget: 60 s,
-        bug: "release_by_name" deterministic
-        => an_expired_guard_harms_no_successor
-    },
-    rule! {
-        "3.07" MUST phase 1 [Lock, Lease, Try, PerGrantTtl]
-        layer: Both, access: A, test: T,
-        title: "each grant its own ttl",
-        statement: "Each acquire's ttl is its own: of two ttls that alternate on one name, each is kept.",
-        intent: "A record that survives its holder hands its old ttl to the next one.",
-        check_first: "Is the ttl part of the name's record, or of the grant?",
-        evidence: ["short_leases" >= 2, "long_leases" >= 1],
-        budget: 60 s,
-        bug: "ttl_sticky_first" deterministic
-        => each_grant_its_own_ttl
-    },
-    rule! {
-        "3.08" MUST phase 1 [Lock, Wait, Lease]
-        layer: Both, access: A, test: T,
-        title: "expiry wakes a waiter",
-        statement: "When the holder just vanishes, a waiter gets the lock by the lease's ttl plus slack.",
-        intent: "A waiter that is woken by releases only sleeps on when there will never be one.",
-        check_first: "Who looks when the lease runs out and no message is sent?",
-        evidence: ["taken_over" >= 2],
-        budget: 120 s,
-        bug: "expiry_no_wakeup" deterministic
-        => expiry_wakes_a_waiter
-    },
-    rule! {
-        "3.09" MUST phase 2 [Lock, Wait, Try, Lease, PerGrantTtl]
-        layer: Both, access: P, test: T,
-        title: "lapsed place is not granted",
-        statement: "A waiter that was cut off until its place in line lapsed is not granted by that place: \
-            not by the store, which passes on to those who are there, and not by its own belief when it is \
-            back.",
-        intent: "A waiter that takes the end of the wait for the grant, when it was its own session that \
-            ended, is a second holder (etcd 11456).",
-        check_first: "When the wait ends, does the waiter ask whether its own entry is still there, or only \
-            whether those before it have gone?",
-        evidence: ["lapsed_places" >= 1, "held_back" >= 1],
-        budget: 120 s,
-        bug: "stale_waiter_granted" deterministic
-        => a_lapsed_place_is_not_granted
-    },
-    rule! {
-        "3.10" MUST phase 2 [Lock, Try, Lease, PerGrantTtl]
-        layer: Both, access: A, test: T,
-        title: "finer ttls round up",
-        statement: "A ttl finer than the declared granularity is rounded up to it, never down, and by no \
-            more than one step.",
-        intent: "A store that cuts a ttl to whole seconds ends the lease before its holder expects it: two \
-            hold it for up to a second.",
-        check_first: "Does the conversion to the unit of the store divide, or round up? Is the effective \
-            ttl what the guard is told?",
-        evidence: ["fine_ttls" >= 5],
-        budget: 60 s,
-        bug: "ttl_rounds_down" deterministic
-        => finer_ttls_round_up
-    },
-    rule! {
-        "3.11" MUST phase 1 [Lock, Lease, Try]
-        layer: Both, access: A, test: T,
-        title: "the least ttl works",
-        statement: "The smallest declared ttl works and lapses; a smaller one is refused, and never makes \
-            an immortal lock.",
-        intent: "A ttl that is divided down to zero means `no expiry` to more than one store.",
-        check_first: "In which unit does the ttl reach the store, and what does zero mean there?",
-        evidence: ["lapsed" >= 2, "refusals" >= 1],
-        budget: 60 s,
-        bug: "tiny_ttl_immortal" deterministic
-        => the_least_ttl_works
-    },
-    rule! {
-        "3.12" MUST phase 2 [Lock, Wait, Lease, PerGrantTtl]
-        layer: Both, access: A, test: X,
-        title: "beliefs do not overlap",
-        statement: "When a lease passes on by running out, the local deadline of the holder before is not \
-            later than the return of the next one's acquire, by more than the skew.",
-        intent: "The store may be right and the accident happens all the same: what counts is what the two \
-            holders believe.",
-        check_first: "Is the drift margin subtracted from the lease, and from which time is the deadline \
-            counted?",
-        evidence: ["hand_overs" >= 8],
-        budget: 60 s,
-        bug: "negative_margin" deterministic
-        => beliefs_do_not_overlap
-    },
-    rule! {
-        "3.13" MUST phase 2 [Lock, Wait, Lease, PerGrantTtl]
-        layer: Backend, access: P, test: T,
-        title: "a retried grant keeps its end",
-        statement: "An acquire whose reply was lost and that is sent again answers the remaining life of \
-            its grant: the local deadline is not past the store's.",
-        intent: "A store that answers the full ttl to a retry promises more than it will keep.",
-        check_first: "What does the store answer for a request id that it has granted already?",
-        evidence: ["lost_replies" >= 1],
-        budget: 120 s,
-        bug: "retry_full_ttl" deterministic
-        => a_retried_grant_keeps_its_end
-    },
-];
-
-/// By when a lease of that ttl, confirmed by now, is over for everybody.
-pub(super) fn lapsed_by(cx: &Cx, ttl: Duration) -> Timestamp {
-    cx.now() + ttl + cx.skew(ttl) + cx.slack()
+rules! {
+    an_unrenewed_lease_lapses, no_early_grant, validity_is_computed, an_expired_guard_harms_no_successor,
+    each_grant_its_own_ttl, expiry_wakes_a_waiter, the_least_ttl_works, validity_ignores_the_wall_clock,
 }
 
 /// A ttl that is worth waiting for several times.
 fn brief(cx: &Cx) -> Duration {
-    cx.ttl(Duration::from_millis(150))
+    cx.ttl(ms(150))
 }
 
+rule! { "3.01" Must phase 1 [Lock, Lease, Try] Both A T an_unrenewed_lease_lapses, evidence ["lapsed" >= 2],
+    bug "no_expiry"
+    "A grant that is not renewed becomes acquirable at the latest its ttl plus slack after its last success."
+    why "A holder that dies must not keep the lock for ever; that is what the lease is for."
+    check "Does the store itself end the lease, or does it wait for the holder to say so?"
+}
 async fn an_unrenewed_lease_lapses(cx: Cx) -> Verdict {
     let next = cx.connect().await?;
     for vanishes in [true, false] {
@@ -214,7 +29,7 @@ async fn an_unrenewed_lease_lapses(cx: Cx) -> Verdict {
         let ask = cx.ask().ttl(brief(&cx));
         let holder = cx.connect().await?;
         let held = holder.acquire(&name, &ask).await.seen("A acquires a free name")?;
-        let by = lapsed_by(&cx, held.ttl());
+        let by = cx.lapsed_by(held.ttl());
         if vanishes {
             holder.vanish();
         }
@@ -229,22 +44,25 @@ async fn an_unrenewed_lease_lapses(cx: Cx) -> Verdict {
     Ok(())
 }
 
+rule! { "3.02" Must phase 1 [Lease, Try, PerGrantTtl] Both A T no_early_grant,
+    evidence ["refusals_before_expiry" >= 5], bug "early_expiry"
+    "A lease is not grantable to another before the send time of its last successful acquire or renewal plus \
+        its ttl, less the skew."
+    why "The holder works until its deadline; a store that gives the lock away sooner makes two holders of \
+        one lease."
+    check "Does the store round a ttl down, or expire by another clock than the one it counted the lease \
+        with?"
+}
 async fn no_early_grant(cx: Cx) -> Verdict {
     let (a, b) = (cx.connect().await?, cx.connect().await?);
     let name = cx.name("lease");
     let ask = cx.ask().ttl(cx.short_ttl());
     let asked = cx.now();
     let held = a.acquire(&name, &ask).await.seen("A acquires a free name")?;
-    let next = first_grant(
-        &cx,
-        &*b,
-        &name,
-        &ask,
-        asked,
-        ask.ttl,
-        asked + ask.ttl * 3 + cx.slack(),
-    )
-    .await?;
+    let (earliest, _) = end_of(&cx, asked, asked, ask.ttl);
+    let window = (earliest, asked + ask.ttl * 3 + cx.slack());
+    let what = format!("a lease of {:?}", ask.ttl);
+    let next = granted_within(&cx, &*b, (&name, &ask), window, "refusals_before_expiry", what).await?;
     ensure!(
         !held.is_valid(),
         "A still thinks that it holds the lock after B was granted"
@@ -253,57 +71,19 @@ async fn no_early_grant(cx: Cx) -> Verdict {
     Ok(())
 }
 
-/// Tries until it is granted, which must be neither before `asked` + `ttl`, less the skew, nor after
-/// `latest`.
-///
-/// The store cannot have begun to count before the request was sent, so before that nobody else may be
-/// granted.
-pub(super) async fn first_grant(
-    cx: &Cx,
-    client: &dyn Subject,
-    name: &LockName,
-    ask: &Ask,
-    asked: Timestamp,
-    ttl: Duration,
-    latest: Timestamp,
-) -> Verdict<Box<dyn Held>> {
-    let earliest = asked + ttl.saturating_sub(cx.skew(ttl));
-    loop {
-        let tried = cx.now();
-        let granted = client
-            .try_acquire(name, ask)
-            .await
-            .seen("another tries while the lease runs")?;
-        let now = cx.now();
-        if let Some(granted) = granted {
-            ensure!(
-                now >= earliest,
-                "a lease of {ttl:?} was given to another {:?} after it was asked for, {:?} too early",
-                now.since(asked),
-                now.until(earliest)
-            );
-            return Ok(granted);
-        }
-        if now < earliest {
-            cx.evidence("refusals_before_expiry");
-        }
-        ensure!(
-            tried < latest,
-            "a lease of {ttl:?} has not lapsed {:?} after it was asked for",
-            tried.since(asked)
-        );
-        cx.sleep(ttl / 50).await;
-    }
+rule! { "3.04" Must phase 1 [Lock, Lease] Engine A D validity_is_computed, evidence ["stalls" >= 2],
+    bug "cached_valid_flag"
+    "Past the deadline is_valid is false and remaining is zero, with no I/O and with the executor blocked \
+        for longer than the ttl."
+    why "A flag that a background task clears is still set when the pause that lost the lock is over."
+    check "Is validity computed from the clock at each call, or kept by a timer?"
 }
-
 async fn validity_is_computed(cx: Cx) -> Verdict {
     let client = cx.connect().await?;
     for round in 0..2_u32 {
         let ask = cx.ask().ttl(brief(&cx));
-        let held = client
-            .acquire(&cx.name(round), &ask)
-            .await
-            .seen("A acquires a free name")?;
+        let held = client.acquire(&cx.name(round), &ask).await;
+        let held = held.seen("A acquires a free name")?;
         let (ttl, remaining) = (held.ttl(), held.remaining());
         ensure!(
             held.is_valid() && !remaining.is_zero(),
@@ -316,7 +96,7 @@ async fn validity_is_computed(cx: Cx) -> Verdict {
         if round == 0 {
             // Nothing of the subject runs between the pause and the question, as after a long garbage
             // collection.
-            cx.stall(ttl + Duration::from_millis(20));
+            cx.stall(ttl + ms(20));
         } else {
             // The client may hear of its session meanwhile, on another thread: then the lease goes on with
             // that, until its ttl is over.
@@ -324,7 +104,7 @@ async fn validity_is_computed(cx: Cx) -> Verdict {
                 Nature::Session => ttl,
                 _ => remaining,
             };
-            cx.stall(over + Duration::from_millis(1));
+            cx.stall(over + ms(1));
         }
         let (valid, remaining) = (held.is_valid(), held.remaining());
         ensure!(
@@ -340,10 +120,23 @@ async fn validity_is_computed(cx: Cx) -> Verdict {
     Ok(())
 }
 
+rule! { "3.06" Must phase 1 [Lock, Lease, Try] Both A T an_expired_guard_harms_no_successor,
+    evidence ["stale_ends" >= 1], bug "release_by_name"
+    "Release or renewal through a guard whose lease is over answers Lost and leaves the successor untouched."
+    why "The late `finally` of a paused holder deletes the lock of whoever holds it now: the classic bug of \
+        DEL after SET NX."
+    check "Is release conditional on the acquisition, in one step with the deletion?"
+}
 async fn an_expired_guard_harms_no_successor(cx: Cx) -> Verdict {
     stale_guard(&cx, Successor::Stranger).await
 }
 
+rule! { "3.07" Must phase 1 [Lock, Lease, Try, PerGrantTtl] Both A T each_grant_its_own_ttl,
+    evidence ["short_leases" >= 2, "long_leases" >= 1], bug "ttl_sticky_first"
+    "Each acquire's ttl is its own: of two ttls that alternate on one name, each is kept."
+    why "A record that survives its holder hands its old ttl to the next one."
+    check "Is the ttl part of the name's record, or of the grant?"
+}
 async fn each_grant_its_own_ttl(cx: Cx) -> Verdict {
     let next = cx.connect().await?;
     let name = cx.name("alternating");
@@ -355,21 +148,29 @@ async fn each_grant_its_own_ttl(cx: Cx) -> Verdict {
         let holder = cx.connect().await?;
         let ask = cx.ask().ttl(ttl);
         let asked = cx.now();
-        let held = holder
-            .acquire(&name, &ask)
-            .await
-            .seen("the next holder acquires a free name")?;
+        let held = holder.acquire(&name, &ask).await;
+        let held = held.seen("the next holder acquires a free name")?;
         let shown = held.ttl();
         ensure!(
             shown + cx.skew(ttl) >= ttl
                 && shown <= ttl + cx.skew(ttl) + cx.claims().capabilities.ttl_granularity,
             "a grant that was asked for with a ttl of {ttl:?} has one of {shown:?}"
         );
-        let by = lapsed_by(&cx, ttl);
+        let by = cx.lapsed_by(ttl);
         holder.vanish();
         // With a third ttl, so that a record that takes over what the prober asks for shows too.
         let probe = cx.ask();
-        let taken = first_grant(&cx, &*next, &name, &probe, asked, ttl, by).await?;
+        let window = (asked + ttl.saturating_sub(cx.skew(ttl)), by);
+        let what = format!("a lease of {ttl:?}");
+        let taken = granted_within(
+            &cx,
+            &*next,
+            (&name, &probe),
+            window,
+            "refusals_before_expiry",
+            what,
+        )
+        .await?;
         taken.release().await.seen("the prober releases")?;
         cx.evidence(if ttl == long {
             "long_leases"
@@ -380,50 +181,52 @@ async fn each_grant_its_own_ttl(cx: Cx) -> Verdict {
     Ok(())
 }
 
+rule! { "3.08" Must phase 1 [Lock, Wait, Lease] Both A T expiry_wakes_a_waiter, evidence ["taken_over" >= 2],
+    bug "expiry_no_wakeup", budget 120 s
+    "When the holder just vanishes, a waiter gets the lock by the lease's ttl plus slack."
+    why "A waiter that is woken by releases only sleeps on when there will never be one."
+    check "Who looks when the lease runs out and no message is sent?"
+}
 async fn expiry_wakes_a_waiter(cx: Cx) -> Verdict {
     let waiter = cx.connect().await?;
     for round in 0..cx.rounds(2, 10) {
         let holder = cx.connect().await?;
         let name = cx.name(round);
-        let held = holder
-            .acquire(&name, &cx.ask().ttl(brief(&cx)))
-            .await
-            .seen("A acquires a free name")?;
-        let by = lapsed_by(&cx, held.ttl()) + cx.claims().wake_p99;
+        let held = holder.acquire(&name, &cx.ask().ttl(brief(&cx))).await;
+        let held = held.seen("A acquires a free name")?;
+        let by = cx.lapsed_by(held.ttl()) + cx.claims().wake_p99;
         let waiting = {
             let (waiter, name, ask) = (std::sync::Arc::clone(&waiter), name.clone(), cx.ask());
             cx.spawn(async move { waiter.acquire(&name, &ask).await })
         };
-        cx.sleep(Duration::from_millis(10)).await;
+        cx.sleep(ms(10)).await;
         ensure!(!waiting.is_done(), "B does not wait while A holds");
         holder.vanish();
         let left = cx.now().until(by);
-        let taken = cx
-            .within(
-                left,
-                format!("B's wait, after A with a lease of {:?} vanished", held.ttl()),
-                waiting,
-            )
-            .await?
-            .seen("B waits for A")?;
+        let what = format!("B's wait, after A with a lease of {:?} vanished", held.ttl());
+        let taken = cx.done(left, what, waiting).await?;
         taken.release().await.seen("B releases")?;
         cx.evidence("taken_over");
     }
     Ok(())
 }
 
+rule! { "3.11" Must phase 1 [Lock, Lease, Try] Both A T the_least_ttl_works,
+    evidence ["lapsed" >= 2, "refusals" >= 1], bug "tiny_ttl_immortal"
+    "The smallest declared ttl works and lapses; a smaller one is refused, and never makes an immortal lock."
+    why "A ttl that is divided down to zero means `no expiry` to more than one store."
+    check "In which unit does the ttl reach the store, and what does zero mean there?"
+}
 async fn the_least_ttl_works(cx: Cx) -> Verdict {
     let next = cx.connect().await?;
     let least = cx.claims().capabilities.min_ttl;
     for round in 0..2 {
         let holder = cx.connect().await?;
         let (name, ask) = (cx.name(round), cx.ask().ttl(least));
-        let held = holder
-            .acquire(&name, &ask)
-            .await
-            .seen(format_args!("A acquires with the least ttl, {least:?}"))?;
-        let by = lapsed_by(&cx, least);
-        if cx.claims().has(Need::PerGrantTtl) {
+        let held = holder.acquire(&name, &ask).await;
+        let held = held.seen(format_args!("A acquires with the least ttl, {least:?}"))?;
+        let by = cx.lapsed_by(least);
+        if cx.has(Need::PerGrantTtl) {
             let longest = least + cx.skew(least) + cx.claims().capabilities.ttl_granularity;
             ensure!(
                 held.ttl() <= longest,
@@ -451,8 +254,77 @@ async fn the_least_ttl_works(cx: Cx) -> Verdict {
                 ));
             }
         }
-        cx.expect_free(&*next, &name, &cx.ask(), "after a refused ttl")
+        next.is_granted(&name, &cx.ask(), "after a refused ttl").await?;
+    }
+    Ok(())
+}
+
+const STEP: i64 = 3600;
+
+/// Sets the child's wall clock that far off, and says by how many seconds it has moved beyond the time that
+/// passed.
+async fn set(cx: &Cx, child: &Child, seconds: i64) -> Verdict<f64> {
+    let before = child.wall_clock().await.seen("the child reads its wall clock")?;
+    child.set_wall_clock(seconds)?;
+    let after = child
+        .wall_clock()
+        .await
+        .seen("the child reads its wall clock again")?;
+    let passed = before.asked.until(cx.now());
+    Ok(after.value.as_secs_f64() - before.value.as_secs_f64() - passed.as_secs_f64())
+}
+
+rule! { "3.05" Must phase 2 [Lock, Wait, Lease, Try] Engine C T validity_ignores_the_wall_clock,
+    evidence ["steps" >= 2], bug "client_walltime_deadline"
+    "A step of the holder's wall clock by an hour, in either direction, changes nothing about the validity \
+        of its guard."
+    why "A clock that is set ends a lock that is held, or keeps its holder believing for an hour."
+    check "Is any deadline a time of day?"
+}
+async fn validity_ignores_the_wall_clock(cx: Cx) -> Verdict {
+    let (b, child) = (cx.connect().await?, cx.child_with_wall_clock().await?);
+    let ask = cx.ask().ttl(cx.short_ttl() * 2);
+    for (step, how) in [(STEP, "an hour forward"), (-STEP, "an hour back")] {
+        let name = cx.name(how);
+        let held = child.wait_for(&name, &ask, Some(cx.claims().op_bound)).await;
+        let taken = held.seen("the child acquires")?;
+        let held = taken.value;
+        if (set(&cx, &child, step).await? - step as f64).abs() > 60.0 {
+            inconclusive!("the child's wall clock was to be {how}, and is not");
+        }
+        cx.evidence("steps");
+        let look = held.look().await.seen("the child looks at its guard")?;
+        // A machine that stood still until the lease was nearly over says nothing.
+        if look.answered > taken.asked + ask.ttl * 3 / 4 {
+            inconclusive!("the clock was set only when the lease was nearly over");
+        }
+        ensure!(
+            look.value.is_valid,
+            "the wall clock went {how}, and the guard with {:?} of its {:?} to go calls itself invalid",
+            look.answered.until(taken.asked + ask.ttl),
+            ask.ttl
+        );
+        ensure!(
+            look.value.remaining <= ask.ttl,
+            "the wall clock went {how}, and the guard believes for another {:?} of a ttl of {:?}",
+            look.value.remaining,
+            ask.ttl
+        );
+        let signal = held.signal();
+        cx.sleep_until(taken.answered + ask.ttl + ms(20)).await;
+        let look = held.look().await.seen("the child looks at its guard")?.value;
+        ensure!(
+            !look.is_valid,
+            "the wall clock went {how}, and after its ttl the guard calls itself valid for another {:?}",
+            look.remaining
+        );
+        let what = format!("{how}: the loss signal after the ttl");
+        let fired = cx.within(cx.slack(), what, signal).await?;
+        fired.seen("the child waits for the loss signal")?;
+        let by = taken.answered + ask.ttl + cx.slack();
+        cx.passes_by(&*b, &name, &ask, by, format!("the wall clock went {how}"))
             .await?;
+        child.set_wall_clock(0)?;
     }
     Ok(())
 }

@@ -1,16 +1,14 @@
 //! §5, the rules about how long, and for how many, renewal goes on.
 
-use std::time::Duration;
-
-use dlock_core::{LockName, LossReason};
+use dlock_core::LossReason;
 use futures::future::try_join_all;
 use futures::try_join;
 
-use crate::claims::Need;
-use crate::cx::Cx;
-use crate::ensure;
-use crate::subject::{Ask, Held, Subject};
-use crate::verdict::{Failure, Seen, Verdict};
+use super::prelude::*;
+
+rules! {
+    auto_renewal_lasts, a_maximum_hold_ends_the_hold, a_thousand_guards_stay_renewed,
+}
 
 /// A hold that renews itself, and what is special about it.
 struct Kept {
@@ -19,10 +17,18 @@ struct Kept {
     held: Box<dyn Held>,
 }
 
-/// 5.09. All kinds at once: it takes no longer than one of them.
-pub(super) async fn auto_renewal_lasts(cx: Cx) -> Verdict {
+rule! { "5.09" Must phase 1 [Lease, Try, AutoRenew] Engine A T auto_renewal_lasts,
+    evidence ["refusals" >= 20], bug "autorenew_stops_after_5", budget 120 s
+    "A guard that renews itself keeps the lock for ten ttls and more when nothing fails: a writer's, a \
+        reader's, a downgraded one, and one of a name that the same client had lost before."
+    why "Renewal that stops after a while loses long jobs their lock (Redisson 5698)."
+    check "Is each renewal scheduled by the one before it, and what ends that chain? Does an entry of an \
+        earlier hold stand in its way?"
+}
+/// All kinds at once: it takes no longer than one of them.
+async fn auto_renewal_lasts(cx: Cx) -> Verdict {
     let (a, b) = (cx.connect().await?, cx.connect().await?);
-    let ask = cx.ask().ttl(cx.ttl(Duration::from_millis(200))).auto_renew();
+    let ask = cx.ask().ttl(cx.ttl(ms(200))).auto_renew();
     let mut kept = Vec::new();
     for kind in [
         "lock",
@@ -66,15 +72,14 @@ pub(super) async fn auto_renewal_lasts(cx: Cx) -> Verdict {
                 held.loss()
             );
             let when = format!("A has held and renewed a {kind} for {after:?}");
-            cx.expect_held(&*b, name, &cx.ask(), when).await?;
+            b.is_refused(name, &cx.ask(), when).await?;
             cx.evidence("refusals");
         }
         cx.sleep(ask.ttl / 5).await;
     }
     for Kept { kind, held, .. } in kept {
-        held.release()
-            .await
-            .seen(format_args!("A releases the {kind} that it kept"))?;
+        let released = held.release().await;
+        released.seen(format_args!("A releases the {kind} that it kept"))?;
     }
     Ok(())
 }
@@ -82,30 +87,30 @@ pub(super) async fn auto_renewal_lasts(cx: Cx) -> Verdict {
 /// A holds the name until an operator takes it away, and has heard of it.
 async fn loses(cx: &Cx, a: &dyn Subject, b: &dyn Subject, name: &LockName, ask: &Ask) -> Verdict {
     let held = a.acquire(name, ask).await.seen("A acquires a free name")?;
-    if let Some(operator) = b.observe() {
-        operator
-            .force_release(name)
-            .await
-            .seen("an operator ends A's hold")?;
-    }
+    cx.force(b, name).await?;
     let lost = held.lost();
-    cx.within(
-        ask.ttl + cx.slack(),
-        "the loss of a lock that an operator ended",
-        lost,
-    )
-    .await?;
+    let what = "the loss of a lock that an operator ended";
+    cx.within(ask.ttl + cx.slack(), what, lost).await?;
     Ok(())
 }
 
-pub(super) async fn a_maximum_hold_ends_the_hold(cx: Cx) -> Verdict {
-    let short = cx.ttl(Duration::from_millis(200));
+rule! { "5.13" May phase 3 [Lock, Try, Lease, AutoRenew, LossSignal, MaximumHold] Engine A T
+        a_maximum_hold_ends_the_hold,
+    evidence ["ended" >= 2], bug "max_hold_ignored"
+    "A maximum hold ends the hold when it is over, neither sooner nor later, renewed or not, and is told as \
+        the reason of the loss."
+    why "Automatic renewal keeps a hung job's lock for ever; the maximum hold is the way out, and the reason \
+        tells it from an outage."
+    check "Is the end of the hold part of the deadline, also after a renewal?"
+}
+async fn a_maximum_hold_ends_the_hold(cx: Cx) -> Verdict {
+    let short = cx.ttl(ms(200));
     let renewing = cx.ask().ttl(short).auto_renew();
     let idle = cx.ask();
     // Beyond several renewals, and well before the end of a lease that needs none.
     try_join!(
         ends_at(&cx, "renewing", &renewing, short * 5 / 2),
-        ends_at(&cx, "idle", &idle, cx.long_ttl().min(Duration::from_millis(300))),
+        ends_at(&cx, "idle", &idle, cx.long_ttl().min(ms(300))),
     )?;
     Ok(())
 }
@@ -123,13 +128,8 @@ async fn ends_at(cx: &Cx, kind: &str, ask: &Ask, limit: Duration) -> Verdict {
         latest.until(held.deadline())
     );
     let lost = held.lost();
-    let reason = cx
-        .within(
-            limit + cx.slack(),
-            format!("the loss of a {kind} guard with a maximum hold of {limit:?}"),
-            lost,
-        )
-        .await?;
+    let what = format!("the loss of a {kind} guard with a maximum hold of {limit:?}");
+    let reason = cx.within(limit + cx.slack(), what, lost).await?;
     let after = asked.until(cx.now());
     ensure!(
         reason == LossReason::MaxHold && held.loss() == Some(LossReason::MaxHold),
@@ -144,17 +144,22 @@ async fn ends_at(cx: &Cx, kind: &str, ask: &Ask, limit: Duration) -> Verdict {
         "a {kind} guard is valid after its maximum hold of {limit:?}"
     );
     // It is given back, or lapses.
-    let by = latest + cx.ttl(Duration::from_millis(200)) + cx.slack() * 2;
-    cx.free_by(&*b, &name, &cx.ask(), by, "A's maximum hold is over")
-        .await?
-        .release()
-        .await
-        .seen("B releases")?;
+    let by = latest + cx.ttl(ms(200)) + cx.slack() * 2;
+    cx.passes_by(&*b, &name, &cx.ask(), by, "A's maximum hold is over")
+        .await?;
     cx.evidence("ended");
     Ok(())
 }
 
-pub(super) async fn a_thousand_guards_stay_renewed(cx: Cx) -> Verdict {
+rule! { "5.14" Must phase 2 [Lock, Lease, AutoRenew] Engine A T a_thousand_guards_stay_renewed,
+    evidence ["guards" >= 100, "other_operations" >= 20], bug "serial_renewer_starves", budget 120 s
+    "A thousand guards of one client (as many as are declared, three hundred in a quick run) all stay \
+        renewed while the client is busy."
+    why "Renewals that are made one after the other take longer than the ttl once there are enough of them, \
+        and all are lost in one minute."
+    check "Are renewals batched or made side by side, and is the first of them due early enough for the last?"
+}
+async fn a_thousand_guards_stay_renewed(cx: Cx) -> Verdict {
     let a = cx.connect().await?;
     let wish = cx.rounds(300, 1_000) as u64;
     // Two more are needed by the load.
@@ -163,7 +168,7 @@ pub(super) async fn a_thousand_guards_stay_renewed(cx: Cx) -> Verdict {
         .capabilities
         .max_held
         .map_or(wish, |n| n.saturating_sub(2));
-    let ask = cx.ask().ttl(cx.ttl(Duration::from_millis(1200))).auto_renew();
+    let ask = cx.ask().ttl(cx.ttl(ms(1200))).auto_renew();
     let mut held = Vec::new();
     let names: Vec<_> = (0..wish.min(limit)).map(|n| cx.name(n)).collect();
     // Many at once, so that they fall due together: one after the other they would be renewed in that rhythm
@@ -180,7 +185,7 @@ pub(super) async fn a_thousand_guards_stay_renewed(cx: Cx) -> Verdict {
                 let other = a.acquire(&name, &ask).await.seen("A takes another lock")?;
                 other.release().await.seen("A lets go of it")?;
                 cx.evidence("other_operations");
-                cx.sleep(Duration::from_millis(4)).await;
+                cx.sleep(ms(4)).await;
             }
             Ok::<(), Failure>(())
         }
@@ -199,9 +204,7 @@ pub(super) async fn a_thousand_guards_stay_renewed(cx: Cx) -> Verdict {
             held.iter().find_map(|guard| guard.loss())
         );
     }
-    for busy in load {
-        busy.await?;
-    }
+    all(load).await?;
     cx.evidence_by("guards", held.len() as u64);
     // By the store's word too: what it had given away could not be released.
     for guard in held {

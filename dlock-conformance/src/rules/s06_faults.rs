@@ -1,27 +1,32 @@
 //! The bodies of the rules of §6 that need a network that fails, and of 5.10 and 5.11.
 
-use std::time::Duration;
-
 use futures::future::join_all;
 
 use super::faulty::{Faulty, faulty, patience, struck};
-use crate::claims::Need;
-use crate::cx::Cx;
+use super::prelude::*;
 use crate::network::{Cut, Direction, Fault, FaultGuard};
-use crate::subject::Held;
-use crate::verdict::{Seen, Verdict};
-use crate::{ensure, fail};
+
+rules! {
+    release_says_how_it_went, a_failed_release_lapses, renewal_ends_with_the_hold,
+    a_short_fault_loses_nothing, loss_is_told_by_the_deadline, loss_is_sticky, all_observers_are_told,
+    loss_needs_no_poll,
+}
 
 /// A guard that renews itself, of a client that reaches nobody any more; and the fault.
-async fn cut_off(cx: &Cx, f: &Faulty, what: &str) -> Verdict<(Box<dyn Held>, FaultGuard)> {
+async fn cut_off(cx: &Cx, f: &Faulty, what: &str) -> Verdict<(Arc<dyn Held>, FaultGuard)> {
     let ask = cx.ask().ttl(cx.short_ttl()).auto_renew();
-    let held = f.a.acquire(&cx.name(what), &ask).await.seen("A acquires")?;
+    let held = f.a_holds(&cx.name(what), &ask).await?;
     let hole = f.net.begin(Fault::BlackHole(Direction::Both));
     Ok((held, hole))
 }
 
-/// 6.01.
-pub(super) async fn loss_is_told_by_the_deadline(cx: Cx) -> Verdict {
+rule! { "6.01" Must phase 1 [Lock, Lease, AutoRenew, LossSignal] Engine P T loss_is_told_by_the_deadline,
+    evidence ["losses" >= 1], bug "lost_fires_late", budget 120 s
+    "If renewals fail, the loss signal fires no later than the local deadline."
+    why "After the deadline somebody else may hold the lock; a signal that comes later comes too late."
+    check "What arms the signal: the deadline itself, or an answer of the store?"
+}
+async fn loss_is_told_by_the_deadline(cx: Cx) -> Verdict {
     let f = faulty(&cx).await?;
     let (held, hole) = cut_off(&cx, &f, "cut off").await?;
     let lost = held.lost();
@@ -35,8 +40,13 @@ pub(super) async fn loss_is_told_by_the_deadline(cx: Cx) -> Verdict {
     Ok(())
 }
 
-/// 6.04.
-pub(super) async fn loss_is_sticky(cx: Cx) -> Verdict {
+rule! { "6.04" Must phase 1 [Lock, Lease, AutoRenew, LossSignal] Engine P D loss_is_sticky,
+    evidence ["late_observers" >= 2], bug "lost_edge_only", budget 120 s
+    "The loss signal is sticky: an observer that comes late sees it at once."
+    why "Code that begins to listen after the loss would wait for ever for what has happened already."
+    check "Is the signal an event, or a state that is looked at first?"
+}
+async fn loss_is_sticky(cx: Cx) -> Verdict {
     let f = faulty(&cx).await?;
     let (held, hole) = cut_off(&cx, &f, "cut off").await?;
     let limit = held.ttl() + cx.slack();
@@ -52,20 +62,24 @@ pub(super) async fn loss_is_sticky(cx: Cx) -> Verdict {
             held.loss()
         );
         cx.evidence("late_observers");
-        cx.sleep(Duration::from_millis(20)).await;
+        cx.sleep(ms(20)).await;
     }
     Ok(())
 }
 
-/// 6.06.
-pub(super) async fn all_observers_are_told(cx: Cx) -> Verdict {
+rule! { "6.06" Must phase 1 [Lock, Lease, AutoRenew, LossSignal] Engine P D all_observers_are_told,
+    evidence ["observers_told" >= 8], bug "lost_single_observer", budget 120 s
+    "All observers of a guard get the loss signal, with the same reason."
+    why "The one that was not told goes on working."
+    check "Does the notification wake one waiter, or all of them?"
+}
+async fn all_observers_are_told(cx: Cx) -> Verdict {
     let f = faulty(&cx).await?;
     let (held, hole) = cut_off(&cx, &f, "cut off").await?;
     let observers = join_all((0..8).map(|_| cx.spawn(held.lost())));
     let limit = held.ttl() + cx.slack();
-    let reasons = cx
-        .within(limit, "the eight observers of one loss", observers)
-        .await?;
+    let what = "the eight observers of one loss";
+    let reasons = cx.within(limit, what, observers).await?;
     ensure!(hole.hits() > 0, "no renewal was lost");
     ensure!(
         reasons.windows(2).all(|two| two[0] == two[1]),
@@ -75,8 +89,13 @@ pub(super) async fn all_observers_are_told(cx: Cx) -> Verdict {
     Ok(())
 }
 
-/// 6.08.
-pub(super) async fn loss_needs_no_poll(cx: Cx) -> Verdict {
+rule! { "6.08" Must phase 1 [Lock, Lease, AutoRenew, LossSignal] Engine P D loss_needs_no_poll,
+    evidence ["losses_in_the_background" >= 1], bug "lost_needs_poll", budget 120 s
+    "The loss signal works when the application never asks the guard anything."
+    why "A signal that needs somebody to look is none: whoever looks needs no signal."
+    check "Is the end of a lease noticed by a background task, or by the next call?"
+}
+async fn loss_needs_no_poll(cx: Cx) -> Verdict {
     let f = faulty(&cx).await?;
     let (held, hole) = cut_off(&cx, &f, "left alone").await?;
     let signal = cx.spawn(held.lost());
@@ -89,12 +108,19 @@ pub(super) async fn loss_needs_no_poll(cx: Cx) -> Verdict {
     Ok(())
 }
 
-/// 5.10.
-pub(super) async fn renewal_ends_with_the_hold(cx: Cx) -> Verdict {
+rule! { "5.10" Must phase 1 [Lock, Lease, Try, AutoRenew, LossSignal] Engine P T renewal_ends_with_the_hold,
+    evidence ["quiet_windows" >= 3], bug "zombie_renewer", budget 120 s
+    "Auto-renewal stops on release, drop and loss: no renewal is sent afterwards, and the lock is not made \
+        anew."
+    why "A renewer that outlives its guard costs a request per third of a ttl for ever, and with an \
+        upserting store it takes the lock again."
+    check "Which task renews, and who tells it each of the three ends?"
+}
+async fn renewal_ends_with_the_hold(cx: Cx) -> Verdict {
     let f = faulty(&cx).await?;
-    let ask = cx.ask().ttl(cx.ttl(Duration::from_millis(200))).auto_renew();
+    let ask = cx.ask().ttl(cx.ttl(ms(200))).auto_renew();
     // A session is kept alive whether or not anything is held: what that takes is no renewal.
-    let idle = match cx.claims().has(Need::Session) {
+    let idle = match cx.has(Need::Session) {
         true => {
             let before = f.net.traffic().requests;
             cx.sleep(ask.ttl * 2).await;
@@ -106,7 +132,7 @@ pub(super) async fn renewal_ends_with_the_hold(cx: Cx) -> Verdict {
     };
     for how in ["released", "dropped", "lost"] {
         let name = cx.name(how);
-        let held = f.a.acquire(&name, &ask).await.seen("A acquires")?;
+        let held = f.a_holds(&name, &ask).await?;
         let before = f.net.traffic().requests;
         cx.sleep(ask.ttl).await;
         ensure!(
@@ -137,20 +163,24 @@ pub(super) async fn renewal_ends_with_the_hold(cx: Cx) -> Verdict {
             "{} requests were sent in two ttls by a client whose only guard was {how}",
             after - settled
         );
-        let taken = cx
-            .expect_free(&*f.b, &name, &ask, format!("after A's guard was {how}"))
+        f.b.passes(&name, &ask, format!("after A's guard was {how}"))
             .await?;
-        taken.release().await.seen("B releases")?;
         cx.evidence("quiet_windows");
     }
     Ok(())
 }
 
-/// 5.11.
-pub(super) async fn a_short_fault_loses_nothing(cx: Cx) -> Verdict {
+rule! { "5.11" Must phase 1 [Lock, Lease, AutoRenew, LossSignal, OutlivesConnection] Engine P T
+        a_short_fault_loses_nothing,
+    evidence ["faults_survived" >= 2], bug "gives_up_on_first_error", budget 120 s
+    "A fault that is shorter than what is left of the lease does not lose the lock."
+    why "A single failed renewal is no loss; whoever gives up then loses its locks to every hiccup."
+    check "What happens after a renewal that failed, and how soon is it tried again?"
+}
+async fn a_short_fault_loses_nothing(cx: Cx) -> Verdict {
     let f = faulty(&cx).await?;
-    let ask = cx.ask().ttl(cx.ttl(Duration::from_millis(900))).auto_renew();
-    let held = f.a.acquire(&cx.name("held"), &ask).await.seen("A acquires")?;
+    let ask = cx.ask().ttl(cx.ttl(ms(900))).auto_renew();
+    let held = f.a_holds(&cx.name("held"), &ask).await?;
     // Longer than the time between two renewals, shorter than what is left of the lease after that.
     let short = ask.ttl * 2 / 5;
     for fault in [Fault::Away, Fault::BlackHole(Direction::Both)] {
@@ -177,66 +207,60 @@ pub(super) async fn a_short_fault_loses_nothing(cx: Cx) -> Verdict {
     Ok(())
 }
 
-/// 4.05.
-pub(super) async fn release_says_how_it_went(cx: Cx) -> Verdict {
+rule! { "4.05" Must phase 1 [Lock, Lease, PerGrantTtl] Both P D release_says_how_it_went,
+    evidence ["released" >= 1, "lost" >= 1, "unknown" >= 1], bug "release_swallows_not_held", budget 120 s
+    "Release tells apart: released, Lost, and Unknown where the transport failed."
+    why "Whoever is told `released` reports that the work was done under the lock; after a loss it was not."
+    check "Which answers of the store and which errors of the driver become Ok?"
+}
+async fn release_says_how_it_went(cx: Cx) -> Verdict {
     let f = faulty(&cx).await?;
-    let plain =
-        f.a.acquire(&cx.name("plain"), &cx.ask())
-            .await
-            .seen("A acquires")?;
+    let plain = f.a_holds(&cx.name("plain"), &cx.ask()).await?;
     plain.release().await.seen("A releases what it holds")?;
     cx.evidence("released");
 
-    let brief = cx.ask().ttl(cx.ttl(Duration::from_millis(100)));
-    let over =
-        f.a.acquire(&cx.name("over"), &brief)
-            .await
-            .seen("A acquires for a short time")?;
+    let brief = cx.ask().ttl(cx.ttl(ms(100)));
+    let over = f.a_holds(&cx.name("over"), &brief).await?;
     cx.sleep(brief.ttl + cx.skew(brief.ttl)).await;
-    match over.release().await {
-        Err(e) if e.kind() == dlock_core::ErrorKind::Lost => cx.evidence("lost"),
-        other => fail!("the release of a lock that had lapsed answers {other:?}, not Lost"),
-    }
+    is_lost(over.release().await, "the release of a lock that had lapsed")?;
+    cx.evidence("lost");
 
-    let held =
-        f.a.acquire(&cx.name("unheard"), &cx.ask())
-            .await
-            .seen("A acquires")?;
+    let held = f.a_holds(&cx.name("unheard"), &cx.ask()).await?;
     let hole = f.net.begin(Fault::BlackHole(Direction::ToServer));
-    let releasing = cx.spawn(async move { held.release().await });
+    let releasing = cx.releases(&held);
     struck(&cx, &hole, "A's release does not arrive").await?;
     f.cut(Cut::Reset)?;
-    match cx
-        .within(patience(&cx), "a release that does not arrive", releasing)
-        .await?
-    {
+    let doing = "a release that does not arrive";
+    match cx.within(patience(&cx), doing, releasing).await? {
         Err(e) if e.kind() == dlock_core::ErrorKind::Unknown => cx.evidence("unknown"),
         other => fail!("a release that was sent and not answered answers {other:?}, not Unknown"),
     }
     Ok(())
 }
 
-/// 4.06.
-pub(super) async fn a_failed_release_lapses(cx: Cx) -> Verdict {
+rule! { "4.06" Must phase 1 [Lock, Lease, Try, AutoRenew] Engine P T a_failed_release_lapses,
+    evidence ["failed_releases" >= 1], bug "renewer_survives_failed_release", budget 120 s
+    "If a release fails in transport the lock still lapses by its ttl: renewal has stopped before."
+    why "A renewer that survives the failed release keeps a lock that nobody holds and nobody can release."
+    check "Is renewal stopped before the release is sent, or when it has succeeded?"
+}
+async fn a_failed_release_lapses(cx: Cx) -> Verdict {
     let f = faulty(&cx).await?;
     let (name, ask) = (cx.name("held"), cx.ask().ttl(cx.short_ttl()).auto_renew());
-    let held = f.a.acquire(&name, &ask).await.seen("A acquires")?;
+    let held = f.a_holds(&name, &ask).await?;
     let hole = f.net.begin(Fault::BlackHole(Direction::ToServer));
-    let releasing = cx.spawn(async move { held.release().await });
+    let releasing = cx.releases(&held);
     struck(&cx, &hole, "A's release does not arrive").await?;
     f.cut(Cut::Reset)?;
-    let released = cx
-        .within(patience(&cx), "a release that does not arrive", releasing)
-        .await?;
+    let what = "a release that does not arrive";
+    let released = cx.within(patience(&cx), what, releasing).await?;
     if released.is_err() {
         cx.evidence("failed_releases");
     }
     // From now on a renewer that is left behind would reach the store.
     hole.heal();
-    let by = cx.now() + ask.ttl + cx.skew(ask.ttl) + cx.slack();
-    let taken = cx
-        .free_by(&*f.b, &name, &ask, by, "after A's release had failed")
+    let by = cx.lapsed_by(ask.ttl);
+    cx.passes_by(&*f.b, &name, &ask, by, "after A's release had failed")
         .await?;
-    taken.release().await.seen("B releases")?;
     Ok(())
 }

@@ -1,141 +1,22 @@
 //! §6 The loss signal.
 
-use std::time::Duration;
-
+use dlock_core::LossReason;
 use futures::FutureExt;
 use futures::future::select_all;
 
-use super::late_replies::lost_is_for_ever;
-use super::s06_faults::{
-    all_observers_are_told, loss_is_sticky, loss_is_told_by_the_deadline, loss_needs_no_poll,
-};
-use super::s06_refusals::{a_refusal_is_told_soon, loss_says_why};
-use crate::cx::Cx;
-use crate::rule::{Rule, rule};
-use crate::verdict::{Failure, Seen, Verdict};
-use crate::{ensure, fail};
+use super::prelude::*;
+use crate::network::Fault;
 
-pub(super) static RULES: &[Rule] = &[
-    rule! {
-        "6.01" MUST phase 1 [Lock, Lease, AutoRenew, LossSignal]
-        layer: Engine, access: P, test: T,
-        title: "loss is told by the deadline",
-        statement: "If renewals fail, the loss signal fires no later than the local deadline.",
-        intent: "After the deadline somebody else may hold the lock; a signal that comes later comes too \
-            late.",
-        check_first: "What arms the signal: the deadline itself, or an answer of the store?",
-        evidence: ["losses" >= 1],
-        budget: 120 s,
-        bug: "lost_fires_late" deterministic
-        => loss_is_told_by_the_deadline
-    },
-    rule! {
-        "6.02" MUST phase 1 [Lock, Try, Lease, Renew, AutoRenew, LossSignal]
-        layer: Engine, access: H, test: T,
-        title: "a refusal is told soon",
-        statement: "When the store says that a hold is over, the loss signal fires within one renewal \
-            period, and at once if a renewal by hand is what was refused.",
-        intent: "An operator ended the hold and the next one has begun; until the deadline there would be \
-            two.",
-        check_first: "Is the store's `not held` told from a renewal that merely failed?",
-        evidence: ["refusals" >= 2],
-        budget: 60 s,
-        bug: "lost_ignores_refusal" deterministic
-        => a_refusal_is_told_soon
-    },
-    rule! {
-        "6.03" MUST phase 1 [Lock, LossSignal]
-        layer: Engine, access: A, test: D,
-        title: "no loss signal after release",
-        statement: "The loss signal does not fire after a normal release, nor when the guard is dropped.",
-        intent: "Whoever aborts its work when the lock is lost would abort work that was finished.",
-        check_first: "Does the release end the lease in the way in which a loss does?",
-        evidence: ["observed_releases" >= 3],
-        budget: 60 s,
-        bug: "lost_on_release" deterministic
-        => no_loss_signal_after_release
-    },
-    rule! {
-        "6.04" MUST phase 1 [Lock, Lease, AutoRenew, LossSignal]
-        layer: Engine, access: P, test: D,
-        title: "loss is sticky",
-        statement: "The loss signal is sticky: an observer that comes late sees it at once.",
-        intent: "Code that begins to listen after the loss would wait for ever for what has happened \
-            already.",
-        check_first: "Is the signal an event, or a state that is looked at first?",
-        evidence: ["late_observers" >= 2],
-        budget: 120 s,
-        bug: "lost_edge_only" deterministic
-        => loss_is_sticky
-    },
-    rule! {
-        "6.05" MUST phase 1 [Lease, AutoRenew, LossSignal]
-        layer: Engine, access: A, test: T,
-        title: "no spurious loss",
-        statement: "The loss signal does not fire during a healthy hold of twenty ttls, while the client is \
-            busy with other locks.",
-        intent: "A false alarm stops a job that was safe; after a few of them people switch the signal off.",
-        check_first: "Does a renewal that is merely late, or one refused for another lock, count as a loss?",
-        evidence: ["ttls_held" >= 20, "other_operations" >= 20],
-        budget: 120 s,
-        bug: "lost_spurious" deterministic
-        => no_spurious_loss
-    },
-    rule! {
-        "6.06" MUST phase 1 [Lock, Lease, AutoRenew, LossSignal]
-        layer: Engine, access: P, test: D,
-        title: "all observers are told",
-        statement: "All observers of a guard get the loss signal, with the same reason.",
-        intent: "The one that was not told goes on working.",
-        check_first: "Does the notification wake one waiter, or all of them?",
-        evidence: ["observers_told" >= 8],
-        budget: 120 s,
-        bug: "lost_single_observer" deterministic
-        => all_observers_are_told
-    },
-    rule! {
-        "6.07" MUST phase 1 [Lock, Lease, Renew, LossSignal, PerGrantTtl]
-        layer: Engine, access: P, test: D,
-        title: "lost is for ever",
-        statement: "A lost guard never becomes valid again, even if the answer to a renewal arrives late \
-            and says that it was renewed.",
-        intent: "Whoever was told of the loss has stopped; another part of the program that asks again \
-            later would go on.",
-        check_first: "Does the answer to a renewal check whether the deadline has passed, in one step with \
-            moving it?",
-        evidence: ["late_confirmations" >= 1],
-        budget: 120 s,
-        bug: "lost_recovers" deterministic
-        => lost_is_for_ever
-    },
-    rule! {
-        "6.08" MUST phase 1 [Lock, Lease, AutoRenew, LossSignal]
-        layer: Engine, access: P, test: D,
-        title: "loss needs no poll",
-        statement: "The loss signal works when the application never asks the guard anything.",
-        intent: "A signal that needs somebody to look is none: whoever looks needs no signal.",
-        check_first: "Is the end of a lease noticed by a background task, or by the next call?",
-        evidence: ["losses_in_the_background" >= 1],
-        budget: 120 s,
-        bug: "lost_needs_poll" deterministic
-        => loss_needs_no_poll
-    },
-    rule! {
-        "6.09" SHOULD phase 2 [Lock, Try, Lease, Renew, LossSignal, PerGrantTtl]
-        layer: Engine, access: H, test: D,
-        title: "loss says why",
-        statement: "The loss carries its reason: expired, refused, closed, held for as long as it may be; a \
-            server that is away is an expiry.",
-        intent: "`Expired` says that the machine or the network is too slow, `refused` that somebody ended \
-            the hold: one is mended, the other obeyed.",
-        check_first: "Where a lease is ended: does what ends it say why?",
-        evidence: ["reasons" >= 3],
-        budget: 60 s,
-        bug: "lost_reason_constant" deterministic
-        => loss_says_why
-    },
-];
+rules! {
+    no_loss_signal_after_release, no_spurious_loss, a_refusal_is_told_soon, loss_says_why,
+}
 
+rule! { "6.03" Must phase 1 [Lock, LossSignal] Engine A D no_loss_signal_after_release,
+    evidence ["observed_releases" >= 3], bug "lost_on_release"
+    "The loss signal does not fire after a normal release, nor when the guard is dropped."
+    why "Whoever aborts its work when the lock is lost would abort work that was finished."
+    check "Does the release end the lease in the way in which a loss does?"
+}
 async fn no_loss_signal_after_release(cx: Cx) -> Verdict {
     let a = cx.connect().await?;
     let plain = cx.ask().ttl(cx.short_ttl());
@@ -146,17 +27,14 @@ async fn no_loss_signal_after_release(cx: Cx) -> Verdict {
         ("released, renewing itself", &renewing),
         ("dropped", &plain),
     ] {
-        let held = a
-            .acquire(&cx.name(how), ask)
-            .await
-            .seen(format_args!("A acquires what will be {how}"))?;
+        let held = a.acquire(&cx.name(how), ask).await;
+        let held = held.seen(format_args!("A acquires what will be {how}"))?;
         signals.push(held.lost().map(move |reason| (how, reason)).boxed());
         if how == "dropped" {
             drop(held);
         } else {
-            held.release()
-                .await
-                .seen(format_args!("A releases what is {how}"))?;
+            let released = held.release().await;
+            released.seen(format_args!("A releases what is {how}"))?;
             // One that comes late.
             signals.push(held.lost().map(move |reason| (how, reason)).boxed());
         }
@@ -170,6 +48,13 @@ async fn no_loss_signal_after_release(cx: Cx) -> Verdict {
     }
 }
 
+rule! { "6.05" Must phase 1 [Lease, AutoRenew, LossSignal] Engine A T no_spurious_loss,
+    evidence ["ttls_held" >= 20, "other_operations" >= 20], bug "lost_spurious", budget 120 s
+    "The loss signal does not fire during a healthy hold of twenty ttls, while the client is busy with other \
+        locks."
+    why "A false alarm stops a job that was safe; after a few of them people switch the signal off."
+    check "Does a renewal that is merely late, or one refused for another lock, count as a loss?"
+}
 async fn no_spurious_loss(cx: Cx) -> Verdict {
     let a = cx.connect().await?;
     let ask = cx.ask().ttl(healthy_ttl(&cx)).auto_renew();
@@ -188,7 +73,7 @@ async fn no_spurious_loss(cx: Cx) -> Verdict {
                 let other = a.acquire(&name, &ask).await.seen("A takes another lock")?;
                 other.release().await.seen("A lets go of it")?;
                 task.evidence("other_operations");
-                task.sleep(Duration::from_millis(5)).await;
+                task.sleep(ms(5)).await;
             }
             Ok::<(), Failure>(())
         }));
@@ -208,9 +93,7 @@ async fn no_spurious_loss(cx: Cx) -> Verdict {
         );
         cx.evidence("ttls_held");
     }
-    for task in load {
-        task.await?;
-    }
+    all(load).await?;
     for guard in held {
         guard.release().await.seen("A releases what it kept")?;
     }
@@ -220,10 +103,157 @@ async fn no_spurious_loss(cx: Cx) -> Verdict {
 /// Long enough for the stalls that do not make the rule inconclusive, up to half of the slack: a renewal is
 /// due at a third of it.
 fn healthy_ttl(cx: &Cx) -> Duration {
-    cx.ttl(Duration::from_millis(120).max(cx.slack()))
+    cx.ttl(ms(120).max(cx.slack()))
 }
 
 /// For how long the client is kept busy.
 fn ask_time(cx: &Cx) -> Duration {
     healthy_ttl(cx) * 20
+}
+
+rule! { "6.02" Must phase 1 [Lock, Try, Lease, Renew, AutoRenew, LossSignal] Engine H T
+        a_refusal_is_told_soon,
+    evidence ["refusals" >= 2], bug "lost_ignores_refusal"
+    "When the store says that a hold is over, the loss signal fires within one renewal period, and at once \
+        if a renewal by hand is what was refused."
+    why "An operator ended the hold and the next one has begun; until the deadline there would be two."
+    check "Is the store's `not held` told from a renewal that merely failed?"
+}
+async fn a_refusal_is_told_soon(cx: Cx) -> Verdict {
+    let (a, b) = (cx.connect().await?, cx.connect().await?);
+    let every = ms(150);
+    // The deadline is far: it is not what tells the loss.
+    let long = cx.ask().ttl(cx.ttl(every * 40)).renew_every(every);
+    let name = cx.name("renews itself");
+    let held = a.acquire(&name, &long).await.seen("A acquires")?;
+    cx.sleep(every * 2).await;
+    ensure!(
+        held.is_valid(),
+        "a guard that renews itself is not valid after two of its periods"
+    );
+    let lost = held.lost();
+    let taken = cx.evict(&*b, &name, &cx.ask()).await?;
+    let what = "the loss signal of a guard whose hold was ended at the store";
+    cx.within(every + cx.slack(), what, lost).await?;
+    cx.evidence("refusals");
+    is_lost(held.renew().await, "A's renewal of what B holds now")?;
+    is_lost(held.release().await, "A's release of what B holds now")?;
+    let when = "after the guard that had lost it was released";
+    a.is_refused(&name, &cx.ask(), when).await?;
+    taken.release().await.seen("B releases")?;
+
+    let name = cx.name("renewed by hand");
+    let held = a.acquire(&name, &cx.ask()).await.seen("A acquires another")?;
+    let lost = held.lost();
+    let taken = cx.evict(&*b, &name, &cx.ask()).await?;
+    is_lost(held.renew().await, "A's renewal of what B holds now")?;
+    let what = "the loss signal of a guard whose renewal was refused";
+    cx.within(cx.slack(), what, lost).await?;
+    ensure!(!held.is_valid(), "a guard is valid after its renewal was refused");
+    cx.evidence("refusals");
+    taken.release().await.seen("B releases")?;
+    Ok(())
+}
+
+/// What the loss is called, by the signal, by the guard, and by the error of a renewal after it.
+async fn reason_of(cx: &Cx, held: &dyn Held, within: Duration, how: &str) -> Verdict<LossReason> {
+    let what = format!("the loss signal of a guard that {how}");
+    let told = cx.within(within, what, held.lost()).await?;
+    ensure!(
+        held.loss() == Some(told),
+        "the signal of a guard that {how} says {told:?}, and the guard says {:?}",
+        held.loss()
+    );
+    Ok(told)
+}
+
+fn is(told: LossReason, meant: LossReason, how: &str) -> Verdict {
+    ensure!(
+        told == meant,
+        "the loss of a guard that {how} is called {told:?}, not {meant:?}"
+    );
+    Ok(())
+}
+
+rule! { "6.09" Should phase 2 [Lock, Try, Lease, Renew, LossSignal, PerGrantTtl] Engine H D loss_says_why,
+    evidence ["reasons" >= 3], bug "lost_reason_constant"
+    "The loss carries its reason: expired, refused, closed, held for as long as it may be; a server that is \
+        away is an expiry."
+    why "`Expired` says that the machine or the network is too slow, `refused` that somebody ended the hold: \
+        one is mended, the other obeyed."
+    check "Where a lease is ended: does what ends it say why?"
+}
+async fn loss_says_why(cx: Cx) -> Verdict {
+    let (a, b, c) = (cx.connect().await?, cx.connect().await?, cx.connect().await?);
+    let brief = cx.ask().ttl(cx.ttl(ms(120)));
+
+    let how = "nobody renewed";
+    let held = a.acquire(&cx.name("lapses"), &brief).await.seen("A acquires")?;
+    let told = reason_of(&cx, &*held, held.ttl() + cx.slack(), how).await?;
+    is(told, LossReason::Expired, how)?;
+    cx.evidence("reasons");
+
+    let how = "the store refused to renew";
+    let name = cx.name("is ended");
+    let held = a.acquire(&name, &cx.ask()).await.seen("A acquires")?;
+    let taken = cx.evict(&*b, &name, &cx.ask()).await?;
+    is_lost(held.renew().await, "the renewal of what B holds now")?;
+    is(
+        reason_of(&cx, &*held, cx.slack(), how).await?,
+        LossReason::Refused,
+        how,
+    )?;
+    cx.evidence("reasons");
+    taken.release().await.seen("B releases")?;
+
+    let how = "belonged to a client that was closed";
+    let held = c.acquire(&cx.name("is closed"), &cx.ask()).await;
+    let held = held.seen("C acquires")?;
+    c.close().await.seen("C is closed")?;
+    is(
+        reason_of(&cx, &*held, cx.slack(), how).await?,
+        LossReason::Closed,
+        how,
+    )?;
+    cx.evidence("reasons");
+
+    if cx.has(Need::MaximumHold) {
+        let how = "was held for as long as it may be";
+        let most = ms(120);
+        let ask = cx.ask().max_hold(most);
+        let held = a.acquire(&cx.name("is too long"), &ask).await;
+        let held = held.seen("A acquires")?;
+        let told = reason_of(&cx, &*held, most + cx.slack(), how).await?;
+        is(told, LossReason::MaxHold, how)?;
+        cx.evidence("reasons");
+    }
+    if cx.has(Need::AutoRenew) {
+        server_away(&cx).await?;
+    }
+    Ok(())
+}
+
+/// A server that is away refuses nothing: the lease has run out, as far as its holder can know.
+async fn server_away(cx: &Cx) -> Verdict {
+    let net = match cx.network() {
+        Ok(net) => net,
+        Err(Failure::NotRun(why)) => {
+            cx.note(format_args!(
+                "the loss to a server that is away was not tried: {why}"
+            ));
+            return Ok(());
+        }
+        Err(other) => return Err(other),
+    };
+    let how = "could not be renewed because the server was away";
+    let client = cx.connect_over(&net).await?;
+    let ask = cx.ask().ttl(cx.ttl(ms(250))).auto_renew();
+    let held = client.acquire(&cx.name("away"), &ask).await;
+    let held = held.seen("a client acquires")?;
+    let away = net.begin(Fault::Away);
+    let told = reason_of(cx, &*held, held.ttl() + cx.slack(), how).await?;
+    is(told, LossReason::Expired, how)?;
+    cx.evidence("reasons");
+    away.heal();
+    Ok(())
 }

@@ -1,242 +1,16 @@
 //! §7 Fencing.
 
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::Mutex;
 
-use dlock_core::{LockName, Token};
+use dlock_core::Token;
 
-use super::s07_readers::{dead_names_keep_no_tokens, readers_tokens_lie_between};
-use super::s07_resource::{check_and_write_are_one_step, resource_refuses_stale_tokens};
-use super::s07_restart::{
-    resource_survives_a_restart, tokens_grow_very_large, tokens_survive_a_clock_step,
-    tokens_survive_a_restart,
-};
-use super::s10_reentrancy::reentry_keeps_the_token;
-use super::tokens::token_of;
-use crate::claims::Need;
-use crate::cx::Cx;
-use crate::ensure;
-use crate::rule::{Rule, rule};
-use crate::verdict::{Failure, Seen, Verdict};
+use super::prelude::*;
 
-pub(super) static RULES: &[Rule] = &[
-    rule! {
-        "7.01" MUST phase 1 [Lock, Try, Wait, Fence]
-        layer: Both, access: A, test: D,
-        title: "every grant has a token",
-        statement: "Every exclusive grant carries a fencing token, however it came about; none is absent or \
-            0.",
-        intent: "A holder without a token cannot be told from a stale one by the resource, and is refused \
-            or, worse, let in.",
-        check_first: "Do hand-offs to waiters and immediate grants take the token from the same place?",
-        evidence: ["tokens" >= 20],
-        budget: 60 s,
-        bug: "token_zero" deterministic
-        => every_grant_has_a_token
-    },
-    rule! {
-        "7.02" MUST phase 1 [Lock, Wait, Fence]
-        layer: Both, access: A, test: X,
-        title: "tokens increase",
-        statement: "Tokens strictly increase in the order of the grants of a name.",
-        intent: "Two holders with one token are the same to the resource; a smaller one locks the new \
-            holder out.",
-        check_first: "Is the counter incremented for each grant, in the same step?",
-        evidence: ["grants" >= 40],
-        budget: 120 s,
-        bug: "token_repeats" deterministic
-        => tokens_increase
-    },
-    rule! {
-        "7.03" MUST phase 1 [Lock, Fence]
-        layer: Both, access: A, test: D,
-        title: "tokens increase across release",
-        statement: "A token is larger than those of before the name was released and nobody was left at it.",
-        intent: "A counter that lives in the lock's record starts anew when the record is deleted.",
-        check_first: "Where does the counter live while nobody holds the lock?",
-        evidence: ["grants" >= 20],
-        budget: 60 s,
-        bug: "token_reset_on_release" deterministic
-        => tokens_increase_across_release
-    },
-    rule! {
-        "7.04" MUST phase 1 [Lock, Try, Lease, Fence, PerGrantTtl]
-        layer: Both, access: A, test: T,
-        title: "tokens increase across expiry",
-        statement: "A token is larger than that of a lease which ended because its time ran out, be it the \
-            same client's.",
-        intent: "After an expiry the stale holder still lives: then of all times the token must tell the \
-            two apart.",
-        check_first: "Does the counter live in the record that expires?",
-        evidence: ["expiries" >= 3],
-        budget: 60 s,
-        bug: "token_reset_on_expiry" deterministic
-        => tokens_increase_across_expiry
-    },
-    rule! {
-        "7.05" MUST phase 1 [Lock, Fence]
-        layer: Both, access: A, test: X,
-        title: "tokens increase across clients",
-        statement: "Tokens of a name increase from one client to the next, also to one that connected later.",
-        intent: "A counter in the client is right in every test with one client, and in no other.",
-        check_first: "Is the token made by the store, or by the client or its connection?",
-        evidence: ["changes_of_client" >= 20],
-        budget: 60 s,
-        bug: "token_per_client" deterministic
-        => tokens_increase_across_clients
-    },
-    rule! {
-        "7.06" MUST phase 2 [Lock, Try, Fence, FenceDurable]
-        layer: Backend, access: H, test: D,
-        title: "tokens survive a restart",
-        statement: "Tokens increase across a restart of the store.",
-        intent: "A counter that begins again after a restart gives the next holders tokens that the \
-            resource has seen: all are refused, or a zombie with an old one is let in.",
-        check_first: "Is the counter stored where the restart reaches nothing, before its token is handed \
-            out?",
-        evidence: ["restarts" >= 1],
-        budget: 60 s,
-        bug: "token_in_memory" deterministic
-        => tokens_survive_a_restart
-    },
-    rule! {
-        "7.07" MUST phase 2 [Lock, Try, Fence]
-        layer: Backend, access: H, test: D,
-        title: "tokens survive a clock step",
-        statement: "Tokens increase across steps of the server's clock, back and forward.",
-        intent: "A token made of the time is smaller than those before it after the clock was set back: the \
-            live holder is refused for an hour.",
-        check_first: "Is any part of the token a time?",
-        evidence: ["steps" >= 2],
-        budget: 60 s,
-        bug: "token_walltime" deterministic
-        => tokens_survive_a_clock_step
-    },
-    rule! {
-        "7.08" MUST phase 2 [Lock, Try, Fence]
-        layer: Backend, access: H, test: D,
-        title: "tokens grow very large",
-        statement: "Tokens increase past 2^31, 2^32 and 2^53, and the fenced resource tells them apart \
-            there.",
-        intent: "A counter of 32 bits wraps after some years of use, and one that passes through a floating \
-            point number stands still; nobody tests that far.",
-        check_first: "Which types does the token pass through on its way: a 32 bit number, a float, JSON, a \
-            sequential node's name?",
-        evidence: ["boundaries" >= 3],
-        budget: 60 s,
-        bug: "token_i32_wrap" deterministic
-        => tokens_grow_very_large
-    },
-    rule! {
-        "7.09" MUST phase 1 [Lock, Try, Fence]
-        layer: Both, access: A, test: X,
-        title: "token and grant are one step",
-        statement: "A larger token never belongs to an earlier grant. Tokens may be burnt; none is given \
-            twice.",
-        intent: "A token drawn before the lock is taken is overtaken by the one of somebody who was faster.",
-        check_first: "Is the counter incremented by a request of its own before the one that takes the lock?",
-        evidence: ["grants" >= 30, "refusals" >= 10],
-        budget: 120 s,
-        bug: "token_before_grant" stochastic
-        => token_and_grant_are_one_step
-    },
-    rule! {
-        "7.10" MUST phase 2 [Fence, Reentrant, Wait]
-        layer: Engine, access: A, test: D,
-        title: "reentry keeps the token",
-        statement: "Every level of a re-entrant hold has the token of the hold; the next grant has a larger \
-            one.",
-        intent: "A new token on re-entry makes the outer level a stale holder of its own lock, which the \
-            resource refuses.",
-        check_first: "Does re-entry draw a token, or show that of the lease?",
-        evidence: ["reentries" >= 20],
-        budget: 60 s,
-        bug: "token_bump_on_reenter" deterministic
-        => reentry_keeps_the_token
-    },
-    rule! {
-        "7.11" MUST phase 2 [Lock, Wait, Fence, Shared, FencedReads]
-        layer: Both, access: A, test: X,
-        title: "readers' tokens lie between",
-        statement: "A reader's token is at least that of the last writer before it, and smaller than that \
-            of the next one.",
-        intent: "A resource that has seen the writer's token refuses a reader with an older one; one with a \
-            newer one would lock the next writer out.",
-        check_first: "Is the reader's token read in the step that grants, or kept from an earlier one?",
-        evidence: ["read_tokens" >= 20, "write_tokens" >= 12],
-        budget: 60 s,
-        bug: "read_token_stale" deterministic
-        => readers_tokens_lie_between
-    },
-    rule! {
-        "7.12" MUST phase 1 [Lock, Fence, Resource]
-        layer: Both, access: A, test: D,
-        title: "resource refuses stale tokens",
-        statement: "The fenced resource refuses a token below the highest seen, accepts the same one again, \
-            and refuses neither of two live readers; each resource by itself, however many there are.",
-        intent: "It is the last line: what the lock cannot prevent, a paused holder's write, is stopped \
-            here.",
-        check_first: "Is the highest token kept with the value, and are readers barred by writers only?",
-        evidence: ["stale_writes" >= 6],
-        budget: 60 s,
-        bug: "resource_accepts_stale" deterministic
-        => resource_refuses_stale_tokens
-    },
-    rule! {
-        "7.13" MUST phase 1 [Lock, Fence, Resource]
-        layer: Both, access: A, test: X,
-        title: "check and write are one step",
-        statement: "The resource's check of the token and its write are one step: no older write lands \
-            after a newer one.",
-        intent: "Between a check and a write of its own a newer holder's write fits, and is then \
-            overwritten.",
-        check_first: "Is the comparison part of the statement that writes?",
-        evidence: ["races" >= 10, "reads" >= 10],
-        budget: 120 s,
-        bug: "resource_check_then_write" stochastic
-        => check_and_write_are_one_step
-    },
-    rule! {
-        "7.14" MUST phase 2 [Lock, Try, Fence, FenceDurable, Resource]
-        layer: Backend, access: H, test: D,
-        title: "resource survives a restart",
-        statement: "The fenced resource remembers the highest token across a restart of the store.",
-        intent: "A restart is when stale holders write: they were cut off, and try again as soon as the \
-            store answers.",
-        check_first: "Is the highest token stored with the value, in the same commit?",
-        evidence: ["restarts" >= 1],
-        budget: 60 s,
-        bug: "resource_forgets" deterministic
-        => resource_survives_a_restart
-    },
-    rule! {
-        "7.15" MUST phase 1 [Lock, Wait, Try, Lease, Fence, Resource]
-        layer: Backend, access: C, test: T,
-        title: "a zombie is refused",
-        statement: "A holder that was stopped for longer than its ttl, while another was granted and wrote, \
-            is refused when it goes on and writes.",
-        intent: "The story that fencing is for: a pause of the process, and two who write.",
-        check_first: "Does the resource compare the token of the write itself, or that of whoever asks last?",
-        evidence: ["stories" >= 2, "late_writes" >= 4],
-        budget: 60 s,
-        bug: "zombie_write_wins" deterministic
-        => super::s07_zombie::a_zombie_is_refused
-    },
-    rule! {
-        "7.16" SHOULD phase 3 [Lock, Fence, BoundedTokens]
-        layer: Both, access: A, test: T,
-        title: "dead names keep no tokens",
-        statement: "What a store keeps for the tokens of names that nobody uses any more is bounded, or its \
-            growth is declared.",
-        intent: "One counter for each name that ever was fills the store with 25 million keys that nothing \
-            will ever delete (Redisson 6510).",
-        check_first: "Where does a name's counter live, and what deletes it?",
-        evidence: ["dead_names" >= 400],
-        budget: 60 s,
-        bug: "fence_key_leak" deterministic
-        => dead_names_keep_no_tokens
-    },
-];
+rules! {
+    every_grant_has_a_token, tokens_increase, tokens_increase_across_release, tokens_increase_across_expiry,
+    tokens_increase_across_clients, token_and_grant_are_one_step, readers_tokens_lie_between,
+    dead_names_keep_no_tokens,
+}
 
 /// Breaks the rule unless each is larger than the one before it.
 fn increasing(tokens: &[Token]) -> Verdict {
@@ -259,20 +33,27 @@ struct InOrder(Arc<Mutex<Vec<Token>>>);
 
 impl InOrder {
     fn push(&self, token: Token) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(token);
+        lock(&self.0).push(token);
     }
 
     fn take(&self) -> Vec<Token> {
-        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut lock(&self.0))
     }
 }
 
+rule! { "7.01" Must phase 1 [Lock, Try, Wait, Fence] Both A D every_grant_has_a_token,
+    evidence ["tokens" >= 20], bug "token_zero"
+    "Every exclusive grant carries a fencing token, however it came about; none is absent or 0."
+    why "A holder without a token cannot be told from a stale one by the resource, and is refused or, worse, \
+        let in."
+    check "Do hand-offs to waiters and immediate grants take the token from the same place?"
+}
 async fn every_grant_has_a_token(cx: Cx) -> Verdict {
     let (a, b) = (cx.connect().await?, cx.connect().await?);
     let ask = cx.ask();
     for round in 0..cx.rounds(5, 50) {
         let name = cx.name(round);
-        let tried = cx.expect_free(&*a, &name, &ask, "a free name").await?;
+        let tried = a.is_granted(&name, &ask, "a free name").await?;
         token_of(&*tried, "try_acquire")?;
         tried.release().await.seen("A releases")?;
         let held = a.acquire(&name, &ask).await.seen("A acquires")?;
@@ -281,28 +62,26 @@ async fn every_grant_has_a_token(cx: Cx) -> Verdict {
             let (b, name, ask, limit) = (b.clone(), name.clone(), ask.clone(), cx.long_ttl());
             cx.spawn(async move { b.acquire_timeout(&name, &ask, limit).await })
         };
-        cx.sleep(Duration::from_millis(8)).await;
+        cx.sleep(ms(8)).await;
         held.release().await.seen("A releases while B waits")?;
-        let handed = cx
-            .within(
-                cx.claims().op_bound + cx.slack(),
-                "B waits for what A released",
-                waiting,
-            )
-            .await?
-            .seen("B acquires")?;
+        let doing = "B waits for what A released";
+        let handed = cx.done(cx.prompt(), doing, waiting).await?;
         token_of(&*handed, "a hand-off")?;
         handed.release().await.seen("B releases")?;
-        let timed = b
-            .acquire_timeout(&name, &ask, cx.long_ttl())
-            .await
-            .seen("B acquires a free name")?;
+        let timed = b.acquire_timeout(&name, &ask, cx.long_ttl()).await;
+        let timed = timed.seen("B acquires a free name")?;
         token_of(&*timed, "acquire_timeout")?;
         cx.evidence_by("tokens", 4);
     }
     Ok(())
 }
 
+rule! { "7.02" Must phase 1 [Lock, Wait, Fence] Both A X tokens_increase, evidence ["grants" >= 40],
+    bug "token_repeats", budget 120 s
+    "Tokens strictly increase in the order of the grants of a name."
+    why "Two holders with one token are the same to the resource; a smaller one locks the new holder out."
+    check "Is the counter incremented for each grant, in the same step?"
+}
 async fn tokens_increase(cx: Cx) -> Verdict {
     let name = cx.name("contended");
     let rounds = cx.rounds(10, 250);
@@ -314,61 +93,58 @@ async fn tokens_increase(cx: Cx) -> Verdict {
         tasks.push(cx.spawn(async move {
             let (lane, ask) = (task.lane(&client), task.ask());
             for _ in 0..rounds {
-                let held = lane
-                    .acquire_timeout(&name, &ask, task.long_ttl())
-                    .await
-                    .seen("acquire")?;
+                let held = lane.acquire_timeout(&name, &ask, task.long_ttl()).await;
+                let held = held.seen("acquire")?;
                 order.push(token_of(&*held, "acquire_timeout")?);
                 task.evidence("grants");
-                task.sleep(rng.duration(Duration::ZERO, Duration::from_millis(2)))
-                    .await;
+                task.sleep(rng.duration(Duration::ZERO, ms(2))).await;
                 lane.release(&held).await.seen("release")?;
             }
             Ok::<(), Failure>(())
         }));
     }
-    for task in tasks {
-        task.await?;
-    }
+    all(tasks).await?;
     increasing(&order.take())?;
     cx.check_history()
 }
 
+rule! { "7.03" Must phase 1 [Lock, Fence] Both A D tokens_increase_across_release, evidence ["grants" >= 20],
+    bug "token_reset_on_release"
+    "A token is larger than those of before the name was released and nobody was left at it."
+    why "A counter that lives in the lock's record starts anew when the record is deleted."
+    check "Where does the counter live while nobody holds the lock?"
+}
 async fn tokens_increase_across_release(cx: Cx) -> Verdict {
     let a = cx.connect().await?;
     let name = cx.name("again");
     let mut tokens = Vec::new();
     for round in 0..cx.rounds(20, 200) {
-        let held = a
-            .acquire(&name, &cx.ask())
-            .await
-            .seen(format_args!("round {round}: A acquires"))?;
+        let held = a.acquire(&name, &cx.ask()).await;
+        let held = held.seen(format_args!("round {round}: A acquires"))?;
         tokens.push(token_of(&*held, "acquire")?);
-        held.release()
-            .await
-            .seen(format_args!("round {round}: A releases"))?;
+        let released = held.release().await;
+        released.seen(format_args!("round {round}: A releases"))?;
         cx.evidence("grants");
     }
     increasing(&tokens)
 }
 
+rule! { "7.04" Must phase 1 [Lock, Try, Lease, Fence, PerGrantTtl] Both A T tokens_increase_across_expiry,
+    evidence ["expiries" >= 3], bug "token_reset_on_expiry"
+    "A token is larger than that of a lease which ended because its time ran out, be it the same client's."
+    why "After an expiry the stale holder still lives: then of all times the token must tell the two apart."
+    check "Does the counter live in the record that expires?"
+}
 async fn tokens_increase_across_expiry(cx: Cx) -> Verdict {
     let mut clients = [cx.connect().await?, cx.connect().await?];
     let name = cx.name("lapsing");
-    let ask = cx.ask().ttl(cx.ttl(Duration::from_millis(100)));
+    let ask = cx.ask().ttl(cx.ttl(ms(100)));
     let mut tokens = Vec::new();
     let mut stale = Vec::new();
     for round in 0..cx.rounds(4, 20) {
         let by = cx.now() + cx.slack();
-        let held = cx
-            .free_by(
-                &*clients[0],
-                &name,
-                &ask,
-                by,
-                format!("round {round}: the lease before has run out"),
-            )
-            .await?;
+        let when = format!("round {round}: the lease before has run out");
+        let held = cx.free_by(&*clients[0], &name, &ask, by, when).await?;
         tokens.push(token_of(&*held, "try_acquire")?);
         stale.push(held);
         if round > 0 {
@@ -385,11 +161,14 @@ async fn tokens_increase_across_expiry(cx: Cx) -> Verdict {
     increasing(&tokens)
 }
 
+rule! { "7.05" Must phase 1 [Lock, Fence] Both A X tokens_increase_across_clients,
+    evidence ["changes_of_client" >= 20], bug "token_per_client"
+    "Tokens of a name increase from one client to the next, also to one that connected later."
+    why "A counter in the client is right in every test with one client, and in no other."
+    check "Is the token made by the store, or by the client or its connection?"
+}
 async fn tokens_increase_across_clients(cx: Cx) -> Verdict {
-    let mut clients = Vec::new();
-    for _ in 0..6 {
-        clients.push(cx.connect().await?);
-    }
+    let mut clients = cx.clients(6).await?;
     let name = cx.name("passed-on");
     let ask = cx.ask();
     let mut tokens = Vec::new();
@@ -408,16 +187,19 @@ async fn tokens_increase_across_clients(cx: Cx) -> Verdict {
     increasing(&tokens)
 }
 
+rule! { "7.09" Must phase 1 [Lock, Try, Fence] Both A X token_and_grant_are_one_step,
+    evidence ["grants" >= 30, "refusals" >= 10], bug "token_before_grant" stochastic, budget 120 s
+    "A larger token never belongs to an earlier grant. Tokens may be burnt; none is given twice."
+    why "A token drawn before the lock is taken is overtaken by the one of somebody who was faster."
+    check "Is the counter incremented by a request of its own before the one that takes the lock?"
+}
 async fn token_and_grant_are_one_step(cx: Cx) -> Verdict {
     let name: LockName = cx.name("raced");
     let rounds = cx.rounds(20, 150);
     let order = InOrder::default();
     // All are connected before the first one tries: to connect may take longer than all that one of them
     // does.
-    let mut clients = Vec::new();
-    for _ in 0..6 {
-        clients.push(cx.connect().await?);
-    }
+    let clients = cx.clients(6).await?;
     let mut tasks = Vec::new();
     for client in clients {
         let (task, order, name) = (cx.clone(), order.clone(), name.clone());
@@ -436,8 +218,7 @@ async fn token_and_grant_are_one_step(cx: Cx) -> Verdict {
                         task.evidence("grants");
                         // Held for a moment, or nobody would ever be refused where the store takes a
                         // microsecond.
-                        task.sleep(rng.duration(Duration::ZERO, Duration::from_millis(1)))
-                            .await;
+                        task.sleep(rng.duration(Duration::ZERO, ms(1))).await;
                         lane.release(&held).await.seen("release")?;
                         grants += 1;
                     }
@@ -446,15 +227,225 @@ async fn token_and_grant_are_one_step(cx: Cx) -> Verdict {
                 if grants == rounds {
                     break;
                 }
-                task.sleep(rng.duration(Duration::ZERO, Duration::from_millis(3)))
-                    .await;
+                task.sleep(rng.duration(Duration::ZERO, ms(3))).await;
             }
             Ok::<(), Failure>(())
         }));
     }
-    for task in tasks {
-        task.await?;
-    }
+    all(tasks).await?;
     increasing(&order.take())?;
     cx.check_history()
+}
+
+/// Between two looks at how much a store keeps.
+const LOOK_EVERY: Duration = ms(20);
+
+/// What each holder was given, in the order in which they held.
+type Given = Arc<Mutex<Vec<(bool, Token)>>>;
+
+rule! { "7.11" Must phase 2 [Lock, Wait, Fence, Shared, FencedReads] Both A X readers_tokens_lie_between,
+    evidence ["read_tokens" >= 20, "write_tokens" >= 12], bug "read_token_stale"
+    "A reader's token is at least that of the last writer before it, and smaller than that of the next one."
+    why "A resource that has seen the writer's token refuses a reader with an older one; one with a newer \
+        one would lock the next writer out."
+    check "Is the reader's token read in the step that grants, or kept from an earlier one?"
+}
+async fn readers_tokens_lie_between(cx: Cx) -> Verdict {
+    in_turn(&cx).await?;
+    all_at_once(&cx).await
+}
+
+/// A writer, readers beside one another, a writer.
+async fn in_turn(cx: &Cx) -> Verdict {
+    let (a, b) = (cx.connect().await?, cx.connect().await?);
+    for round in 0..cx.rounds(4, 40) {
+        let name = cx.name(round);
+        let given = Given::default();
+        for writes in [true, false, true, false, true] {
+            let ask = if writes { cx.ask() } else { cx.ask().reader() };
+            let clients = if writes { vec![&a] } else { vec![&b, &a, &b] };
+            let mut held = Vec::new();
+            for client in clients {
+                let guard = client.acquire(&name, &ask).await;
+                let guard = guard.seen(format_args!("round {round}: acquiring"))?;
+                note(cx, &given, writes, token_of(&*guard, "a grant")?);
+                held.push(guard);
+            }
+            for guard in held {
+                let released = guard.release().await;
+                released.seen(format_args!("round {round}: releasing"))?;
+            }
+        }
+        between(&given)?;
+    }
+    Ok(())
+}
+
+async fn all_at_once(cx: &Cx) -> Verdict {
+    let name = cx.name("mixed");
+    let given = Given::default();
+    let rounds = cx.rounds(10, 150);
+    let mut tasks = Vec::new();
+    for _ in 0..5 {
+        let (client, task, name, given) = (cx.connect().await?, cx.clone(), name.clone(), given.clone());
+        let mut rng = cx.rng();
+        tasks.push(cx.spawn(async move {
+            let (cx, lane) = (task.clone(), task.lane(&client));
+            for _ in 0..rounds {
+                let writes = rng.one_in(3);
+                let ask = if writes { cx.ask() } else { cx.ask().reader() };
+                let held = lane.acquire(&name, &ask).await.seen("acquiring")?;
+                // While it is held: whoever conflicts with it comes before or after, in the list as in truth.
+                note(&cx, &given, writes, token_of(&*held, "a grant")?);
+                cx.sleep(rng.duration(Duration::ZERO, ms(2))).await;
+                lane.release(&held).await.seen("releasing")?;
+            }
+            Ok::<(), Failure>(())
+        }));
+    }
+    all(tasks).await?;
+    between(&given)?;
+    cx.check_history()
+}
+
+fn note(cx: &Cx, given: &Given, writes: bool, token: Token) {
+    lock(given).push((writes, token));
+    cx.evidence(if writes { "write_tokens" } else { "read_tokens" });
+}
+
+/// Breaks the rule unless each writer's token is above all before it, and each reader's at least that of the
+/// last writer.
+fn between(given: &Given) -> Verdict {
+    let given = lock(given);
+    let (mut highest, mut written) = (0, 0);
+    for (n, (writes, token)) in given.iter().enumerate() {
+        let token = token.get();
+        if *writes {
+            ensure!(
+                token > highest,
+                "grant {n}, a writer's, has token {token}, and one before it has {highest}"
+            );
+            written = token;
+        } else {
+            ensure!(
+                token >= written,
+                "grant {n}, a reader's, has token {token}, and the last writer before it had {written}"
+            );
+        }
+        highest = highest.max(token);
+    }
+    Ok(())
+}
+
+rule! { "7.16" Should phase 3 [Lock, Fence, BoundedTokens] Both A T dead_names_keep_no_tokens,
+    evidence ["dead_names" >= 400], bug "fence_key_leak"
+    "What a store keeps for the tokens of names that nobody uses any more is bounded, or its growth is \
+        declared."
+    why "One counter for each name that ever was fills the store with 25 million keys that nothing will ever \
+        delete (Redisson 6510)."
+    check "Where does a name's counter live, and what deletes it?"
+}
+async fn dead_names_keep_no_tokens(cx: Cx) -> Verdict {
+    let a = cx.connect().await?;
+    let names = cx.rounds(200, 5_000) as u64;
+    // What the first names make the store set up is not what each name leaves.
+    use_up(&cx, &*a, 0..names).await?;
+    let before = counted(&cx, &*a).await?;
+    use_up(&cx, &*a, names..names * 2).await?;
+    // A store may clear up a little later.
+    let by = cx.now() + cx.claims().op_bound;
+    loop {
+        let after = footprint(&cx).await?;
+        if after <= before + names / 10 {
+            cx.note(format_args!(
+                "{names} dead names: from {before} records to {after}"
+            ));
+            return Ok(());
+        }
+        ensure!(
+            cx.now() < by,
+            "{names} names that were used once and let go left {} records behind",
+            after - before
+        );
+        cx.sleep(LOOK_EVERY).await;
+    }
+}
+
+/// What the store keeps when nobody does anything, of a harness that counts: names that are held are kept
+/// somewhere.
+async fn counted(cx: &Cx, client: &dyn crate::Subject) -> Verdict<u64> {
+    const HELD: u64 = 20;
+    let mut seen = (0, 0);
+    // A store may clear up just then, and keep less with them than before; not again and again.
+    for round in 0..3 {
+        let before = settled(cx).await?;
+        let mut held = Vec::new();
+        for n in 0..HELD {
+            let name = cx.name(format_args!("held-{round}-{n}"));
+            held.push(
+                client
+                    .acquire(&name, &cx.ask())
+                    .await
+                    .seen("A acquires a free name")?,
+            );
+        }
+        // A member of a quorum that nobody waited for may have its part a little later.
+        let by = cx.now() + cx.claims().op_bound;
+        let mut with = footprint(cx).await?;
+        while with < before + HELD && cx.now() < by {
+            cx.sleep(LOOK_EVERY).await;
+            with = footprint(cx).await?;
+        }
+        for held in held {
+            held.release().await.seen("A releases it")?;
+        }
+        if with >= before + HELD {
+            return Ok(before);
+        }
+        seen = (before, with);
+    }
+    Err(Failure::Kit(format!(
+        "the harness counts {} records, and {} with {HELD} names held: it does not count what the store \
+            keeps",
+        seen.0, seen.1
+    )))
+}
+
+/// What the store keeps when nobody does anything: a release that was answered may still be carried out at
+/// some member of a quorum that nobody waited for, and what is read meanwhile counts a record that is not
+/// there to stay.
+async fn settled(cx: &Cx) -> Verdict<u64> {
+    const ALIKE: u32 = 10;
+    let by = cx.now() + cx.claims().op_bound;
+    let (mut records, mut alike) = (footprint(cx).await?, 0);
+    while alike < ALIKE && cx.now() < by {
+        cx.sleep(LOOK_EVERY).await;
+        let now = footprint(cx).await?;
+        alike = if now == records { alike + 1 } else { 0 };
+        records = now;
+    }
+    Ok(records)
+}
+
+async fn use_up(cx: &Cx, client: &dyn crate::Subject, names: std::ops::Range<u64>) -> Verdict {
+    for n in names {
+        let held = client.acquire(&cx.name(n), &cx.ask()).await;
+        let held = held.seen("A acquires a new name")?;
+        token_of(&*held, "a grant")?;
+        held.release().await.seen("A releases it for good")?;
+        cx.evidence("dead_names");
+    }
+    Ok(())
+}
+
+pub(super) async fn footprint(cx: &Cx) -> Verdict<u64> {
+    match cx.footprint().await {
+        Some(Ok(records)) => Ok(records),
+        Some(Err(e)) => Err(Failure::Kit(format!(
+            "the harness could not count what its store keeps: {e}"
+        ))),
+        None => Err(Failure::NotRun(
+            "the harness does not count what its store keeps".to_owned(),
+        )),
+    }
 }

@@ -1,16 +1,13 @@
 //! §7 Fencing, the part about the fenced resource.
 
-use std::time::Duration;
-
-use dlock_core::{Access, Admission, FenceGate, FencedValue, LockName, Token};
+use dlock_core::{Access, Admission, FenceGate, FencedValue, Token};
 use futures::future::try_join_all;
 
-use super::tokens::token_of;
-use crate::claims::Need;
-use crate::cx::Cx;
-use crate::subject::Subject;
-use crate::verdict::{Failure, Seen, Verdict};
-use crate::{ensure, fail};
+use super::prelude::*;
+
+rules! {
+    resource_refuses_stale_tokens, check_and_write_are_one_step, a_zombie_is_refused,
+}
 
 fn gate_of(client: &dyn Subject) -> Verdict<&dyn FenceGate> {
     match client.gate() {
@@ -38,6 +35,39 @@ async fn read(gate: &dyn FenceGate, resource: &LockName) -> Verdict<FencedValue>
     }
 }
 
+/// One writer, or reader, at the resource.
+struct AtResource<'a> {
+    gate: &'a dyn FenceGate,
+    resource: &'a LockName,
+}
+
+impl AtResource<'_> {
+    async fn admits(&self, token: Token, value: &[u8], what: &str) -> Verdict {
+        admitted(
+            self.gate
+                .write(self.resource, token, value)
+                .await
+                .seen("writes")?,
+            what,
+        )
+    }
+
+    async fn refuses(&self, token: Token, highest: Token, what: &str) -> Verdict {
+        let answer = self
+            .gate
+            .write(self.resource, token, b"stale")
+            .await
+            .seen("writes")?;
+        refused(answer, highest, what)
+    }
+
+    /// Without a write.
+    async fn asks(&self, token: Token, access: Access) -> Verdict<Admission> {
+        let answer = self.gate.admit(self.resource, token, access).await;
+        answer.seen("asks to be admitted")
+    }
+}
+
 fn admitted(answer: Admission, what: &str) -> Verdict {
     match answer {
         Admission::Admitted => Ok(()),
@@ -54,76 +84,58 @@ fn refused(answer: Admission, highest: Token, what: &str) -> Verdict {
     Ok(())
 }
 
-pub(super) async fn resource_refuses_stale_tokens(cx: Cx) -> Verdict {
+rule! { "7.12" Must phase 1 [Lock, Fence, Resource] Both A D resource_refuses_stale_tokens,
+    evidence ["stale_writes" >= 6], bug "resource_accepts_stale"
+    "The fenced resource refuses a token below the highest seen, accepts the same one again, and refuses \
+        neither of two live readers; each resource by itself, however many there are."
+    why "It is the last line: what the lock cannot prevent, a paused holder's write, is stopped here."
+    check "Is the highest token kept with the value, and are readers barred by writers only?"
+}
+async fn resource_refuses_stale_tokens(cx: Cx) -> Verdict {
     let (a, b) = (cx.connect().await?, cx.connect().await?);
     let (name, resource) = (cx.name("lock"), cx.name("resource"));
     let (gate, other) = (gate_of(&*a)?, gate_of(&*b)?);
+    let resource = &resource;
+    let (here, there) = (
+        AtResource { gate, resource },
+        AtResource {
+            gate: other,
+            resource,
+        },
+    );
     let [old, mid, new, newest] = tokens(&cx, &*a, &name, 4).await?[..] else {
         return Err(Failure::Kit("four tokens were taken".to_owned()));
     };
-    admitted(
-        gate.write(&resource, old, b"old").await.seen("writes")?,
-        "the first write",
-    )?;
-    admitted(
-        gate.write(&resource, old, b"again").await.seen("writes")?,
-        "a second write with the same token",
-    )?;
-    admitted(
-        other.write(&resource, new, b"new").await.seen("writes")?,
-        "a write with a larger token",
-    )?;
+    here.admits(old, b"old", "the first write").await?;
+    here.admits(old, b"again", "a second write with the same token")
+        .await?;
+    there.admits(new, b"new", "a write with a larger token").await?;
     for (token, what) in [
         (old, "a write with the oldest token"),
         (mid, "a write with a token that was never used"),
     ] {
-        refused(
-            gate.write(&resource, token, b"stale").await.seen("writes")?,
-            new,
-            what,
-        )?;
+        here.refuses(token, new, what).await?;
         cx.evidence("stale_writes");
     }
-    refused(
-        gate.admit(&resource, mid, Access::Exclusive)
-            .await
-            .seen("asks to be admitted")?,
-        new,
-        "a stale writer that asks to be admitted",
-    )?;
-    refused(
-        gate.admit(&resource, mid, Access::Shared)
-            .await
-            .seen("asks to be admitted")?,
-        new,
-        "a stale reader",
-    )?;
+    let what = "a stale writer that asks to be admitted";
+    refused(here.asks(mid, Access::Exclusive).await?, new, what)?;
+    refused(here.asks(mid, Access::Shared).await?, new, "a stale reader")?;
     cx.evidence_by("stale_writes", 2);
-    admitted(
-        other.write(&resource, new, b"newer").await.seen("writes")?,
-        "the holder's second write",
-    )?;
-    let value = read(gate, &resource).await?;
+    there.admits(new, b"newer", "the holder's second write").await?;
+    let value = read(gate, resource).await?;
     ensure!(
         value.value == b"newer",
         "the resource has {:?} after the last admitted write of \"newer\"",
         String::from_utf8_lossy(&value.value)
     );
     // Who is admitted counts as who writes does.
-    admitted(
-        gate.admit(&resource, newest, Access::Exclusive)
-            .await
-            .seen("asks to be admitted")?,
-        "the next holder, which asks before it writes",
-    )?;
-    refused(
-        other.write(&resource, new, b"stale").await.seen("writes")?,
-        newest,
-        "a write of the holder before one that was admitted",
-    )?;
+    let what = "the next holder, which asks before it writes";
+    admitted(here.asks(newest, Access::Exclusive).await?, what)?;
+    let what = "a write of the holder before one that was admitted";
+    there.refuses(new, newest, what).await?;
     cx.evidence("stale_writes");
-    if cx.claims().has(Need::Shared) {
-        live_readers(&cx, &*a, &*b, &name, &resource, newest).await?;
+    if cx.has(Need::Shared) {
+        live_readers(&cx, [&*a, &*b], &name, &here, newest).await?;
     }
     resources_are_apart(&cx, &*a, old, new).await
 }
@@ -138,20 +150,24 @@ async fn resources_are_apart(cx: &Cx, client: &dyn Subject, old: Token, new: Tok
         (&in_case, old, "a write to a resource that differs in case"),
         (&at_its_end, old, "a write to a resource that differs at its end"),
     ] {
-        admitted(gate.write(resource, token, b"mine").await.seen("writes")?, what)?;
+        AtResource { gate, resource }.admits(token, b"mine", what).await?;
     }
     for other in 0..cx.rounds(150, 2_000) {
         let resource = cx.name(format_args!("other-{other}"));
-        admitted(
-            gate.write(&resource, old, b"other").await.seen("writes")?,
-            "a write to one of many resources",
-        )?;
+        let other = AtResource {
+            gate,
+            resource: &resource,
+        };
+        other
+            .admits(old, b"other", "a write to one of many resources")
+            .await?;
     }
-    refused(
-        gate.write(&first, old, b"stale").await.seen("writes")?,
-        new,
-        "a stale write, after writes to many other resources",
-    )?;
+    let first = AtResource {
+        gate,
+        resource: &first,
+    };
+    let what = "a stale write, after writes to many other resources";
+    first.refuses(old, new, what).await?;
     cx.evidence("stale_writes");
     Ok(())
 }
@@ -160,38 +176,29 @@ async fn resources_are_apart(cx: &Cx, client: &dyn Subject, old: Token, new: Tok
 /// them is.
 async fn live_readers(
     cx: &Cx,
-    a: &dyn Subject,
-    b: &dyn Subject,
+    [a, b]: [&dyn Subject; 2],
     name: &LockName,
-    resource: &LockName,
+    resource: &AtResource<'_>,
     writer: Token,
 ) -> Verdict {
     let ask = cx.ask().reader();
-    let first = cx.expect_free(a, name, &ask, "for a reader").await?;
-    let second = cx.expect_free(b, name, &ask, "for a second reader").await?;
+    let first = a.is_granted(name, &ask, "for a reader").await?;
+    let second = b.is_granted(name, &ask, "for a second reader").await?;
     let (t1, t2) = (
         token_of(&*first, "a reader")?,
         token_of(&*second, "a second reader")?,
     );
-    let gate = gate_of(a)?;
     // The later one first: the earlier one is not stale, it still holds.
     for (token, what) in [
         (t1.max(t2), "a live reader"),
         (t1.min(t2), "a live reader with the smaller token"),
     ] {
-        let answer = gate
-            .admit(resource, token, Access::Shared)
-            .await
-            .seen("asks to be admitted")?;
-        admitted(answer, what)?;
+        admitted(resource.asks(token, Access::Shared).await?, what)?;
     }
     // A reader may have the token of the writer before it; then it bars nobody.
     if t1.max(t2) > writer {
-        refused(
-            gate.write(resource, writer, b"stale").await.seen("writes")?,
-            t1.max(t2),
-            "a write of the writer before a reader that was admitted",
-        )?;
+        let what = "a write of the writer before a reader that was admitted";
+        resource.refuses(writer, t1.max(t2), what).await?;
         cx.evidence("stale_writes");
     }
     Ok(())
@@ -201,12 +208,15 @@ fn encode(token: Token) -> Vec<u8> {
     token.get().to_string().into_bytes()
 }
 
-pub(super) async fn check_and_write_are_one_step(cx: Cx) -> Verdict {
+rule! { "7.13" Must phase 1 [Lock, Fence, Resource] Both A X check_and_write_are_one_step,
+    evidence ["races" >= 10, "reads" >= 10], bug "resource_check_then_write" stochastic, budget 120 s
+    "The resource's check of the token and its write are one step: no older write lands after a newer one."
+    why "Between a check and a write of its own a newer holder's write fits, and is then overwritten."
+    check "Is the comparison part of the statement that writes?"
+}
+async fn check_and_write_are_one_step(cx: Cx) -> Verdict {
     let a = cx.connect().await?;
-    let mut clients = Vec::new();
-    for _ in 0..4 {
-        clients.push(cx.connect().await?);
-    }
+    let clients = cx.clients(4).await?;
     let name = cx.name("lock");
     let mut rng = cx.rng();
     for round in 0..cx.rounds(12, 200) {
@@ -250,6 +260,82 @@ pub(super) async fn check_and_write_are_one_step(cx: Cx) -> Verdict {
             String::from_utf8_lossy(&last.value)
         );
         cx.evidence("races");
+    }
+    Ok(())
+}
+
+rule! { "7.15" Must phase 1 [Lock, Wait, Try, Lease, Fence, Resource] Backend C T a_zombie_is_refused,
+    evidence ["stories" >= 2, "late_writes" >= 4], bug "zombie_write_wins"
+    "A holder that was stopped for longer than its ttl, while another was granted and wrote, is refused when \
+        it goes on and writes."
+    why "The story that fencing is for: a pause of the process, and two who write."
+    check "Does the resource compare the token of the write itself, or that of whoever asks last?"
+}
+async fn a_zombie_is_refused(cx: Cx) -> Verdict {
+    let (b, a) = (cx.connect().await?, cx.child().await?);
+    let Some(gate) = b.gate() else {
+        fail!("a fenced resource is claimed, and `gate()` gives none");
+    };
+    for round in 0..cx.rounds(2, 10) {
+        let (name, resource) = (cx.name(round), cx.name(format_args!("resource-{round}")));
+        let ask = cx.ask().ttl(cx.short_ttl());
+        let held = a.wait_for(&name, &ask, Some(cx.claims().op_bound)).await;
+        let held = held.seen("A acquires")?.value;
+        let old = token_of(&held, "A")?;
+        let first = a
+            .write(&resource, old, b"A's first")
+            .await
+            .seen("A writes")?
+            .value;
+        ensure!(
+            first.is_admitted(),
+            "A's write under its lock was refused: {first:?}"
+        );
+        // A does nothing in the store now, and will not by itself: it can be stopped in no transaction.
+        let stopped = a.stop()?;
+        let by = stopped.answered + ask.ttl + cx.slack();
+        let when = "A is stopped for longer than its ttl";
+        let next = cx.free_by(&*b, &name, &cx.ask(), by, when).await?;
+        let new = token_of(&*next, "B")?;
+        let written = gate.write(&resource, new, b"B's").await.seen("B writes")?;
+        ensure!(
+            written.is_admitted(),
+            "the newest holder's write was refused: {written:?}"
+        );
+        // On its way before A goes on: the first thing that it does. And once more, as one who was not told
+        // tries again.
+        let late = [
+            a.write(&resource, old, b"A's late one"),
+            a.write(&resource, old, b"A's late one, again"),
+        ];
+        a.resume()?;
+        for answer in late {
+            let answer = cx.within(cx.claims().op_bound, "A's late write", answer).await?;
+            let answer = answer.seen("A goes on, and writes")?.value;
+            ensure!(
+                answer == Admission::Refused { highest: new },
+                "A was stopped for longer than its ttl, B was granted and wrote with token {}; A's late \
+                    write with token {} was to be refused, and was answered {answer:?}",
+                new.get(),
+                old.get()
+            );
+            cx.evidence("late_writes");
+        }
+        let value = gate.read(&resource).await.seen("B reads")?;
+        let value = value.ok_or_else(|| Failure::Broken("B's value is gone".to_owned()))?;
+        ensure!(
+            value.value == b"B's",
+            "the resource holds {:?} after a late write that was refused",
+            String::from_utf8_lossy(&value.value)
+        );
+        let again = gate
+            .write(&resource, new, b"B's second")
+            .await
+            .seen("B writes again")?;
+        ensure!(again.is_admitted(), "B's second write was refused: {again:?}");
+        next.release().await.seen("B releases")?;
+        drop(held.release().await);
+        cx.evidence("stories");
     }
     Ok(())
 }

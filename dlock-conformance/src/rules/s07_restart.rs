@@ -1,25 +1,19 @@
 //! The bodies of the rules of §7 that need hands at the server: restarts, clocks, and very large tokens.
 
-use std::time::Duration;
+use dlock_core::{Admission, FenceGate, Token};
 
-use dlock_core::{Admission, FenceGate, LockName, Token};
-
-use super::tokens::token_of;
-use crate::claims::Need;
-use crate::cx::Cx;
+use super::prelude::*;
 use crate::hooks::Step;
-use crate::subject::Subject;
-use crate::verdict::{Seen, Verdict};
-use crate::{ensure, fail};
 
-/// How long a lock may be refused after a restart: until then the store may be busy with what it was before.
-fn soon(cx: &Cx) -> Duration {
-    cx.claims().op_bound + cx.slack()
+rules! {
+    tokens_survive_a_restart, tokens_survive_a_clock_step, tokens_grow_very_large,
+    resource_survives_a_restart,
 }
 
-/// Takes the lock and lets go of it: the token.
+/// Takes the lock and lets go of it: the token. Soon after a restart: until then the store may be busy with
+/// what it was before.
 async fn a_token(cx: &Cx, client: &dyn Subject, name: &LockName, when: &str) -> Verdict<Token> {
-    let by = cx.now() + soon(cx);
+    let by = cx.now() + cx.prompt();
     let held = cx.free_by(client, name, &cx.ask(), by, when.to_owned()).await?;
     let token = token_of(&*held, when)?;
     held.release().await.seen(when)?;
@@ -36,8 +30,14 @@ fn larger(token: Token, last: Token, when: &str) -> Verdict {
     Ok(())
 }
 
-/// 7.06.
-pub(super) async fn tokens_survive_a_restart(cx: Cx) -> Verdict {
+rule! { "7.06" Must phase 2 [Lock, Try, Fence, FenceDurable] Backend H D tokens_survive_a_restart,
+    evidence ["restarts" >= 1], bug "token_in_memory"
+    "Tokens increase across a restart of the store."
+    why "A counter that begins again after a restart gives the next holders tokens that the resource has \
+        seen: all are refused, or a zombie with an old one is let in."
+    check "Is the counter stored where the restart reaches nothing, before its token is handed out?"
+}
+async fn tokens_survive_a_restart(cx: Cx) -> Verdict {
     let name = cx.name("across restarts");
     let mut last = None;
     for how in cx.restarts()? {
@@ -59,8 +59,14 @@ pub(super) async fn tokens_survive_a_restart(cx: Cx) -> Verdict {
     Ok(())
 }
 
-/// 7.07.
-pub(super) async fn tokens_survive_a_clock_step(cx: Cx) -> Verdict {
+rule! { "7.07" Must phase 2 [Lock, Try, Fence] Backend H D tokens_survive_a_clock_step,
+    evidence ["steps" >= 2], bug "token_walltime"
+    "Tokens increase across steps of the server's clock, back and forward."
+    why "A token made of the time is smaller than those before it after the clock was set back: the live \
+        holder is refused for an hour."
+    check "Is any part of the token a time?"
+}
+async fn tokens_survive_a_clock_step(cx: Cx) -> Verdict {
     let clients = [cx.connect().await?, cx.connect().await?];
     let name = cx.name("across steps");
     let mut last = a_token(&cx, &*clients[0], &name, "before the clock was set").await?;
@@ -88,8 +94,15 @@ pub(super) async fn tokens_survive_a_clock_step(cx: Cx) -> Verdict {
     Ok(())
 }
 
-/// 7.08.
-pub(super) async fn tokens_grow_very_large(cx: Cx) -> Verdict {
+rule! { "7.08" Must phase 2 [Lock, Try, Fence] Backend H D tokens_grow_very_large,
+    evidence ["boundaries" >= 3], bug "token_i32_wrap"
+    "Tokens increase past 2^31, 2^32 and 2^53, and the fenced resource tells them apart there."
+    why "A counter of 32 bits wraps after some years of use, and one that passes through a floating point \
+        number stands still; nobody tests that far."
+    check "Which types does the token pass through on its way: a 32 bit number, a float, JSON, a sequential \
+        node's name?"
+}
+async fn tokens_grow_very_large(cx: Cx) -> Verdict {
     let (a, b) = (cx.connect().await?, cx.connect().await?);
     let (name, resource) = (cx.name("grows"), cx.name("resource"));
     for (boundary, shown) in [(1_u64 << 31, "2^31"), (1 << 32, "2^32"), (1 << 53, "2^53")] {
@@ -111,7 +124,7 @@ pub(super) async fn tokens_grow_very_large(cx: Cx) -> Verdict {
             }
             tokens.push(token);
         }
-        if cx.claims().has(Need::Resource)
+        if cx.has(Need::Resource)
             && let Some(gate) = a.gate()
         {
             the_gate_counts_as_far(gate, &resource, &tokens, shown).await?;
@@ -147,8 +160,15 @@ async fn the_gate_counts_as_far(
     Ok(())
 }
 
-/// 7.14.
-pub(super) async fn resource_survives_a_restart(cx: Cx) -> Verdict {
+rule! { "7.14" Must phase 2 [Lock, Try, Fence, FenceDurable, Resource] Backend H D
+        resource_survives_a_restart,
+    evidence ["restarts" >= 1], bug "resource_forgets"
+    "The fenced resource remembers the highest token across a restart of the store."
+    why "A restart is when stale holders write: they were cut off, and try again as soon as the store \
+        answers."
+    check "Is the highest token stored with the value, in the same commit?"
+}
+async fn resource_survives_a_restart(cx: Cx) -> Verdict {
     let (name, resource) = (cx.name("lock"), cx.name("resource"));
     for how in cx.restarts()? {
         let before = cx.connect().await?;

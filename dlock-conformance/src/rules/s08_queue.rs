@@ -1,17 +1,15 @@
 //! §8, the rules about whose turn it is.
 
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::Mutex;
 
-use dlock_core::LockName;
-
+use super::prelude::*;
 use super::s02_extremes::endurance;
-use crate::claims::Need;
-use crate::cx::Cx;
-use crate::subject::{Ask, Subject};
 use crate::task::Task;
-use crate::verdict::{Seen, Verdict};
-use crate::{ensure, inconclusive};
+
+rules! {
+    first_come_first_served, a_try_does_not_overtake, a_live_waiter_keeps_its_place, the_most_urgent_is_next,
+    the_least_urgent_is_served,
+}
 
 /// Those who wait for one name, and the order in which they were granted.
 pub(super) struct Line {
@@ -34,18 +32,12 @@ impl Line {
         let (cx, client, name, ask) = (self.cx.clone(), client.clone(), self.name.clone(), ask.clone());
         let granted = self.granted.clone();
         self.cx.spawn(async move {
-            let held = client
-                .acquire(&name, &ask)
-                .await
-                .seen(format_args!("waiter {number}"))?;
-            granted
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .push(number);
-            cx.sleep(Duration::from_millis(2)).await;
-            held.release()
-                .await
-                .seen(format_args!("waiter {number} releases"))
+            let held = client.acquire(&name, &ask).await;
+            let held = held.seen(format_args!("waiter {number}"))?;
+            lock(&granted).push(number);
+            cx.sleep(ms(2)).await;
+            let released = held.release().await;
+            released.seen(format_args!("waiter {number} releases"))
         })
     }
 
@@ -61,18 +53,15 @@ impl Line {
 
     /// Who was granted so far.
     pub(super) fn order(&self) -> Vec<usize> {
-        self.granted
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        lock(&self.granted).clone()
     }
 
     /// Comes back when so many wait, as far as the store shows; otherwise after long enough for a request to
     /// get there.
     pub(super) async fn until_waiting(&self, client: &dyn Subject, number: usize) -> Verdict {
-        let look = client.observe().filter(|_| self.cx.claims().has(Need::Inspect));
+        let look = client.observe().filter(|_| self.cx.has(Need::Inspect));
         let Some(look) = look else {
-            self.cx.sleep(Duration::from_millis(20)).await;
+            self.cx.sleep(ms(100)).await;
             return Ok(());
         };
         let by = self.cx.now() + self.cx.claims().op_bound * 4;
@@ -88,7 +77,7 @@ impl Line {
                     seen.waiting
                 );
             }
-            self.cx.sleep(Duration::from_millis(1)).await;
+            self.cx.sleep(ms(1)).await;
         }
     }
 
@@ -103,19 +92,21 @@ impl Line {
     }
 }
 
-pub(super) async fn first_come_first_served(cx: Cx) -> Verdict {
+rule! { "8.04" Must phase 2 [Lock, Wait, Fair] Both A D first_come_first_served,
+    evidence ["hand_overs" >= 16], bug "lifo_queue"
+    "Those who wait are granted in the order in which they came."
+    why "That is what a queue is claimed for; without the order the one who waits longest is nobody in \
+        particular."
+    check "At which end do new waiters enter, and by what are they sorted?"
+}
+async fn first_come_first_served(cx: Cx) -> Verdict {
     let holder = cx.connect().await?;
-    let mut clients = Vec::new();
-    for _ in 0..3 {
-        clients.push(cx.connect().await?);
-    }
+    let clients = cx.clients(3).await?;
     let ask = cx.ask();
     for round in 0..cx.rounds(2, 30) {
         let line = Line::new(&cx, cx.name(round));
-        let held = holder
-            .acquire(&line.name, &ask)
-            .await
-            .seen("the holder acquires")?;
+        let held = holder.acquire(&line.name, &ask).await;
+        let held = held.seen("the holder acquires")?;
         let mut waits = Vec::new();
         for number in 0..8 {
             // Of one client several wait: its own do not overtake one another either.
@@ -135,9 +126,16 @@ pub(super) async fn first_come_first_served(cx: Cx) -> Verdict {
     Ok(())
 }
 
-pub(super) async fn a_try_does_not_overtake(cx: Cx) -> Verdict {
+rule! { "8.05" Must phase 2 [Lock, Try, Wait, Fair] Both A D a_try_does_not_overtake,
+    evidence ["tries" >= 12], bug "barging_try"
+    "A try, or a wait that begins later, is not granted before those who wait already, also where the \
+        holders would not mind it."
+    why "Under a steady stream of readers that overtake, a writer in the queue never gets its turn."
+    check "Does the path that grants at once look at the queue, or only at the holders?"
+}
+async fn a_try_does_not_overtake(cx: Cx) -> Verdict {
     tries_during_hand_overs(&cx).await?;
-    if cx.claims().has(Need::Shared) {
+    if cx.has(Need::Shared) {
         readers_behind_a_writer(&cx).await?;
     }
     Ok(())
@@ -148,10 +146,8 @@ async fn tries_during_hand_overs(cx: &Cx) -> Verdict {
     let (holder, waiter, other) = (cx.connect().await?, cx.connect().await?, cx.connect().await?);
     let ask = cx.ask();
     let line = Line::new(cx, cx.name("exclusive"));
-    let held = holder
-        .acquire(&line.name, &ask)
-        .await
-        .seen("the holder acquires")?;
+    let held = holder.acquire(&line.name, &ask).await;
+    let held = held.seen("the holder acquires")?;
     let mut waits = Vec::new();
     for number in 0..6 {
         waits.push(line.join(&waiter, &ask, number));
@@ -175,7 +171,7 @@ async fn tries_during_hand_overs(cx: &Cx) -> Verdict {
         }
     };
     let serving = async {
-        cx.sleep(Duration::from_millis(2)).await;
+        cx.sleep(ms(2)).await;
         held.release().await.seen("the holder releases")
     };
     let bound = (cx.claims().wake_p99 + cx.slack()) * 6 + cx.claims().op_bound;
@@ -190,25 +186,21 @@ async fn readers_behind_a_writer(cx: &Cx) -> Verdict {
     let (reader, writer, other) = (cx.connect().await?, cx.connect().await?, cx.connect().await?);
     for round in 0..cx.rounds(2, 20) {
         let line = Line::new(cx, cx.name(format_args!("shared-{round}")));
-        let held = reader
-            .acquire(&line.name, &cx.ask().reader())
-            .await
-            .seen("a reader acquires")?;
+        let held = reader.acquire(&line.name, &cx.ask().reader()).await;
+        let held = held.seen("a reader acquires")?;
         let waits = vec![line.join(&writer, &cx.ask(), 0)];
         line.until_waiting(&*reader, 1).await?;
         let ask = cx.ask().reader();
         for _ in 0..3 {
-            let granted = other
-                .try_acquire(&line.name, &ask)
-                .await
-                .seen("another reader tries")?;
+            let granted = other.try_acquire(&line.name, &ask).await;
+            let granted = granted.seen("another reader tries")?;
             ensure!(
                 granted.is_none(),
                 "a reader's try was granted while a writer waits for the first reader"
             );
             cx.evidence("tries");
         }
-        let limit = Duration::from_millis(15);
+        let limit = ms(15);
         let when = "a reader that came later waits behind the writer that waits";
         cx.expect_timeout(&*other, &line.name, &ask, limit, when).await?;
         cx.evidence("tries");
@@ -218,14 +210,19 @@ async fn readers_behind_a_writer(cx: &Cx) -> Verdict {
     Ok(())
 }
 
-pub(super) async fn a_live_waiter_keeps_its_place(cx: Cx) -> Verdict {
+rule! { "8.07" Must phase 2 [Lock, Wait, Fair] Both A T a_live_waiter_keeps_its_place,
+    evidence ["kept_places" >= 5], bug "live_waiter_evicted", budget 120 s
+    "A waiter that lives keeps its place in the queue however long it waits."
+    why "An entry that is dropped after a fixed time puts the one who waited longest at the end, again and \
+        again (Redisson 3004)."
+    check "What keeps a queue entry alive, and is that done for as long as the waiter waits?"
+}
+async fn a_live_waiter_keeps_its_place(cx: Cx) -> Verdict {
     let holder = cx.connect().await?;
     let client = cx.connect().await?;
     let line = Line::new(&cx, cx.name("waited-for-long"));
-    let held = holder
-        .acquire(&line.name, &cx.ask())
-        .await
-        .seen("the holder acquires")?;
+    let held = holder.acquire(&line.name, &cx.ask()).await;
+    let held = held.seen("the holder acquires")?;
     // A short ttl: what keeps a place in the queue alive is often as long as that.
     let ask = cx.ask().ttl(cx.short_ttl());
     let from = cx.now();
@@ -258,16 +255,21 @@ pub(super) async fn a_live_waiter_keeps_its_place(cx: Cx) -> Verdict {
     Ok(())
 }
 
-pub(super) async fn the_most_urgent_is_next(cx: Cx) -> Verdict {
+rule! { "8.08" Must phase 2 [Lock, Wait, Fair, Priority] Both A D the_most_urgent_is_next,
+    evidence ["hand_overs" >= 24], bug "prio_ignored"
+    "Of those who wait the one with the highest priority is next, and of equals the one who came first."
+    why "A priority that is accepted and not applied lets the urgent repair wait behind a hundred nightly \
+        jobs."
+    check "Is the priority part of what the queue is sorted by, before the arrival?"
+}
+async fn the_most_urgent_is_next(cx: Cx) -> Verdict {
     let holder = cx.connect().await?;
     let clients = [cx.connect().await?, cx.connect().await?];
     let mut rng = cx.rng();
     for round in 0..cx.rounds(3, 30) {
         let line = Line::new(&cx, cx.name(round));
-        let held = holder
-            .acquire(&line.name, &cx.ask())
-            .await
-            .seen("the holder acquires")?;
+        let held = holder.acquire(&line.name, &cx.ask()).await;
+        let held = held.seen("the holder acquires")?;
         let mut priorities = [5, 1, 10, 5, 10, 7, 1, 5];
         rng.shuffle(&mut priorities);
         let mut waits = Vec::new();
@@ -290,7 +292,7 @@ pub(super) async fn the_most_urgent_is_next(cx: Cx) -> Verdict {
         );
         cx.evidence_by("hand_overs", order.len() as u64);
     }
-    match cx.claims().has(Need::Shared) {
+    match cx.has(Need::Shared) {
         true => urgent_readers_are_next(&cx, &*holder, &clients).await,
         false => Ok(()),
     }
@@ -300,10 +302,8 @@ pub(super) async fn the_most_urgent_is_next(cx: Cx) -> Verdict {
 /// once.
 async fn urgent_readers_are_next(cx: &Cx, holder: &dyn Subject, clients: &[Arc<dyn Subject>; 2]) -> Verdict {
     let line = Line::new(cx, cx.name("readers-and-writers"));
-    let held = holder
-        .acquire(&line.name, &cx.ask())
-        .await
-        .seen("the holder acquires")?;
+    let held = holder.acquire(&line.name, &cx.ask()).await;
+    let held = held.seen("the holder acquires")?;
     let mut waits = Vec::new();
     let asks = [(false, 5), (true, 9), (true, 2), (false, 7), (false, 3)];
     for (number, (reads, priority)) in asks.into_iter().enumerate() {
@@ -323,15 +323,21 @@ async fn urgent_readers_are_next(cx: &Cx, holder: &dyn Subject, clients: &[Arc<d
     Ok(())
 }
 
-pub(super) async fn the_least_urgent_is_served(cx: Cx) -> Verdict {
+rule! { "8.09" Should phase 3 [Lock, Wait, Fair, Priority] Both A X the_least_urgent_is_served,
+    evidence ["served" >= 2, "overtaken" >= 6], bug "prio_starves"
+    "The least urgent waiter is served within the claimed ageing bound; with strict priorities, as soon as \
+        nobody more urgent waits."
+    why "What everybody may overtake is easily forgotten altogether: the lock is free, and the last in line \
+        sleeps on."
+    check "Does every way in which a more urgent hold ends look at the whole queue?"
+}
+async fn the_least_urgent_is_served(cx: Cx) -> Verdict {
     let (holder, low) = (cx.connect().await?, cx.connect().await?);
     let ageing = cx.claims().ageing;
     for round in 0..cx.rounds(2, 10) {
         let line = Line::new(&cx, cx.name(round));
-        let held = holder
-            .acquire(&line.name, &cx.ask())
-            .await
-            .seen("the holder acquires")?;
+        let held = holder.acquire(&line.name, &cx.ask()).await;
+        let held = held.seen("the holder acquires")?;
         const LOW: usize = 0;
         let waiting = line.join(&low, &cx.ask().priority(1), LOW);
         let from = cx.now();
@@ -352,7 +358,7 @@ pub(super) async fn the_least_urgent_is_served(cx: Cx) -> Verdict {
                 while cx.now() < end && !line.order().contains(&LOW) {
                     let next = storm.len() + 1;
                     storm.push(line.join(&holder, &cx.ask().priority(9), next));
-                    cx.sleep(Duration::from_millis(1)).await;
+                    cx.sleep(ms(1)).await;
                 }
                 ensure!(
                     line.order().contains(&LOW),

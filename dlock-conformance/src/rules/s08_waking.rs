@@ -1,199 +1,26 @@
 //! §8 Waking, fairness, priority.
 
-use std::time::Duration;
+use std::collections::HashSet;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use dlock_core::LockName;
+use super::prelude::*;
+use super::s08_queue::Line;
+use crate::agent::{Asked, Child, Hold};
+use crate::cx::Effort;
 
-use super::s08_crowd::{every_waiter_once, nobody_starves};
-use super::s08_queue::{
-    a_live_waiter_keeps_its_place, a_try_does_not_overtake, first_come_first_served,
-    the_least_urgent_is_served, the_most_urgent_is_next,
-};
-use super::traffic::one_release_wakes_few;
-use crate::cx::Cx;
-use crate::ensure;
-use crate::rule::{Rule, rule};
-use crate::subject::{Ask, Held};
-use crate::task::Task;
-use crate::verdict::{Seen, Verdict};
-
-pub(super) static RULES: &[Rule] = &[
-    rule! {
-        "8.01" MUST phase 1 [Lock, Wait]
-        layer: Both, access: A, test: X,
-        title: "no lost wake-up",
-        statement: "A waiter is granted after each release within the hand-over bound and slack, whenever \
-            it began to wait.",
-        intent: "A release between the refusal and the registration is missed by a store that registers \
-            second; the waiter sleeps on.",
-        check_first: "Is the waiter registered in the step that refused it, and if not, does it look again \
-            afterwards?",
-        evidence: ["hand_overs" >= 60],
-        budget: 300 s,
-        bug: "notify_before_register" stochastic
-        => no_lost_wake_up
-    },
-    rule! {
-        "8.02" SHOULD phase 1 [Lock, Wait]
-        layer: Both, access: A, test: T,
-        title: "prompt hand-over",
-        statement: "From a release to the next waiter's grant it takes at most the claimed bound, 99 times \
-            of 100.",
-        intent: "Waiters that poll every few seconds make a lock that is mostly idle and always waited for.",
-        check_first: "Is the waiter told, or does it look, and how often?",
-        evidence: ["hand_overs" >= 100],
-        budget: 300 s,
-        bug: "poll_every_5s" deterministic
-        => prompt_hand_over
-    },
-    rule! {
-        "8.03" SHOULD phase 2 [Lock, Wait]
-        layer: Both, access: A, test: X,
-        title: "nobody starves",
-        statement: "While clients come, wait, give up and come again, none waits longer than the claimed \
-            factor times the mean wait, plus slack.",
-        intent: "A client that loses every race has no error to show, only a job that never runs.",
-        check_first: "In which order are waiters served, and does a slow or distant one have the same \
-            chance?",
-        evidence: ["grants" >= 60, "gave_up" >= 2],
-        budget: 120 s,
-        bug: "starve_client_0" deterministic
-        => nobody_starves
-    },
-    rule! {
-        "8.04" MUST phase 2 [Lock, Wait, Fair]
-        layer: Both, access: A, test: D,
-        title: "first come, first served",
-        statement: "Those who wait are granted in the order in which they came.",
-        intent: "That is what a queue is claimed for; without the order the one who waits longest is nobody \
-            in particular.",
-        check_first: "At which end do new waiters enter, and by what are they sorted?",
-        evidence: ["hand_overs" >= 16],
-        budget: 60 s,
-        bug: "lifo_queue" deterministic
-        => first_come_first_served
-    },
-    rule! {
-        "8.05" MUST phase 2 [Lock, Try, Wait, Fair]
-        layer: Both, access: A, test: D,
-        title: "a try does not overtake",
-        statement: "A try, or a wait that begins later, is not granted before those who wait already, also \
-            where the holders would not mind it.",
-        intent: "Under a steady stream of readers that overtake, a writer in the queue never gets its turn.",
-        check_first: "Does the path that grants at once look at the queue, or only at the holders?",
-        evidence: ["tries" >= 12],
-        budget: 60 s,
-        bug: "barging_try" deterministic
-        => a_try_does_not_overtake
-    },
-    rule! {
-        "8.06" MUST phase 2 [Lock, Wait, Lease, Fair]
-        layer: Both, access: C, test: T,
-        title: "a dead head does not block",
-        statement: "A waiter at the head of the queue that dies or is cancelled keeps those behind it \
-            waiting for its ttl and slack at most.",
-        intent: "A queue of waiters without leases stands still for ever behind the first one whose process \
-            was killed.",
-        check_first: "Does a place in the queue lapse by itself, and is what is granted to a dead waiter an \
-            ordinary lease?",
-        evidence: ["heads_gone" >= 3, "granted_behind" >= 3],
-        budget: 120 s,
-        bug: "dead_head_blocks" deterministic
-        => super::s08_dead_head::a_dead_head_does_not_block
-    },
-    rule! {
-        "8.07" MUST phase 2 [Lock, Wait, Fair]
-        layer: Both, access: A, test: T,
-        title: "a live waiter keeps its place",
-        statement: "A waiter that lives keeps its place in the queue however long it waits.",
-        intent: "An entry that is dropped after a fixed time puts the one who waited longest at the end, \
-            again and again (Redisson 3004).",
-        check_first: "What keeps a queue entry alive, and is that done for as long as the waiter waits?",
-        evidence: ["kept_places" >= 5],
-        budget: 120 s,
-        bug: "live_waiter_evicted" deterministic
-        => a_live_waiter_keeps_its_place
-    },
-    rule! {
-        "8.08" MUST phase 2 [Lock, Wait, Fair, Priority]
-        layer: Both, access: A, test: D,
-        title: "the most urgent is next",
-        statement: "Of those who wait the one with the highest priority is next, and of equals the one who \
-            came first.",
-        intent: "A priority that is accepted and not applied lets the urgent repair wait behind a hundred \
-            nightly jobs.",
-        check_first: "Is the priority part of what the queue is sorted by, before the arrival?",
-        evidence: ["hand_overs" >= 24],
-        budget: 60 s,
-        bug: "prio_ignored" deterministic
-        => the_most_urgent_is_next
-    },
-    rule! {
-        "8.09" SHOULD phase 3 [Lock, Wait, Fair, Priority]
-        layer: Both, access: A, test: X,
-        title: "the least urgent is served",
-        statement: "The least urgent waiter is served within the claimed ageing bound; with strict \
-            priorities, as soon as nobody more urgent waits.",
-        intent: "What everybody may overtake is easily forgotten altogether: the lock is free, and the last \
-            in line sleeps on.",
-        check_first: "Does every way in which a more urgent hold ends look at the whole queue?",
-        evidence: ["served" >= 2, "overtaken" >= 6],
-        budget: 60 s,
-        bug: "prio_starves" deterministic
-        => the_least_urgent_is_served
-    },
-    rule! {
-        "8.10" SHOULD phase 3 [Lock, Wait, BoundedWakes]
-        layer: Both, access: A, test: D,
-        title: "one release wakes few",
-        statement: "One release wakes a few of those who wait, however many they are: in one client by the \
-            tasks that are polled, and of many clients by the requests that are sent.",
-        intent: "When each release wakes everybody the store answers a thousand questions to grant one \
-            lock, and the next release comes before the last answer.",
-        check_first: "Is the news of a release sent to the next in line, or to everybody who watches the \
-            name?",
-        evidence: ["releases" >= 2],
-        budget: 120 s,
-        bug: "herd_wakeup" deterministic
-        => one_release_wakes_few
-    },
-    rule! {
-        "8.11" MUST phase 2 [Lock, Wait]
-        layer: Both, access: A, test: X,
-        title: "every waiter once",
-        statement: "500 waiters on one name (or as many as the declared limit allows) are each granted \
-            exactly once.",
-        intent: "A queue with a size that nobody declared drops or refuses the waiters of the one bad day.",
-        check_first: "Is there a limit to a queue, a channel or a set of listeners, and is it declared?",
-        evidence: ["granted" >= 10],
-        budget: 120 s,
-        bug: "waiters_capped_256" deterministic
-        => every_waiter_once
-    },
-    rule! {
-        "8.12" MUST phase 1 [Lock, Wait]
-        layer: Both, access: A, test: X,
-        title: "cancelled waiters pass it on",
-        statement: "When waiters are cancelled while the lock is handed over, those who stay are granted \
-            all the same, in time.",
-        intent: "A cancelled waiter that was just being granted takes the wake-up with it, and the queue \
-            stands still.",
-        check_first: "What happens to a grant whose receiver has gone, and does undoing it admit the next?",
-        evidence: ["cancelled" >= 10, "granted" >= 20],
-        budget: 300 s,
-        bug: "cancel_eats_wakeup" stochastic
-        => cancelled_waiters_pass_it_on
-    },
-];
-
-type Waiting = Task<dlock_core::Result<Box<dyn Held>>>;
-
-/// Somebody who waits in a task of its own.
-fn wait_for(cx: &Cx, client: &std::sync::Arc<dyn crate::Subject>, name: &LockName, ask: &Ask) -> Waiting {
-    let (client, name, ask) = (client.clone(), name.clone(), ask.clone());
-    cx.spawn(async move { client.acquire(&name, &ask).await })
+rules! {
+    no_lost_wake_up, prompt_hand_over, cancelled_waiters_pass_it_on, nobody_starves, every_waiter_once,
+    a_dead_head_does_not_block,
 }
 
+rule! { "8.01" Must phase 1 [Lock, Wait] Both A X no_lost_wake_up, evidence ["hand_overs" >= 60],
+    bug "notify_before_register" stochastic, budget 300 s
+    "A waiter is granted after each release within the hand-over bound and slack, whenever it began to wait."
+    why "A release between the refusal and the registration is missed by a store that registers second; the \
+        waiter sleeps on."
+    check "Is the waiter registered in the step that refused it, and if not, does it look again afterwards?"
+}
 async fn no_lost_wake_up(cx: Cx) -> Verdict {
     let clients = [cx.connect().await?, cx.connect().await?];
     let name = cx.name("ping-pong");
@@ -204,10 +31,9 @@ async fn no_lost_wake_up(cx: Cx) -> Verdict {
     let mut rng = cx.rng();
     let mut held = clients[1].acquire(&name, &ask).await.seen("B acquires")?;
     for round in 0..cx.rounds(80, 10_000) {
-        let waiting = wait_for(&cx, &clients[round % 2], &name, &ask);
+        let waiting = cx.waits(&clients[round % 2], &name, &ask);
         // The release falls before, into and after the registration of the waiter.
-        cx.sleep(rng.duration(Duration::ZERO, Duration::from_millis(4)))
-            .await;
+        cx.sleep(rng.duration(Duration::ZERO, ms(4))).await;
         ensure!(
             !waiting.is_done(),
             "hand-over {round}: the waiter does not wait while the name is held"
@@ -228,6 +54,12 @@ async fn no_lost_wake_up(cx: Cx) -> Verdict {
     Ok(())
 }
 
+rule! { "8.02" Should phase 1 [Lock, Wait] Both A T prompt_hand_over, evidence ["hand_overs" >= 100],
+    bug "poll_every_5s", budget 300 s
+    "From a release to the next waiter's grant it takes at most the claimed bound, 99 times of 100."
+    why "Waiters that poll every few seconds make a lock that is mostly idle and always waited for."
+    check "Is the waiter told, or does it look, and how often?"
+}
 async fn prompt_hand_over(cx: Cx) -> Verdict {
     let clients = [cx.connect().await?, cx.connect().await?];
     let name = cx.name("handed-over");
@@ -239,26 +71,24 @@ async fn prompt_hand_over(cx: Cx) -> Verdict {
     let (mut took, mut late) = (Vec::<Duration>::new(), Vec::new());
     let mut held = clients[1].acquire(&name, &ask).await.seen("B acquires")?;
     for round in 0..rounds {
-        let waiting = wait_for(&cx, &clients[round % 2], &name, &ask);
+        let waiting = cx.waits(&clients[round % 2], &name, &ask);
         // Long enough that it waits for sure.
-        cx.sleep(Duration::from_millis(20)).await;
+        cx.sleep(ms(20)).await;
         ensure!(
             !waiting.is_done(),
             "hand-over {round}: the waiter does not wait while the name is held"
         );
-        let released = cx.now();
-        held.release()
-            .await
-            .seen(format_args!("hand-over {round}: the holder releases"))?;
+        let from = cx.now();
+        let released = held.release().await;
+        released.seen(format_args!("hand-over {round}: the holder releases"))?;
         held = cx
-            .within(
+            .done(
                 cx.long_ttl(),
                 format!("hand-over {round}: the waiter of a released lock"),
                 waiting,
             )
-            .await?
-            .seen(format_args!("hand-over {round}: the waiter"))?;
-        took.push(released.until(cx.now()));
+            .await?;
+        took.push(from.until(cx.now()));
         cx.evidence("hand_overs");
         late.extend(took.last().copied().filter(|took| *took > bound));
         ensure!(
@@ -277,11 +107,16 @@ async fn prompt_hand_over(cx: Cx) -> Verdict {
     Ok(())
 }
 
+rule! { "8.12" Must phase 1 [Lock, Wait] Both A X cancelled_waiters_pass_it_on,
+    evidence ["cancelled" >= 10, "granted" >= 20], bug "cancel_eats_wakeup" stochastic, budget 300 s
+    "When waiters are cancelled while the lock is handed over, those who stay are granted all the same, in \
+        time."
+    why "A cancelled waiter that was just being granted takes the wake-up with it, and the queue stands \
+        still."
+    check "What happens to a grant whose receiver has gone, and does undoing it admit the next?"
+}
 async fn cancelled_waiters_pass_it_on(cx: Cx) -> Verdict {
-    let mut clients = Vec::new();
-    for _ in 0..7 {
-        clients.push(cx.connect().await?);
-    }
+    let clients = cx.clients(7).await?;
     let ask = cx.ask();
     let bound = cx.claims().wake_p99 + cx.slack() * 2;
     let mut rng = cx.rng();
@@ -299,9 +134,9 @@ async fn cancelled_waiters_pass_it_on(cx: Cx) -> Verdict {
                 task.evidence("granted");
                 granted.release().await.seen("it releases")
             })));
-            cx.sleep(Duration::from_millis(1)).await;
+            cx.sleep(ms(1)).await;
         }
-        cx.sleep(Duration::from_millis(4)).await;
+        cx.sleep(ms(4)).await;
         held.release().await.seen("the holder releases")?;
         // Three go while the first of them are being granted: the head, and then others.
         let mut order = [0, 1, 2, 3, 4, 5];
@@ -317,12 +152,221 @@ async fn cancelled_waiters_pass_it_on(cx: Cx) -> Verdict {
                 .await;
         }
         for task in waiting.into_iter().flatten() {
-            cx.within(
-                bound,
-                format!("round {round}: a waiter that stays, after others were cancelled"),
-                task,
-            )
-            .await??;
+            let what = format!("round {round}: a waiter that stays, after others were cancelled");
+            cx.within(bound, what, task).await??;
+        }
+    }
+    Ok(())
+}
+
+rule! { "8.03" Should phase 2 [Lock, Wait] Both A X nobody_starves, evidence ["grants" >= 60, "gave_up" >= 2],
+    bug "starve_client_0", budget 120 s
+    "While clients come, wait, give up and come again, none waits longer than the claimed factor times the \
+        mean wait, plus slack."
+    why "A client that loses every race has no error to show, only a job that never runs."
+    check "In which order are waiters served, and does a slow or distant one have the same chance?"
+}
+async fn nobody_starves(cx: Cx) -> Verdict {
+    const CLIENTS: usize = 6;
+    let (name, ask) = (cx.name("churn"), cx.ask());
+    // How many grants there are in all, and of how many turns one begins with a wait that is given up soon.
+    let (total, one_in) = if cx.is_virtual() {
+        (240, 8)
+    } else {
+        (cx.rounds(60, 3_000), 3)
+    };
+    let granted = Arc::new(AtomicUsize::new(0));
+    let waits: Arc<Mutex<Vec<(Duration, usize)>>> = Arc::default();
+    let mut tasks = Vec::new();
+    for number in 0..CLIENTS {
+        let (client, task, name, ask) = (cx.connect().await?, cx.clone(), name.clone(), ask.clone());
+        let (granted, waits, mut rng) = (granted.clone(), waits.clone(), cx.rng());
+        tasks.push(cx.spawn(async move {
+            let cx = task;
+            // Whoever waits when the others have had their fill was overtaken by all of them.
+            while granted.load(Ordering::Relaxed) < total {
+                if rng.one_in(one_in) {
+                    let limit = rng.duration(Duration::ZERO, ms(2));
+                    match client.acquire_timeout(&name, &ask, limit).await {
+                        Ok(held) => held.release().await.seen("releasing")?,
+                        Err(e) if e.kind() == ErrorKind::Timeout => cx.evidence("gave_up"),
+                        Err(e) => return Err(Failure::from(e)),
+                    }
+                }
+                let asked = cx.now();
+                let held = client.acquire(&name, &ask).await.seen("acquiring")?;
+                let took = asked.until(cx.now());
+                lock(&waits).push((took, number));
+                granted.fetch_add(1, Ordering::Relaxed);
+                cx.evidence("grants");
+                cx.sleep(rng.duration(ms(1), ms(3))).await;
+                held.release().await.seen("releasing")?;
+            }
+            Ok::<(), Failure>(())
+        }));
+    }
+    all(tasks).await?;
+    let waits = std::mem::take(&mut *lock(&waits));
+    let sum: Duration = waits.iter().map(|(took, _)| *took).sum();
+    let mean = sum / u32::try_from(waits.len()).unwrap_or(u32::MAX).max(1);
+    let (longest, who) = waits.iter().max().copied().unwrap_or_default();
+    let factor = cx.claims().starvation_factor;
+    cx.note(format_args!("mean wait {mean:?}, longest {longest:?}"));
+    ensure!(
+        longest <= mean * factor + cx.slack(),
+        "client {who} of {CLIENTS} waited for {longest:?}, when the mean wait was {mean:?}; {factor} times \
+            that is the claimed bound"
+    );
+    Ok(())
+}
+
+rule! { "8.11" Must phase 2 [Lock, Wait] Both A X every_waiter_once, evidence ["granted" >= 10],
+    bug "waiters_capped_256", budget 120 s
+    "500 waiters on one name (or as many as the declared limit allows) are each granted exactly once."
+    why "A queue with a size that nobody declared drops or refuses the waiters of the one bad day."
+    check "Is there a limit to a queue, a channel or a set of listeners, and is it declared?"
+}
+async fn every_waiter_once(cx: Cx) -> Verdict {
+    let limit = cx.claims().capabilities.max_waiters.unwrap_or(u64::MAX);
+    // A store that every client looks at after each hand-over takes its time for so many: in real time a
+    // short run has fewer.
+    let (most, connections) = match cx.effort() {
+        Effort::Quick if !cx.is_virtual() => (40, 4),
+        _ => (500, 10),
+    };
+    let crowd = usize::try_from(limit).unwrap_or(usize::MAX).min(most);
+    let (name, ask) = (cx.name("crowded"), cx.ask());
+    let holder = cx.connect().await?;
+    let clients = cx.clients(connections).await?;
+    let held = holder.acquire(&name, &ask).await.seen("the holder acquires")?;
+    let (inside, ids) = (
+        Arc::new(AtomicUsize::new(0)),
+        Arc::<Mutex<HashSet<String>>>::default(),
+    );
+    let mut waits = Vec::new();
+    for number in 0..crowd {
+        let (client, name, ask) = (clients[number % clients.len()].clone(), name.clone(), ask.clone());
+        let (inside, ids) = (inside.clone(), ids.clone());
+        waits.push(cx.spawn(async move {
+            let held = client.acquire(&name, &ask).await;
+            let held = held.seen(format_args!("waiter {number} of {crowd}"))?;
+            let beside = inside.fetch_add(1, Ordering::SeqCst);
+            ensure!(beside == 0, "waiter {number} was granted beside {beside} others");
+            let is_new = lock(&ids).insert(held.id());
+            ensure!(is_new, "waiter {number} was given somebody else's grant");
+            inside.fetch_sub(1, Ordering::SeqCst);
+            let released = held.release().await;
+            released.seen(format_args!("waiter {number} releases"))
+        }));
+        if number % 50 == 49 {
+            // They come in bursts; no store is asked for five hundred things in one instant.
+            cx.sleep(ms(1)).await;
+        }
+    }
+    cx.sleep(ms(20)).await;
+    let early = waits.iter().filter(|waiting| waiting.is_done()).count();
+    ensure!(
+        early == 0,
+        "{early} of {crowd} waiters did not wait for the holder"
+    );
+    held.release().await.seen("the holder releases")?;
+    let each = cx.claims().wake_p99 * u32::try_from(crowd).unwrap_or(u32::MAX);
+    let bound = each + cx.prompt();
+    let what = format!("granting each of {crowd} waiters");
+    cx.within(bound, what, async {
+        all(waits).await?;
+        Ok::<(), Failure>(())
+    })
+    .await??;
+    let granted = lock(&ids).len();
+    ensure!(granted == crowd, "{granted} of {crowd} waiters were granted");
+    cx.evidence_by("granted", granted as u64);
+    holder.is_granted(&name, &ask, "after every waiter").await?;
+    Ok(())
+}
+
+/// Stops the child while nothing of it is in the store. One that waits may be asking just now, and in some
+/// stores a process that is stopped at that moment keeps everybody from everything; that is no matter of the
+/// queue's.
+async fn stop_outside(cx: &Cx, child: &Child, client: &dyn Subject, round: usize) -> Verdict {
+    for attempt in 0..20 {
+        child.stop()?;
+        let probe = cx.name(format_args!("probe-{round}-{attempt}"));
+        let tried = cx
+            .timeout(cx.claims().op_bound, client.try_acquire(&probe, &cx.ask()))
+            .await;
+        if let Some(Ok(Some(held))) = tried {
+            let released = held.release().await;
+            released.seen("a lock that nobody else knows is released")?;
+            return Ok(());
+        }
+        child.resume()?;
+        cx.sleep(ms(7)).await;
+    }
+    inconclusive!("wherever the head of the queue was stopped, it kept everybody from the store");
+}
+
+rule! { "8.06" Must phase 2 [Lock, Wait, Lease, Fair] Both C T a_dead_head_does_not_block,
+    evidence ["heads_gone" >= 3, "granted_behind" >= 3], bug "dead_head_blocks", budget 120 s
+    "A waiter at the head of the queue that dies or is cancelled keeps those behind it waiting for its ttl \
+        and slack at most."
+    why "A queue of waiters without leases stands still for ever behind the first one whose process was \
+        killed."
+    check "Does a place in the queue lapse by itself, and is what is granted to a dead waiter an ordinary \
+        lease?"
+}
+async fn a_dead_head_does_not_block(cx: Cx) -> Verdict {
+    let (a, b) = (cx.connect().await?, cx.connect().await?);
+    let ask = cx.ask().ttl(cx.short_ttl());
+    for round in 0..cx.rounds(1, 10) {
+        for how in [
+            "cancelled",
+            "killed before the release",
+            "killed after the release",
+        ] {
+            let name = cx.name(format_args!("{how}-{round}"));
+            let child = cx.child().await?;
+            let held = a.acquire(&name, &cx.ask()).await.seen("A acquires")?;
+            let head: Asked<Hold> = child.wait_for(&name, &ask, None);
+            Line::new(&cx, name.clone()).until_waiting(&*a, 1).await?;
+            let waiting = {
+                // With a place that does not lapse, however busy this machine is.
+                let (b, name, ask) = (b.clone(), name.clone(), cx.ask());
+                cx.spawn(async move { b.acquire(&name, &ask).await })
+            };
+            Line::new(&cx, name.clone()).until_waiting(&*a, 2).await?;
+            let bound = match how {
+                "cancelled" => {
+                    drop(head);
+                    // What was cancelled a moment ago may be on its way yet.
+                    cx.claims().cancel_prompt + cx.slack()
+                }
+                "killed before the release" => {
+                    child.kill()?;
+                    ask.ttl + cx.slack()
+                }
+                // It is stopped first: it must have no time to take what it is given and let go of it.
+                _ => {
+                    stop_outside(&cx, &child, &*b, round).await?;
+                    ask.ttl + cx.slack()
+                }
+            };
+            held.release().await.seen("A releases")?;
+            let from = cx.now();
+            if how == "killed after the release" {
+                child.kill()?;
+            }
+            cx.evidence("heads_gone");
+            let Some(granted) = cx.timeout(bound, waiting).await else {
+                fail!(
+                    "the head of the queue was {how}; {:?} after the release the one behind it is not \
+                        granted",
+                    from.until(cx.now())
+                );
+            };
+            let granted = granted.seen("the one behind waits")?;
+            granted.release().await.seen("the one behind releases")?;
+            cx.evidence("granted_behind");
         }
     }
     Ok(())

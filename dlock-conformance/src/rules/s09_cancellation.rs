@@ -1,179 +1,17 @@
 //! §9 Cancellation and async contract: what is left when an operation is dropped.
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use dlock_core::LockName;
 use futures::channel::oneshot;
 use futures::future::try_join_all;
 use futures::pin_mut;
 
-use super::s09_contract::{blocked_acquire_is_quiet, close_ends_everything, futures_may_change_threads};
-use super::s09_runtime::{any_executor_will_do, shutdown_ends_everything, watching_leaks_nothing};
-use crate::claims::Need;
-use crate::cx::Cx;
+use super::prelude::*;
 use crate::rng::Rng;
-use crate::rule::{Rule, rule};
-use crate::subject::{Ask, Subject};
 use crate::sweep::{Cut, Sweep, Waking};
-use crate::verdict::{Failure, Seen, Verdict};
-use crate::{ensure, fail, inconclusive};
 
-pub(super) static RULES: &[Rule] = &[
-    rule! {
-        "9.01" MUST phase 1 [Lock, Try, Wait, Lease, PerGrantTtl]
-        layer: Both, access: A, test: Z,
-        title: "cancelled acquire leaves nothing",
-        statement: "An acquire dropped at any poll leaves the name acquirable within its ttl and slack, and \
-            nothing in the queue.",
-        intent: "A select or a timeout around an acquire is everyday code; a grant without an owner blocks \
-            the name (sqlx 4198).",
-        check_first: "Who undoes a request that was sent when its future is dropped, and who renews what it \
-            was granted?",
-        evidence: ["sweeps_completed" >= 12, "cut_while_pending" >= 3, "dropped_with_a_grant_on_its_way" >= 4],
-        budget: 300 s,
-        bug: "cancel_leaks_grant" deterministic
-        => cancelled_acquire_leaves_nothing
-    },
-    rule! {
-        "9.02" SHOULD phase 1 [Lock, Try, Wait]
-        layer: Both, access: A, test: Z,
-        title: "cancelled acquire is undone promptly",
-        statement: "An acquire dropped at any poll leaves the name acquirable within the claimed bound, \
-            long before its ttl is over.",
-        intent: "With a ttl of minutes, waiting for it makes every cancelled request an outage of minutes.",
-        check_first: "Is the dropped request taken back by a message, or left to lapse?",
-        evidence: ["sweeps_completed" >= 12, "cut_while_pending" >= 3, "dropped_with_a_grant_on_its_way" >= 4],
-        budget: 300 s,
-        bug: "cancel_waits_ttl" deterministic
-        => cancelled_acquire_is_undone_promptly
-    },
-    rule! {
-        "9.03" MUST phase 1 [Lock, Try, Lease, AutoRenew, PerGrantTtl]
-        layer: Engine, access: A, test: Z,
-        title: "cancelled release still ends it",
-        statement: "A release dropped at any poll after it has begun releases, or lets the lease lapse by \
-            its ttl: renewal has stopped.",
-        intent: "A guard that nobody uses any more and that is renewed for ever holds the lock until the \
-            process ends.",
-        check_first: "Does renewal stop when the release begins, or when it has been confirmed?",
-        evidence: ["sweeps_completed" >= 3],
-        budget: 300 s,
-        bug: "cancelled_release_renews" deterministic
-        => cancelled_release_still_ends_it
-    },
-    rule! {
-        "9.04" MUST phase 1 [Lease, Try, Renew, PerGrantTtl]
-        layer: Both, access: A, test: Z,
-        title: "cancelled renewal promises nothing",
-        statement: "After a renewal was dropped at any poll, the local validity is the old or the new one, \
-            and never beyond the store's.",
-        intent: "Whoever counts an unconfirmed renewal as done works on under a lease that has ended.",
-        check_first: "Is the deadline moved when the renewal is sent, or when it is confirmed?",
-        evidence: ["sweeps_completed" >= 3, "ends_seen" >= 4],
-        budget: 300 s,
-        bug: "cancelled_renew_extends" deterministic
-        => cancelled_renewal_promises_nothing
-    },
-    rule! {
-        "9.05" MUST phase 1 [Lock, Try, Wait]
-        layer: Both, access: A, test: Z,
-        title: "client is sane after a drop",
-        statement: "After an operation was dropped at any poll, ten further operations of the client get \
-            the replies that are theirs.",
-        intent: "A reply that nobody took is read by the next request on that connection, and from then on \
-            all are one off.",
-        check_first: "Are replies matched by an id, or by their order on the connection?",
-        evidence: ["sweeps_completed" >= 12, "cut_while_pending" >= 3, "further_operations" >= 100],
-        budget: 300 s,
-        bug: "reply_desync" deterministic
-        => client_is_sane_after_a_drop
-    },
-    rule! {
-        "9.06" MUST phase 2 [Watch]
-        layer: Both, access: A, test: T,
-        title: "watching leaks nothing",
-        statement: "After 10,000 rounds of watching and dropping the stream (500 in a quick run) there are \
-            no more tasks, descriptors and registrations at the store than before.",
-        intent: "A page that shows who holds a lock subscribes once for each visitor, and the process dies \
-            on a Friday.",
-        check_first: "What does dropping the stream do: is the task told to end, and the store that nobody \
-            listens?",
-        evidence: ["subscriptions_dropped" >= 400, "ways_of_counting" >= 1],
-        budget: 60 s,
-        bug: "watch_leak" deterministic
-        => watching_leaks_nothing
-    },
-    rule! {
-        "9.07" MUST phase 1 [Lock, Try, Wait, LossSignal]
-        layer: Engine, access: A, test: D,
-        title: "close ends everything",
-        statement: "Closing a client ends its operations in flight with Closed, tells its guards that they \
-            are lost, and frees what it held.",
-        intent: "A shutdown that hangs on a waiting acquire is killed, and leaves its locks to lapse.",
-        check_first: "Is a waiting operation woken by the close?",
-        evidence: ["waiting_when_closed" >= 3, "guards_told" >= 3],
-        budget: 60 s,
-        bug: "close_hangs" deterministic
-        => close_ends_everything
-    },
-    rule! {
-        "9.08" MUST phase 2 [Lock, Try, Wait, Lease, PerGrantTtl]
-        layer: Both, access: A, test: D,
-        title: "shutdown ends everything",
-        statement: "When the executor is shut down with operations in flight, every call ends, guards say \
-            that they are over, nothing panics or waits for ever, and the locks lapse.",
-        intent: "A test, a command or a plugin ends its runtime while a lock is held, and hangs in a \
-            destructor.",
-        check_first: "Who answers a caller if the task that was to do it is dropped unfinished?",
-        evidence: ["calls_ended" >= 4, "locks_lapsed" >= 2],
-        budget: 60 s,
-        bug: "shutdown_deadlock" deterministic
-        => shutdown_ends_everything
-    },
-    rule! {
-        "9.09" MUST phase 1 [Lock, Wait]
-        layer: Both, access: A, test: K,
-        title: "futures may change threads",
-        statement: "Futures and guards are Send, and an operation goes on whichever thread polls it next.",
-        intent: "Executors move tasks between threads at will; state that stays behind on the first is lost.",
-        check_first: "Is there a thread-local, or a lock guard held across an await?",
-        evidence: ["polls_elsewhere" >= 4],
-        budget: 60 s,
-        bug: "thread_affine_state" deterministic
-        => futures_may_change_threads
-    },
-    rule! {
-        "9.10" MUST phase 1 [Lock, Wait]
-        layer: Both, access: A, test: T,
-        title: "blocked acquire is quiet",
-        statement: "A blocked acquire is polled no more often than it has reason to, tolerates polls that \
-            nobody asked for, and wakes the latest waker.",
-        intent: "A waker kept from the first poll wakes a task that is gone, and the acquire sleeps on with \
-            the lock in hand.",
-        check_first: "Is the stored waker replaced at each poll?",
-        evidence: ["blocked" >= 3],
-        budget: 60 s,
-        bug: "stale_waker" deterministic
-        => blocked_acquire_is_quiet
-    },
-    rule! {
-        "9.11" MUST phase 2 [Lock, Try, Wait]
-        layer: Both, access: A, test: D,
-        title: "any executor will do",
-        statement: "Every operation works from a thread on which no runtime is entered, polled by an \
-            executor that knows of none, while the client's own runtime runs elsewhere. The smoke set runs \
-            this on each runtime that is claimed.",
-        intent: "The guard ends up in a thread of the program's own, a callback of a C library or another \
-            runtime, and `there is no reactor running`.",
-        check_first: "Is a timer, socket or task of the runtime made in a future, where the runtime of the \
-            moment is taken rather than the client's?",
-        evidence: ["operations_elsewhere" >= 6],
-        budget: 60 s,
-        bug: "hidden_tokio" deterministic
-        => any_executor_will_do
-    },
-];
+rules! {
+    cancelled_acquire_leaves_nothing, cancelled_acquire_is_undone_promptly, cancelled_release_still_ends_it,
+    cancelled_renewal_promises_nothing, client_is_sane_after_a_drop,
+}
 
 /// The operations that are swept.
 #[derive(Clone, Copy, Debug)]
@@ -238,9 +76,7 @@ impl Stage {
         let blocking = match kind {
             Kind::Waiting => {
                 let held = self.b.acquire(name, &cx.ask()).await.seen("B acquires")?;
-                let pause = self
-                    .rng
-                    .duration(Duration::from_millis(1), Duration::from_millis(8));
+                let pause = self.rng.duration(ms(1), ms(8));
                 let task = cx.clone();
                 Some(cx.spawn(async move {
                     // Or it was dropped before its first poll.
@@ -281,16 +117,11 @@ impl Stage {
         let held = self.b.acquire(name, &cx.ask()).await.seen("B acquires")?;
         let waiting = self.a.acquire(name, &self.ask);
         pin_mut!(waiting);
-        if cx
-            .timeout(Duration::from_millis(10), &mut waiting)
-            .await
-            .is_some()
-        {
+        if cx.timeout(ms(10), &mut waiting).await.is_some() {
             fail!("A was granted what B holds");
         }
         held.release().await.seen("B releases")?;
-        cx.sleep(self.rng.duration(Duration::ZERO, Duration::from_millis(4)))
-            .await;
+        cx.sleep(self.rng.duration(Duration::ZERO, ms(4))).await;
         cx.evidence("dropped_with_a_grant_on_its_way");
         // Dropped at the end of this function: granted, or about to be, and it has not seen that.
         Ok(())
@@ -308,7 +139,7 @@ impl Stage {
         } else {
             cx.free_by(&*self.b, name, &cx.ask(), by, &when).await?
         };
-        if cx.claims().has(Need::Inspect)
+        if cx.has(Need::Inspect)
             && let Some(observer) = self.b.observe()
         {
             loop {
@@ -321,7 +152,7 @@ impl Stage {
                     asked < by,
                     "{when}: {waiting} are queued although nobody waits any more"
                 );
-                cx.sleep(Duration::from_millis(2)).await;
+                cx.sleep(ms(2)).await;
             }
         }
         held.release().await.seen("B releases")
@@ -354,28 +185,51 @@ async fn sweep_acquires(cx: &Cx, ask: Ask, bound: Duration) -> Verdict {
     Ok(())
 }
 
+rule! { "9.01" Must phase 1 [Lock, Try, Wait, Lease, PerGrantTtl] Both A Z cancelled_acquire_leaves_nothing,
+    evidence ["sweeps_completed" >= 12, "cut_while_pending" >= 3, "dropped_with_a_grant_on_its_way" >= 4],
+    bug "cancel_leaks_grant", budget 300 s
+    "An acquire dropped at any poll leaves the name acquirable within its ttl and slack, and nothing in the \
+        queue."
+    why "A select or a timeout around an acquire is everyday code; a grant without an owner blocks the name \
+        (sqlx 4198)."
+    check "Who undoes a request that was sent when its future is dropped, and who renews what it was granted?"
+}
 async fn cancelled_acquire_leaves_nothing(cx: Cx) -> Verdict {
     let ask = cx.ask().ttl(cx.short_ttl());
     let bound = ask.ttl + cx.slack();
     sweep_acquires(&cx, ask, bound).await
 }
 
+rule! { "9.02" Should phase 1 [Lock, Try, Wait] Both A Z cancelled_acquire_is_undone_promptly,
+    evidence ["sweeps_completed" >= 12, "cut_while_pending" >= 3, "dropped_with_a_grant_on_its_way" >= 4],
+    bug "cancel_waits_ttl", budget 300 s
+    "An acquire dropped at any poll leaves the name acquirable within the claimed bound, long before its ttl \
+        is over."
+    why "With a ttl of minutes, waiting for it makes every cancelled request an outage of minutes."
+    check "Is the dropped request taken back by a message, or left to lapse?"
+}
 async fn cancelled_acquire_is_undone_promptly(cx: Cx) -> Verdict {
     let bound = cx.claims().cancel_prompt + cx.slack();
     sweep_acquires(&cx, cx.ask(), bound).await
 }
 
+rule! { "9.03" Must phase 1 [Lock, Try, Lease, AutoRenew, PerGrantTtl] Engine A Z
+        cancelled_release_still_ends_it,
+    evidence ["sweeps_completed" >= 3], bug "cancelled_release_renews", budget 300 s
+    "A release dropped at any poll after it has begun releases, or lets the lease lapse by its ttl: renewal \
+        has stopped."
+    why "A guard that nobody uses any more and that is renewed for ever holds the lock until the process \
+        ends."
+    check "Does renewal stop when the release begins, or when it has been confirmed?"
+}
 async fn cancelled_release_still_ends_it(cx: Cx) -> Verdict {
     let stage = Stage::new(&cx, cx.ask().ttl(cx.short_ttl()).auto_renew()).await?;
     for waking in Waking::ALL {
         let mut sweep = Sweep::new(waking, MOST_POLLS);
         for k in 0.. {
             let name = cx.name(format_args!("{waking:?}-{k}"));
-            let held = stage
-                .a
-                .acquire(&name, &stage.ask)
-                .await
-                .seen("A acquires a free name")?;
+            let held = stage.a.acquire(&name, &stage.ask).await;
+            let held = held.seen("A acquires a free name")?;
             let Some(cut) = sweep.next(held.release()).await else {
                 break;
             };
@@ -402,6 +256,13 @@ async fn cancelled_release_still_ends_it(cx: Cx) -> Verdict {
     Ok(())
 }
 
+rule! { "9.04" Must phase 1 [Lease, Try, Renew, PerGrantTtl] Both A Z cancelled_renewal_promises_nothing,
+    evidence ["sweeps_completed" >= 3, "ends_seen" >= 4], bug "cancelled_renew_extends", budget 300 s
+    "After a renewal was dropped at any poll, the local validity is the old or the new one, and never beyond \
+        the store's."
+    why "Whoever counts an unconfirmed renewal as done works on under a lease that has ended."
+    check "Is the deadline moved when the renewal is sent, or when it is confirmed?"
+}
 async fn cancelled_renewal_promises_nothing(cx: Cx) -> Verdict {
     let stage = Stage::new(&cx, cx.ask().ttl(cx.short_ttl())).await?;
     let mut ends = Vec::new();
@@ -410,11 +271,8 @@ async fn cancelled_renewal_promises_nothing(cx: Cx) -> Verdict {
         for k in 0.. {
             let name = cx.name(format_args!("{waking:?}-{k}"));
             let when = format!("renewal, {waking:?} waker, dropped after {k} polls");
-            let held = stage
-                .a
-                .acquire(&name, &stage.ask)
-                .await
-                .seen("A acquires a free name")?;
+            let held = stage.a.acquire(&name, &stage.ask).await;
+            let held = held.seen("A acquires a free name")?;
             cx.sleep(stage.ask.ttl / 20).await;
             let old = held.deadline();
             let Some(cut) = sweep.next(held.renew()).await else {
@@ -453,6 +311,15 @@ async fn cancelled_renewal_promises_nothing(cx: Cx) -> Verdict {
     Ok(())
 }
 
+rule! { "9.05" Must phase 1 [Lock, Try, Wait] Both A Z client_is_sane_after_a_drop,
+    evidence ["sweeps_completed" >= 12, "cut_while_pending" >= 3, "further_operations" >= 100],
+    bug "reply_desync", budget 300 s
+    "After an operation was dropped at any poll, ten further operations of the client get the replies that \
+        are theirs."
+    why "A reply that nobody took is read by the next request on that connection, and from then on all are \
+        one off."
+    check "Are replies matched by an id, or by their order on the connection?"
+}
 async fn client_is_sane_after_a_drop(cx: Cx) -> Verdict {
     let mut stage = Stage::new(&cx, cx.ask()).await?;
     for waking in Waking::ALL {
@@ -492,41 +359,21 @@ async fn ten_operations(stage: &Stage, when: &str, name: &LockName) -> Verdict {
         LockName::new(bytes).map_err(|e| Failure::Kit(e.to_string()))
     };
     for n in 0..3 {
-        let own = cx
-            .expect_free(
-                &**a,
-                &fresh(n)?,
-                &ask,
-                format!("{when}; then A tries a free name ({n})"),
-            )
-            .await?;
+        let meant = format!("{when}; then A tries a free name ({n})");
+        let own = a.is_granted(&fresh(n)?, &ask, meant).await?;
         ensure!(
             !ids.contains(&own.id()),
             "{when}; then A was granted with an id that another grant has"
         );
         ids.push(own.id());
-        cx.expect_held(
-            &**a,
-            name,
-            &ask,
-            format!("{when}; then A tries what B holds ({n})"),
-        )
-        .await?;
-        own.release()
-            .await
-            .seen(format_args!("{when}; then A releases ({n})"))?;
+        a.is_refused(name, &ask, format!("{when}; then A tries what B holds ({n})"))
+            .await?;
+        let released = own.release().await;
+        released.seen(format_args!("{when}; then A releases ({n})"))?;
     }
     theirs.release().await.seen("B releases")?;
-    cx.expect_free(
-        &**a,
-        name,
-        &ask,
-        format!("{when}; then A tries what B has released"),
-    )
-    .await?
-    .release()
-    .await
-    .seen(format_args!("{when}; then A releases"))?;
+    a.passes(name, &ask, format!("{when}; then A tries what B has released"))
+        .await?;
     cx.evidence_by("further_operations", 13);
     Ok(())
 }

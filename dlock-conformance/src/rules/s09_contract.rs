@@ -5,20 +5,26 @@ use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::thread;
-use std::time::Duration;
 
-use dlock_core::ErrorKind;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
-use crate::cx::Cx;
-use crate::subject::{Held, Subject};
-use crate::verdict::{Seen, Verdict};
-use crate::{ensure, fail};
+use super::prelude::*;
 
-pub(super) async fn close_ends_everything(cx: Cx) -> Verdict {
+rules! {
+    close_ends_everything, futures_may_change_threads, blocked_acquire_is_quiet,
+}
+
+rule! { "9.07" Must phase 1 [Lock, Try, Wait, LossSignal] Engine A D close_ends_everything,
+    evidence ["waiting_when_closed" >= 3, "guards_told" >= 3], bug "close_hangs"
+    "Closing a client ends its operations in flight with Closed, tells its guards that they are lost, and \
+        frees what it held."
+    why "A shutdown that hangs on a waiting acquire is killed, and leaves its locks to lapse."
+    check "Is a waiting operation woken by the close?"
+}
+async fn close_ends_everything(cx: Cx) -> Verdict {
     let b = cx.connect().await?;
-    let bound = cx.claims().op_bound + cx.slack();
+    let bound = cx.prompt();
     let ask = cx.ask();
     for round in 0..cx.rounds(3, 30) {
         let a = cx.connect().await?;
@@ -27,43 +33,31 @@ pub(super) async fn close_ends_everything(cx: Cx) -> Verdict {
             cx.name(format_args!("own-{round}")),
         );
         let blocking = b.acquire(&theirs, &ask).await.seen("B acquires")?;
-        let held = a
-            .acquire(&own, &ask.clone().auto_renew())
-            .await
-            .seen("A acquires")?;
-        let (lost, waiting) = (held.lost(), {
-            let (a, name, ask) = (a.clone(), theirs.clone(), ask.clone());
-            cx.spawn(async move { a.acquire(&name, &ask).await })
-        });
-        cx.sleep(Duration::from_millis(8)).await;
+        let held = a.acquire(&own, &ask.clone().auto_renew()).await;
+        let held = held.seen("A acquires")?;
+        let (lost, waiting) = (held.lost(), cx.waits(&a, &theirs, &ask));
+        cx.sleep(ms(8)).await;
         let closing = {
             let a = a.clone();
             cx.spawn(async move { a.close().await })
         };
-        match cx
-            .within(bound, "an acquire that waits while its client is closed", waiting)
-            .await?
-        {
-            Err(e) if e.kind() == ErrorKind::Closed => cx.evidence("waiting_when_closed"),
-            Err(e) => fail!(
-                "an acquire that waited while its client was closed: {e} ({:?}), and not `Closed`",
-                e.kind()
-            ),
-            Ok(_) => fail!("an acquire that waited while its client was closed was granted what B holds"),
-        }
+        let doing = "an acquire that waits while its client is closed";
+        refused(
+            cx.within(bound, doing, waiting).await?,
+            ErrorKind::Closed,
+            "an acquire that waited while its client was closed",
+        )?;
+        cx.evidence("waiting_when_closed");
         cx.within(bound, "the loss signal of a guard whose client is closed", lost)
             .await?;
         ensure!(!held.is_valid(), "a guard is valid after its client was closed");
         cx.evidence("guards_told");
-        cx.within(bound, "close", closing).await?.seen("A closes")?;
-        match a.try_acquire(&own, &ask).await {
-            Err(e) if e.kind() == ErrorKind::Closed => {}
-            Err(e) => fail!(
-                "an operation of a closed client: {e} ({:?}), and not `Closed`",
-                e.kind()
-            ),
-            Ok(_) => fail!("an operation of a closed client was done"),
-        }
+        cx.done(bound, "close", closing).await?;
+        refused(
+            a.try_acquire(&own, &ask).await,
+            ErrorKind::Closed,
+            "an operation of a closed client",
+        )?;
         let by = cx.now() + cx.claims().cancel_prompt + cx.slack();
         for (name, what) in [
             (&own, "what a closed client held"),
@@ -72,11 +66,7 @@ pub(super) async fn close_ends_everything(cx: Cx) -> Verdict {
             if name == &theirs {
                 blocking.release().await.seen("B releases")?;
             }
-            cx.free_by(&*b, name, &ask, by, what)
-                .await?
-                .release()
-                .await
-                .seen("B releases")?;
+            cx.passes_by(&*b, name, &ask, by, what).await?;
         }
     }
     Ok(())
@@ -85,7 +75,13 @@ pub(super) async fn close_ends_everything(cx: Cx) -> Verdict {
 /// Refuses at compile time what cannot move between threads or outlive its scope.
 fn may_move<T: Send + 'static>(_: &T) {}
 
-pub(super) async fn futures_may_change_threads(cx: Cx) -> Verdict {
+rule! { "9.09" Must phase 1 [Lock, Wait] Both A K futures_may_change_threads,
+    evidence ["polls_elsewhere" >= 4], bug "thread_affine_state"
+    "Futures and guards are Send, and an operation goes on whichever thread polls it next."
+    why "Executors move tasks between threads at will; state that stays behind on the first is lost."
+    check "Is there a thread-local, or a lock guard held across an await?"
+}
+async fn futures_may_change_threads(cx: Cx) -> Verdict {
     let (a, b) = (cx.connect().await?, cx.connect().await?);
     let ask = cx.ask();
     for round in 0..cx.rounds(4, 40) {
@@ -100,7 +96,7 @@ pub(super) async fn futures_may_change_threads(cx: Cx) -> Verdict {
         may_move(&waiting);
         let task = cx.clone();
         let releasing = cx.spawn(async move {
-            task.sleep(Duration::from_millis(8)).await;
+            task.sleep(ms(8)).await;
             blocking.release().await
         });
         let moved = if cx.is_virtual() {
@@ -108,33 +104,16 @@ pub(super) async fn futures_may_change_threads(cx: Cx) -> Verdict {
         } else {
             through_tasks(&cx, waiting).boxed()
         };
-        let held = cx
-            .within(
-                cx.claims().op_bound + cx.slack(),
-                format!("round {round}: an acquire that is polled by another thread each time"),
-                moved,
-            )
-            .await?
-            .seen(format_args!(
-                "round {round}: an acquire that is polled by another thread each time"
-            ))?;
+        let what = format!("round {round}: an acquire that is polled by another thread each time");
+        let held = cx.done(cx.prompt(), what, moved).await?;
         releasing.await.seen("B releases")?;
         // A guard is dropped on whichever thread it has got to.
         thread::spawn(move || drop(held))
             .join()
             .unwrap_or_else(|panic| resume_unwind(panic));
         let by = cx.now() + cx.claims().cancel_prompt + cx.slack();
-        cx.free_by(
-            &*b,
-            &name,
-            &ask,
-            by,
-            "after the guard was dropped on another thread",
-        )
-        .await?
-        .release()
-        .await
-        .seen("B releases")?;
+        let when = "after the guard was dropped on another thread";
+        cx.passes_by(&*b, &name, &ask, by, when).await?;
     }
     Ok(())
 }
@@ -175,11 +154,19 @@ pub(super) async fn through_tasks<T: Send + 'static>(cx: &Cx, mut future: BoxFut
         }
         future = back;
         // The task whose waker it has is over. Asked again without being woken, which a future has to bear.
-        cx.sleep(Duration::from_millis(1)).await;
+        cx.sleep(ms(1)).await;
     }
 }
 
-pub(super) async fn blocked_acquire_is_quiet(cx: Cx) -> Verdict {
+rule! { "9.10" Must phase 1 [Lock, Wait] Both A T blocked_acquire_is_quiet, evidence ["blocked" >= 3],
+    bug "stale_waker"
+    "A blocked acquire is polled no more often than it has reason to, tolerates polls that nobody asked for, \
+        and wakes the latest waker."
+    why "A waker kept from the first poll wakes a task that is gone, and the acquire sleeps on with the lock \
+        in hand."
+    check "Is the stored waker replaced at each poll?"
+}
+async fn blocked_acquire_is_quiet(cx: Cx) -> Verdict {
     const MOST_PER_SECOND: f64 = 200.0;
     let (a, b) = (cx.connect().await?, cx.connect().await?);
     let ask = cx.ask();
@@ -197,7 +184,7 @@ pub(super) async fn blocked_acquire_is_quiet(cx: Cx) -> Verdict {
             }
             waiting.as_mut().poll(task)
         });
-        let blocked = Duration::from_millis(200);
+        let blocked = ms(200);
         let task = cx.clone();
         let releasing = cx.spawn(async move {
             task.sleep(blocked).await;
@@ -207,10 +194,7 @@ pub(super) async fn blocked_acquire_is_quiet(cx: Cx) -> Verdict {
         // A look at the end of a time limit is a poll as well, so the limit is longer than the bound.
         let bound = cx.claims().wake_p99 + cx.slack() * 2;
         let what = format!("round {round}: a waiter whose waker has changed since its first poll");
-        let granted = cx
-            .within(blocked + bound * 2, &what, counted)
-            .await?
-            .seen("A acquires")?;
+        let granted = cx.done(blocked + bound * 2, &what, counted).await?;
         let (granted_at, released_at) = (cx.now(), releasing.await.seen("B releases")?);
         ensure!(released_at <= granted_at, "{what}: granted before the release");
         ensure!(

@@ -2,24 +2,21 @@
 
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
-use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
-use std::time::Duration;
 
-use dlock_core::ErrorKind;
 use futures::channel::oneshot;
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt};
 
+use super::prelude::*;
 use super::s09_contract::on_changing_threads;
 use super::watching::observer;
-use crate::claims::Need;
-use crate::cx::Cx;
 use crate::executor::Executor;
-use crate::subject::Subject;
-use crate::verdict::{Failure, Seen, Verdict};
-use crate::{ensure, fail};
+
+rules! {
+    watching_leaks_nothing, shutdown_ends_everything, any_executor_will_do,
+}
 
 /// What there is of each kind; `None` where it cannot be counted.
 #[derive(Clone, Copy, Debug)]
@@ -69,7 +66,15 @@ impl Count {
     }
 }
 
-pub(super) async fn watching_leaks_nothing(cx: Cx) -> Verdict {
+rule! { "9.06" Must phase 2 [Watch] Both A T watching_leaks_nothing,
+    evidence ["subscriptions_dropped" >= 400, "ways_of_counting" >= 1], bug "watch_leak"
+    "After 10,000 rounds of watching and dropping the stream (500 in a quick run) there are no more tasks, \
+        descriptors and registrations at the store than before."
+    why "A page that shows who holds a lock subscribes once for each visitor, and the process dies on a \
+        Friday."
+    check "What does dropping the stream do: is the task told to end, and the store that nobody listens?"
+}
+async fn watching_leaks_nothing(cx: Cx) -> Verdict {
     let rounds = cx.rounds(500, 10_000);
     let executor = Executor::new(&cx);
     let (w, executor) = match cx.connect_on(&executor).await? {
@@ -106,8 +111,7 @@ pub(super) async fn watching_leaks_nothing(cx: Cx) -> Verdict {
         }
         if round % 50 == 49 {
             // There is something to tell to those who are gone.
-            let held = cx.expect_free(&*a, &name, &ask, "a watched name").await?;
-            held.release().await.seen("releasing a watched name")?;
+            a.passes(&name, &ask, "a watched name").await?;
         }
         cx.evidence("subscriptions_dropped");
     }
@@ -134,10 +138,10 @@ pub(super) async fn watching_leaks_nothing(cx: Cx) -> Verdict {
             "after {rounds} streams that were dropped there are {}",
             grown.join(", ")
         );
-        cx.sleep(Duration::from_millis(5)).await;
+        cx.sleep(ms(5)).await;
     }
     // And whoever watches now is told.
-    let held = cx.expect_free(&*a, &name, &ask, "after all streams").await?;
+    let held = a.is_granted(&name, &ask, "after all streams").await?;
     let mut changes = observe.watch(&name).await.seen("watching at last")?;
     let what = "the first item of one more stream";
     match cx.within(cx.claims().op_bound, what, changes.next()).await? {
@@ -147,7 +151,14 @@ pub(super) async fn watching_leaks_nothing(cx: Cx) -> Verdict {
     held.release().await.seen("releasing")
 }
 
-pub(super) async fn shutdown_ends_everything(cx: Cx) -> Verdict {
+rule! { "9.08" Must phase 2 [Lock, Try, Wait, Lease, PerGrantTtl] Both A D shutdown_ends_everything,
+    evidence ["calls_ended" >= 4, "locks_lapsed" >= 2], bug "shutdown_deadlock"
+    "When the executor is shut down with operations in flight, every call ends, guards say that they are \
+        over, nothing panics or waits for ever, and the locks lapse."
+    why "A test, a command or a plugin ends its runtime while a lock is held, and hangs in a destructor."
+    check "Who answers a caller if the task that was to do it is dropped unfinished?"
+}
+async fn shutdown_ends_everything(cx: Cx) -> Verdict {
     let executor = Executor::new(&cx);
     let Some(a) = cx.connect_on(&executor).await? else {
         return Err(Failure::NotRun(
@@ -156,26 +167,25 @@ pub(super) async fn shutdown_ends_everything(cx: Cx) -> Verdict {
     };
     let b = cx.connect().await?;
     let mut ask = cx.ask().ttl(cx.short_ttl());
-    if cx.claims().has(Need::AutoRenew) {
+    if cx.has(Need::AutoRenew) {
         ask = ask.auto_renew();
     }
     let (own, dropped, theirs) = (cx.name("held"), cx.name("dropped"), cx.name("waited-for"));
-    let held = cx.expect_free(&*a, &own, &ask, "before the shutdown").await?;
-    let other = cx.expect_free(&*a, &dropped, &ask, "before the shutdown").await?;
-    let blocking = cx
-        .expect_free(&*b, &theirs, &cx.ask(), "before the shutdown")
-        .await?;
+    let held = a.is_granted(&own, &ask, "before the shutdown").await?;
+    let other = a.is_granted(&dropped, &ask, "before the shutdown").await?;
+    let then = "before the shutdown";
+    let blocking = b.is_granted(&theirs, &cx.ask(), then).await?;
     let lost = held.lost();
     // One that waits on the executor that ends, and one that waits elsewhere.
     let inside = {
         let (a, name, ask) = (a.clone(), theirs.clone(), ask.clone());
         crate::task::Task::start(&*executor, async move { a.acquire(&name, &ask).await.map(drop) })
     };
-    let outside = super::s11_policy::acquiring(&cx, &a, &theirs, &ask);
-    super::s11_policy::queued(&cx, &*b, &theirs, 2).await?;
+    let outside = cx.waits(&a, &theirs, &ask);
+    cx.in_line(&*b, &theirs, 2).await?;
     executor.shut_down();
     inside.detach();
-    let bound = cx.claims().op_bound + cx.slack();
+    let bound = cx.prompt();
     let what = "an acquire that waits while the executor of its client is shut down";
     match cx.within(bound, what, outside).await? {
         Ok(_) => fail!("{what} is granted what somebody else holds"),
@@ -197,9 +207,8 @@ pub(super) async fn shutdown_ends_everything(cx: Cx) -> Verdict {
         drop(guard);
     }
     cx.evidence("calls_ended");
-    let _ = cx
-        .within(bound, "a release after the shutdown", held.release())
-        .await?;
+    let doing = "a release after the shutdown";
+    let _ = cx.within(bound, doing, held.release()).await?;
     cx.evidence("calls_ended");
     // A guard is dropped on a thread that knows nothing of all this.
     let dropping = thread::spawn(move || drop((held, other)));
@@ -211,16 +220,14 @@ pub(super) async fn shutdown_ends_everything(cx: Cx) -> Verdict {
     let by = cx.now() + over;
     for name in [&own, &dropped] {
         let when = "held by a client whose executor was shut down";
-        let held = cx.free_by(&*b, name, &ask, by, when).await?;
-        held.release().await.seen("B releases")?;
+        cx.passes_by(&*b, name, &ask, by, when).await?;
         cx.evidence("locks_lapsed");
     }
     blocking.release().await.seen("B releases")?;
     // A place in line lapses, and what it was granted meanwhile does.
     let by = cx.now() + over * 2;
     let when = "waited for by a client whose executor was shut down";
-    let held = cx.free_by(&*b, &theirs, &ask, by, when).await?;
-    held.release().await.seen("B releases")
+    cx.passes_by(&*b, &theirs, &ask, by, when).await
 }
 
 /// An executor of twenty lines: it knows no runtime.
@@ -281,9 +288,19 @@ macro_rules! owned {
     }};
 }
 
-pub(super) async fn any_executor_will_do(cx: Cx) -> Verdict {
+rule! { "9.11" Must phase 2 [Lock, Try, Wait] Both A D any_executor_will_do,
+    evidence ["operations_elsewhere" >= 6], bug "hidden_tokio"
+    "Every operation works from a thread on which no runtime is entered, polled by an executor that knows of \
+        none, while the client's own runtime runs elsewhere. The smoke set runs this on each runtime that is \
+        claimed."
+    why "The guard ends up in a thread of the program's own, a callback of a C library or another runtime, \
+        and `there is no reactor running`."
+    check "Is a timer, socket or task of the runtime made in a future, where the runtime of the moment is \
+        taken rather than the client's?"
+}
+async fn any_executor_will_do(cx: Cx) -> Verdict {
     let (a, b): (Arc<dyn Subject>, _) = (cx.connect().await?, cx.connect().await?);
-    let bound = cx.claims().op_bound + cx.slack();
+    let bound = cx.prompt();
     let (name, ask) = (cx.name("elsewhere"), cx.ask());
     let what = "a try";
     let tried = elsewhere(
@@ -296,26 +313,23 @@ pub(super) async fn any_executor_will_do(cx: Cx) -> Verdict {
     let Some(held) = tried.seen(what)? else {
         fail!("a try on a free name, on a thread without a runtime, is refused");
     };
-    let refused = owned!(b, name, ask, |c, n, k| c.try_acquire(&n, &k));
+    let again = owned!(b, name, ask, |c, n, k| c.try_acquire(&n, &k));
     ensure!(
-        elsewhere(&cx, "a try on a held name", bound, refused)
+        elsewhere(&cx, "a try on a held name", bound, again)
             .await?
             .seen("a try on a held name")?
             .is_none(),
         "a held name is granted on a thread without a runtime"
     );
-    let limit = Duration::from_millis(30);
+    let limit = ms(30);
     let waiting = owned!(b, name, ask, |c, n, k| c.acquire_timeout(&n, &k, limit));
-    match elsewhere(&cx, "a wait with a limit", bound, waiting).await? {
-        Err(e) if e.kind() == ErrorKind::Timeout => {}
-        Err(e) => fail!(
-            "a wait with a limit, on a thread without a runtime, answers {e} ({:?})",
-            e.kind()
-        ),
-        Ok(_) => fail!("a held name is granted on a thread without a runtime"),
-    }
+    refused(
+        elsewhere(&cx, "a wait with a limit", bound, waiting).await?,
+        ErrorKind::Timeout,
+        "a wait with a limit, on a thread without a runtime,",
+    )?;
     let held: Arc<dyn crate::subject::Held> = Arc::from(held);
-    if cx.claims().has(Need::Renew) {
+    if cx.has(Need::Renew) {
         let guard = Arc::clone(&held);
         let renewing = async move { guard.renew().await }.boxed();
         elsewhere(&cx, "a renewal", bound, renewing)
@@ -327,7 +341,7 @@ pub(super) async fn any_executor_will_do(cx: Cx) -> Verdict {
         let (task, waiting) = (cx.clone(), owned!(b, name, ask, |c, n, k| c.acquire(&n, &k)));
         cx.spawn(async move { elsewhere(&task, "an acquire", bound * 2, waiting).await })
     };
-    super::s11_policy::queued(&cx, &*a, &name, 1).await?;
+    cx.in_line(&*a, &name, 1).await?;
     let guard = Arc::clone(&held);
     elsewhere(
         &cx,
@@ -338,7 +352,7 @@ pub(super) async fn any_executor_will_do(cx: Cx) -> Verdict {
     .await?
     .seen("a release")?;
     let next = waiter.await?.seen("an acquire")?;
-    if let Some(observe) = a.observe().filter(|_| cx.claims().has(Need::Watch)) {
+    if let Some(observe) = a.observe().filter(|_| cx.has(Need::Watch)) {
         // The stream is made here and read there.
         let mut changes = observe.watch(&name).await.seen("watching")?;
         let first = async move { changes.next().await.map(|first| first.map(drop)) };
@@ -348,10 +362,9 @@ pub(super) async fn any_executor_will_do(cx: Cx) -> Verdict {
         }
     }
     let lapsing = cx.ask().ttl(cx.short_ttl());
-    if cx.claims().has(Need::LossSignal) && cx.claims().has(Need::PerGrantTtl) {
-        let short = cx
-            .expect_free(&*a, &cx.name("lapsing"), &lapsing, "at first")
-            .await?;
+    if cx.has(Need::LossSignal) && cx.has(Need::PerGrantTtl) {
+        let then = "at first";
+        let short = a.is_granted(&cx.name("lapsing"), &lapsing, then).await?;
         let limit = lapsing.ttl + cx.skew(lapsing.ttl) + bound;
         elsewhere(&cx, "the loss signal", limit, short.lost()).await?;
     }
@@ -361,8 +374,7 @@ pub(super) async fn any_executor_will_do(cx: Cx) -> Verdict {
     }
     let by = cx.now() + cx.claims().drop_prompt + cx.slack();
     let when = "after its guard was dropped on a thread without a runtime";
-    let held = cx.free_by(&*a, &name, &ask, by, when).await?;
-    held.release().await.seen("A releases")?;
+    cx.passes_by(&*a, &name, &ask, by, when).await?;
     let closing = owned!(b, name, ask, |c, _n, _k| c.close());
     elsewhere(&cx, "close", bound, closing).await?.seen("close")
 }

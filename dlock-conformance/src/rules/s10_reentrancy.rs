@@ -1,109 +1,27 @@
 //! §10 Re-entrancy.
 
-use std::time::Duration;
-
-use dlock_core::{ErrorKind, LockName};
 use futures::FutureExt;
 use futures::future::{BoxFuture, join_all};
 
-use super::late_requests::a_retry_is_one_level;
+use super::prelude::*;
 use super::s09_contract::{on_changing_threads, through_tasks};
-use crate::claims::Need;
-use crate::cx::Cx;
-use crate::rule::{Rule, rule};
-use crate::subject::{Ask, Held, Subject};
-use crate::verdict::{Failure, Seen, Verdict};
-use crate::{ensure, fail};
 
-pub(super) static RULES: &[Rule] = &[
-    rule! {
-        "10.01" MUST phase 2 [Reentrant, Try, Wait]
-        layer: Engine, access: A, test: D,
-        title: "reentry up to the declared depth",
-        statement: "An owner may acquire what it holds up to the declared depth, in every way there is; \
-            beyond it the answer is LimitReached, and the hold stands.",
-        intent: "A count without a limit hides a loop that acquires and never releases, until the count \
-            wraps or the memory is full.",
-        check_first: "Is the count compared before it is raised, for try, wait and timed wait alike?",
-        evidence: ["levels" >= 2, "refused_beyond_depth" >= 6],
-        budget: 60 s,
-        bug: "reent_unbounded" deterministic
-        => reentry_up_to_the_declared_depth
-    },
-    rule! {
-        "10.02" MUST phase 2 [Reentrant, Wait]
-        layer: Engine, access: A, test: X,
-        title: "last release frees",
-        statement: "A re-entrant lock is free after as many releases as acquires, in whichever order the \
-            guards go, and not before.",
-        intent: "A helper that takes and releases the lock of its caller leaves the caller without it.",
-        check_first: "Does the release of one level count down, or end the lease?",
-        evidence: ["inner_releases" >= 20, "grants" >= 20],
-        budget: 120 s,
-        bug: "first_release_frees" deterministic
-        => last_release_frees
-    },
-    rule! {
-        "10.03" MUST phase 2 [Reentrant, Try, Wait]
-        layer: Engine, access: A, test: X,
-        title: "others are excluded at every depth",
-        statement: "At every depth everybody else is excluded: other clients under the same number, other \
-            owners of the client, and handles without an owner.",
-        intent: "Re-entry that asks only whether the lock is held re-entrantly, and not by whom, is no lock.",
-        check_first: "Is the owner compared on re-entry, or only the client, or only that the lock is \
-            re-entrant?",
-        evidence: ["refusals" >= 30, "deepest" >= 4],
-        budget: 120 s,
-        bug: "reent_for_all" deterministic
-        => others_are_excluded_at_every_depth
-    },
-    rule! {
-        "10.04" MUST phase 2 [Reentrant, Wait, Lease, PerGrantTtl, LossSignal]
-        layer: Engine, access: A, test: T,
-        title: "loss ends every level",
-        statement: "When the lease is lost every level is lost at once: no guard is valid, each is told, \
-            and no re-entry revives it.",
-        intent: "The inner level that counts its own time works on under a lock that the outer one has lost.",
-        check_first: "Do the levels share one deadline and one loss, or does re-entry begin a hold of its \
-            own?",
-        evidence: ["levels_told" >= 3, "refused_after_loss" >= 1],
-        budget: 60 s,
-        bug: "partial_loss" deterministic
-        => loss_ends_every_level
-    },
-    rule! {
-        "10.05" MUST phase 2 [Reentrant, Try, Wait, OutlivesConnection]
-        layer: Both, access: P, test: D,
-        title: "retry is one level",
-        statement: "An acquire that is sent again after a lost reply is one level, not two: after as many \
-            releases as acquires the lock is free.",
-        intent: "A level that nobody has is released by nobody; the lock stays with an owner who believes \
-            to have let go.",
-        check_first: "Is the count raised by the request, or by each copy of it that arrives?",
-        evidence: ["lost_replies" >= 1, "freed" >= 1],
-        budget: 120 s,
-        bug: "retry_double_count" deterministic
-        => a_retry_is_one_level
-    },
-    rule! {
-        "10.06" MUST phase 2 [Reentrant, Try, Wait]
-        layer: Engine, access: A, test: D,
-        title: "owner is the key",
-        statement: "The owner is the declared key: it may re-enter from any task and thread, and the thread \
-            that holds the lock may not under another key.",
-        intent: "A task that wakes on another thread deadlocks with itself, and two tasks on one thread \
-            walk in together.",
-        check_first: "Is the owner kept with the guard's key, or taken from the thread or task that asks?",
-        evidence: ["polls_elsewhere" >= 6, "reentered_elsewhere" >= 6, "strangers_refused" >= 6],
-        budget: 60 s,
-        bug: "reent_by_thread" deterministic
-        => owner_is_the_key
-    },
-];
+rules! {
+    reentry_keeps_the_token, reentry_up_to_the_declared_depth, last_release_frees,
+    others_are_excluded_at_every_depth, loss_ends_every_level, owner_is_the_key,
+}
 
 /// The owner that most of these rules act as.
 const OWNER: u32 = 1;
 
+rule! { "10.01" Must phase 2 [Reentrant, Try, Wait] Engine A D reentry_up_to_the_declared_depth,
+    evidence ["levels" >= 2, "refused_beyond_depth" >= 6], bug "reent_unbounded"
+    "An owner may acquire what it holds up to the declared depth, in every way there is; beyond it the \
+        answer is LimitReached, and the hold stands."
+    why "A count without a limit hides a loop that acquires and never releases, until the count wraps or the \
+        memory is full."
+    check "Is the count compared before it is raised, for try, wait and timed wait alike?"
+}
 async fn reentry_up_to_the_declared_depth(cx: Cx) -> Verdict {
     let (a, b) = (cx.connect().await?, cx.connect().await?);
     let (name, ask) = (cx.name("deep"), cx.ask().reentrant(OWNER));
@@ -117,7 +35,7 @@ async fn reentry_up_to_the_declared_depth(cx: Cx) -> Verdict {
     for level in 1..=depth {
         let entered = enter(&*a, &name, &ask, level);
         let what = format!("level {level} of {depth}");
-        match cx.within(bound, &what, entered).await?.seen(&what)? {
+        match cx.done(bound, &what, entered).await? {
             Some(guard) => held.push(guard),
             None => fail!("{what}: the owner is refused what it holds"),
         }
@@ -130,10 +48,12 @@ async fn reentry_up_to_the_declared_depth(cx: Cx) -> Verdict {
                 .within(bound, &what, enter(&*a, &name, &ask, way))
                 .await?
                 .map(|guard| guard.is_some());
-            match answer {
-                Err(e) if e.kind() == ErrorKind::LimitReached => cx.evidence("refused_beyond_depth"),
-                other => fail!("{what} than {depth} answers {other:?} rather than LimitReached"),
-            }
+            refused(
+                answer,
+                ErrorKind::LimitReached,
+                format_args!("{what} than {depth}"),
+            )?;
+            cx.evidence("refused_beyond_depth");
         }
         let valid = held.iter().filter(|guard| guard.is_valid()).count();
         ensure!(
@@ -153,8 +73,7 @@ async fn reentry_up_to_the_declared_depth(cx: Cx) -> Verdict {
         guard.release().await.seen("releasing a level")?;
     }
     let plain = cx.ask();
-    let free = cx.expect_free(&*b, &name, &plain, "after every level was released");
-    free.await?.release().await.seen("B releases")
+    b.passes(&name, &plain, "after every level was released").await
 }
 
 /// Enters in one of the three ways.
@@ -175,6 +94,13 @@ fn enter<'a>(
     }
 }
 
+rule! { "10.02" Must phase 2 [Reentrant, Wait] Engine A X last_release_frees,
+    evidence ["inner_releases" >= 20, "grants" >= 20], bug "first_release_frees", budget 120 s
+    "A re-entrant lock is free after as many releases as acquires, in whichever order the guards go, and not \
+        before."
+    why "A helper that takes and releases the lock of its caller leaves the caller without it."
+    check "Does the release of one level count down, or end the lease?"
+}
 async fn last_release_frees(cx: Cx) -> Verdict {
     let name = cx.name("nested");
     let rounds = cx.rounds(10, 100);
@@ -196,8 +122,7 @@ async fn last_release_frees(cx: Cx) -> Verdict {
                         Some(guard) => inner.push(guard),
                         None => fail!("level {level}: the owner is refused what it holds"),
                     }
-                    cx.sleep(rng.duration(Duration::ZERO, Duration::from_millis(1)))
-                        .await;
+                    cx.sleep(rng.duration(Duration::ZERO, ms(1))).await;
                 }
                 while !inner.is_empty() {
                     let which = usize::try_from(rng.below(inner.len() as u64)).unwrap_or(0);
@@ -210,8 +135,7 @@ async fn last_release_frees(cx: Cx) -> Verdict {
                         guard.release().await.seen(what)?;
                     }
                     cx.evidence("inner_releases");
-                    cx.sleep(rng.duration(Duration::ZERO, Duration::from_millis(3)))
-                        .await;
+                    cx.sleep(rng.duration(Duration::ZERO, ms(3))).await;
                     ensure!(
                         outer.is_valid(),
                         "the outermost guard is not valid any more, with {left} levels left"
@@ -222,12 +146,17 @@ async fn last_release_frees(cx: Cx) -> Verdict {
             Ok::<(), Failure>(())
         }));
     }
-    for task in tasks {
-        task.await?;
-    }
+    all(tasks).await?;
     cx.check_history()
 }
 
+rule! { "10.03" Must phase 2 [Reentrant, Try, Wait] Engine A X others_are_excluded_at_every_depth,
+    evidence ["refusals" >= 30, "deepest" >= 4], bug "reent_for_all", budget 120 s
+    "At every depth everybody else is excluded: other clients under the same number, other owners of the \
+        client, and handles without an owner."
+    why "Re-entry that asks only whether the lock is held re-entrantly, and not by whom, is no lock."
+    check "Is the owner compared on re-entry, or only the client, or only that the lock is re-entrant?"
+}
 async fn others_are_excluded_at_every_depth(cx: Cx) -> Verdict {
     let (a, b) = (cx.connect().await?, cx.connect().await?);
     let (plain, mine) = (cx.ask(), cx.ask().reentrant(OWNER));
@@ -263,7 +192,7 @@ async fn others_are_excluded_at_every_depth(cx: Cx) -> Verdict {
             );
             cx.evidence("refusals");
             if rng.one_in(4) {
-                let limit = Duration::from_millis(10);
+                let limit = ms(10);
                 let when = format!("{who} waits for what an owner holds {depth} times");
                 cx.expect_timeout(&**client, &name, ask, limit, when).await?;
                 cx.evidence("refusals");
@@ -306,14 +235,22 @@ async fn every_level_is_lost(cx: &Cx, levels: &[Box<dyn Held>], how: &str) -> Ve
     }
     cx.evidence_by("levels_told", levels.len() as u64);
     for (level, guard) in (1..).zip(levels) {
-        match guard.release().await {
-            Err(e) if e.kind() == ErrorKind::Lost => {}
-            other => fail!("{how}: the release of level {level} answers {other:?} rather than Lost"),
-        }
+        is_lost(
+            guard.release().await,
+            format_args!("{how}: the release of level {level}"),
+        )?;
     }
     Ok(())
 }
 
+rule! { "10.04" Must phase 2 [Reentrant, Wait, Lease, PerGrantTtl, LossSignal] Engine A T
+        loss_ends_every_level,
+    evidence ["levels_told" >= 3, "refused_after_loss" >= 1], bug "partial_loss"
+    "When the lease is lost every level is lost at once: no guard is valid, each is told, and no re-entry \
+        revives it."
+    why "The inner level that counts its own time works on under a lock that the outer one has lost."
+    check "Do the levels share one deadline and one loss, or does re-entry begin a hold of its own?"
+}
 async fn loss_ends_every_level(cx: Cx) -> Verdict {
     let (a, b) = (cx.connect().await?, cx.connect().await?);
     let name = cx.name("lapses");
@@ -344,14 +281,11 @@ async fn loss_ends_every_level(cx: Cx) -> Verdict {
     cx.evidence("refused_after_loss");
     drop(levels);
     ensure!(successor.is_valid(), "the successor is not valid");
-    cx.expect_held(&*a, &name, &ask, "the former owner, with the successor there")
+    a.is_refused(&name, &ask, "the former owner, with the successor there")
         .await?;
     successor.release().await.seen("B releases")?;
     let by = cx.now() + cx.slack();
-    let anew = cx.free_by(&*a, &name, &ask, by, "the owner, anew").await?;
-    anew.release()
-        .await
-        .seen("the owner releases what it acquired anew")?;
+    cx.passes_by(&*a, &name, &ask, by, "the owner, anew").await?;
     let (claims, observe) = (cx.claims(), b.observe());
     let Some(observe) = observe.filter(|_| claims.has(Need::ForceRelease) && claims.has(Need::Renew)) else {
         return Ok(());
@@ -364,13 +298,19 @@ async fn loss_ends_every_level(cx: Cx) -> Verdict {
         levels.push(entered.seen(format_args!("level {level}"))?);
     }
     observe.force_release(&name).await.seen("force_release")?;
-    match levels[1].renew().await {
-        Err(e) if e.kind() == ErrorKind::Lost => {}
-        other => fail!("renewing what was ended by force answers {other:?} rather than Lost"),
-    }
+    is_lost(levels[1].renew().await, "renewing what was ended by force")?;
     every_level_is_lost(&cx, &levels, "a renewal was refused").await
 }
 
+rule! { "10.06" Must phase 2 [Reentrant, Try, Wait] Engine A D owner_is_the_key,
+    evidence ["polls_elsewhere" >= 6, "reentered_elsewhere" >= 6, "strangers_refused" >= 6],
+    bug "reent_by_thread"
+    "The owner is the declared key: it may re-enter from any task and thread, and the thread that holds the \
+        lock may not under another key."
+    why "A task that wakes on another thread deadlocks with itself, and two tasks on one thread walk in \
+        together."
+    check "Is the owner kept with the guard's key, or taken from the thread or task that asks?"
+}
 async fn owner_is_the_key(cx: Cx) -> Verdict {
     let a = cx.connect().await?;
     let (mine, other) = (cx.ask().reentrant(OWNER), cx.ask().reentrant(OWNER + 1));
@@ -390,7 +330,7 @@ async fn owner_is_the_key(cx: Cx) -> Verdict {
             "round {round}: the owner enters from another thread"
         ))?;
         cx.evidence("reentered_elsewhere");
-        cx.expect_held(&*a, &name, &other, "the same task, as another owner")
+        a.is_refused(&name, &other, "the same task, as another owner")
             .await?;
         cx.evidence("strangers_refused");
         if cx.is_virtual() {
@@ -405,19 +345,23 @@ async fn owner_is_the_key(cx: Cx) -> Verdict {
             inner.is_valid(),
             "the inner guard is not valid after the outer release"
         );
-        cx.expect_held(&*a, &name, &other, "another owner, with one level left")
+        a.is_refused(&name, &other, "another owner, with one level left")
             .await?;
         inner.release().await.seen("the inner release")?;
-        cx.expect_free(&*a, &name, &other, "another owner, after the last release")
-            .await?
-            .release()
-            .await
-            .seen("the other owner releases")?;
+        a.passes(&name, &other, "another owner, after the last release")
+            .await?;
     }
     Ok(())
 }
 
-pub(super) async fn reentry_keeps_the_token(cx: Cx) -> Verdict {
+rule! { "7.10" Must phase 2 [Fence, Reentrant, Wait] Engine A D reentry_keeps_the_token,
+    evidence ["reentries" >= 20], bug "token_bump_on_reenter"
+    "Every level of a re-entrant hold has the token of the hold; the next grant has a larger one."
+    why "A new token on re-entry makes the outer level a stale holder of its own lock, which the resource \
+        refuses."
+    check "Does re-entry draw a token, or show that of the lease?"
+}
+async fn reentry_keeps_the_token(cx: Cx) -> Verdict {
     let (a, b) = (cx.connect().await?, cx.connect().await?);
     let (name, ask) = (cx.name("same"), cx.ask().reentrant(OWNER));
     let mut last = None;

@@ -1,71 +1,34 @@
 //! §11 Readers, writers and permits: who is let in, and who is not let in line.
 
-use std::time::Duration;
+use super::prelude::*;
 
-use dlock_core::{ErrorKind, LockName};
+rules! {
+    everyone_admissible_is_admitted, mismatched_permits_are_refused,
+}
 
-use crate::claims::Need;
-use crate::cx::Cx;
-use crate::rule::{Rule, rule};
-use crate::subject::{Ask, Subject};
-use crate::verdict::{Seen, Verdict};
-use crate::{ensure, fail};
-
-pub(super) static RULES: &[Rule] = &[
-    rule! {
-        "11.14" MUST phase 1 [Shared, Wait]
-        layer: Both, access: A, test: D,
-        title: "everyone admissible is admitted",
-        statement: "A cancelled or timed-out waiter in front admits at once those behind it who are now \
-            admissible, and one release admits every admissible reader.",
-        intent: "Admission that runs on release alone leaves readers standing behind a writer that has long \
-            given up.",
-        check_first: "Does the withdrawal of a queue entry run the same admission as a release?",
-        evidence: ["admitted_after_withdrawal" >= 2, "readers_admitted_by_one_release" >= 5],
-        budget: 60 s,
-        bug: "admit_on_release_only" deterministic
-        => everyone_admissible_is_admitted
-    },
-    rule! {
-        "11.15" MUST phase 1 [Permits, Try, Wait]
-        layer: Both, access: A, test: D,
-        title: "mismatched permits are refused",
-        statement: "Of n permits of a name n are held at once and no more. While they are in use, asking \
-            for it with another count, or as a reader, is InvalidInput before queueing; once it is free any \
-            class may begin.",
-        intent: "Two deployments that disagree about the limit would each let in as many as they think \
-            right.",
-        check_first: "Is the limit kept with the name while it is in use, and compared in the same step as \
-            the grant?",
-        evidence: ["mismatches_refused" >= 4, "refusals_when_all_are_taken" >= 6],
-        budget: 60 s,
-        bug: "mixed_limits" deterministic
-        => mismatched_permits_are_refused
-    },
-];
-
+rule! { "11.14" Must phase 1 [Shared, Wait] Both A D everyone_admissible_is_admitted,
+    evidence ["admitted_after_withdrawal" >= 2, "readers_admitted_by_one_release" >= 5],
+    bug "admit_on_release_only"
+    "A cancelled or timed-out waiter in front admits at once those behind it who are now admissible, and one \
+        release admits every admissible reader."
+    why "Admission that runs on release alone leaves readers standing behind a writer that has long given up."
+    check "Does the withdrawal of a queue entry run the same admission as a release?"
+}
 async fn everyone_admissible_is_admitted(cx: Cx) -> Verdict {
     let (a, b, c) = (cx.connect().await?, cx.connect().await?, cx.connect().await?);
     let (read, write) = (cx.ask().reader(), cx.ask());
     let bound = cx.claims().wake_p99 + cx.claims().cancel_prompt + cx.slack();
-    let queued = Duration::from_millis(30);
+    let queued = ms(30);
     for cancels in [true, false] {
         let name = cx.name(format!("withdrawn-{cancels}"));
-        let reading = cx.expect_free(&*a, &name, &read, "the first reader").await?;
-        let patience = if cancels {
-            cx.long_ttl()
-        } else {
-            Duration::from_millis(120)
-        };
+        let reading = a.is_granted(&name, &read, "the first reader").await?;
+        let patience = if cancels { cx.long_ttl() } else { ms(120) };
         let writer = cx.spawn({
             let (b, name, write) = (b.clone(), name.clone(), write.clone());
             async move { b.acquire_timeout(&name, &write, patience).await.map(drop) }
         });
         cx.sleep(queued).await;
-        let reader = cx.spawn({
-            let (c, name, read) = (c.clone(), name.clone(), read.clone());
-            async move { c.acquire(&name, &read).await }
-        });
+        let reader = cx.waits(&c, &name, &read);
         cx.sleep(queued).await;
         if cancels {
             ensure!(
@@ -73,27 +36,18 @@ async fn everyone_admissible_is_admitted(cx: Cx) -> Verdict {
                 "the writer did not wait for the reader"
             );
         } else {
-            match writer.await {
-                Err(e) if e.kind() == ErrorKind::Timeout => {}
-                other => fail!("the writer behind a reader answers {other:?} rather than Timeout"),
-            }
+            refused(writer.await, ErrorKind::Timeout, "the writer behind a reader")?;
         }
         let how = if cancels { "was cancelled" } else { "timed out" };
-        let second = cx
-            .within(
-                bound,
-                format!("letting in a reader beside a reader, after the writer before it {how}"),
-                reader,
-            )
-            .await?
-            .seen("the second reader")?;
+        let doing = format!("letting in a reader beside a reader, after the writer before it {how}");
+        let second = cx.done(bound, doing, reader).await?;
         ensure!(reading.is_valid(), "the first reader is not valid any more");
         cx.evidence("admitted_after_withdrawal");
         reading.release().await.seen("the first reader releases")?;
         second.release().await.seen("the second reader releases")?;
     }
     let name = cx.name("all");
-    let writing = cx.expect_free(&*a, &name, &write, "the writer").await?;
+    let writing = a.is_granted(&name, &write, "the writer").await?;
     let mut waiting = Vec::new();
     for i in 0..8 {
         let client = if i % 2 == 0 { b.clone() } else { c.clone() };
@@ -105,7 +59,7 @@ async fn everyone_admissible_is_admitted(cx: Cx) -> Verdict {
     let mut reading = Vec::new();
     for (i, reader) in waiting.into_iter().enumerate() {
         let what = format!("letting in reader {i} of 8, all of whom one release admits");
-        reading.push(cx.within(bound, what, reader).await?.seen("a waiting reader")?);
+        reading.push(cx.done(bound, what, reader).await?);
         cx.evidence("readers_admitted_by_one_release");
     }
     ensure!(
@@ -127,34 +81,31 @@ async fn refused_as_mismatch(
         .within(limit, what, client.try_acquire(name, ask))
         .await?
         .map(drop);
+    let doing = format!("{what}: refusing to queue");
     let waited = cx
-        .within(
-            limit,
-            format!("{what}: refusing to queue"),
-            client.acquire_timeout(name, ask, limit * 4),
-        )
+        .within(limit, doing, client.acquire_timeout(name, ask, limit * 4))
         .await?
         .map(drop);
     for (how, answer) in [("try_acquire", tried), ("a waiting acquire", waited)] {
-        match answer {
-            Err(e) if e.kind() == ErrorKind::InvalidInput => cx.evidence("mismatches_refused"),
-            Err(e) => fail!(
-                "{what}: {how} answers {e} ({:?}) rather than InvalidInput",
-                e.kind()
-            ),
-            Ok(()) => fail!("{what}: {how} was not refused as a mismatch"),
-        }
+        refused(answer, ErrorKind::InvalidInput, format_args!("{what}: {how}"))?;
+        cx.evidence("mismatches_refused");
     }
     Ok(())
 }
 
+rule! { "11.15" Must phase 1 [Permits, Try, Wait] Both A D mismatched_permits_are_refused,
+    evidence ["mismatches_refused" >= 4, "refusals_when_all_are_taken" >= 6], bug "mixed_limits"
+    "Of n permits of a name n are held at once and no more. While they are in use, asking for it with \
+        another count, or as a reader, is InvalidInput before queueing; once it is free any class may begin."
+    why "Two deployments that disagree about the limit would each let in as many as they think right."
+    check "Is the limit kept with the name while it is in use, and compared in the same step as the grant?"
+}
 async fn mismatched_permits_are_refused(cx: Cx) -> Verdict {
     let (a, b) = (cx.connect().await?, cx.connect().await?);
     let name = cx.name("permits");
     let three = cx.ask().permit(3);
-    let first = cx
-        .expect_free(&*a, &name, &three, "the first of 3 permits")
-        .await?;
+    let when = "the first of 3 permits";
+    let first = a.is_granted(&name, &three, when).await?;
     refused_as_mismatch(
         &cx,
         &*b,
@@ -171,7 +122,7 @@ async fn mismatched_permits_are_refused(cx: Cx) -> Verdict {
         "2 permits while 3 are in use",
     )
     .await?;
-    if cx.claims().has(Need::Shared) {
+    if cx.has(Need::Shared) {
         refused_as_mismatch(
             &cx,
             &*b,
@@ -181,27 +132,15 @@ async fn mismatched_permits_are_refused(cx: Cx) -> Verdict {
         )
         .await?;
     }
-    let second = cx
-        .expect_free(&*b, &name, &three, "the second of 3 permits")
-        .await?;
+    let what = "the second of 3 permits";
+    let second = b.is_granted(&name, &three, what).await?;
     first.release().await.seen("the first permit's release")?;
     second.release().await.seen("the second permit's release")?;
     // Nothing of the refused ones is left, and the class is free again.
-    cx.expect_free(
-        &*b,
-        &name,
-        &cx.ask().permit(5),
-        "5 permits, once the name is free",
-    )
-    .await?
-    .release()
-    .await
-    .seen("releasing one of 5 permits")?;
-    cx.expect_free(&*a, &name, &cx.ask(), "exclusively, once the name is free")
-        .await?
-        .release()
-        .await
-        .seen("releasing the exclusive hold")?;
+    let then = "5 permits, once the name is free";
+    b.passes(&name, &cx.ask().permit(5), then).await?;
+    a.passes(&name, &cx.ask(), "exclusively, once the name is free")
+        .await?;
     for n in [1, 3, 8] {
         n_are_held_and_no_more(&cx, &[&*a, &*b], n).await?;
     }
@@ -215,20 +154,21 @@ async fn n_are_held_and_no_more(cx: &Cx, clients: &[&dyn Subject; 2], n: u32) ->
     let mut held = Vec::new();
     for i in 0..n {
         let when = format!("with {i} of {n} permits taken");
-        held.push(cx.expect_free(client(i), &name, &ask, when).await?);
+        held.push(client(i).is_granted(&name, &ask, when).await?);
     }
     for round in 0..2 {
         for other in clients {
             let when = format!("round {round}: one more, with all {n} permits taken");
-            cx.expect_held(*other, &name, &ask, when).await?;
+            other.is_refused(&name, &ask, when).await?;
             cx.evidence("refusals_when_all_are_taken");
         }
         let back = held.swap_remove(0);
         back.release().await.seen("a permit is given back")?;
         let when = format!("round {round}: with one of {n} permits given back");
-        held.push(cx.expect_free(client(round), &name, &ask, when).await?);
+        held.push(client(round).is_granted(&name, &ask, when).await?);
     }
-    cx.expect_held(clients[0], &name, &cx.ask(), "exclusively, beside permits")
+    clients[0]
+        .is_refused(&name, &cx.ask(), "exclusively, beside permits")
         .await?;
     for permit in held {
         permit.release().await.seen("a permit's release")?;

@@ -1,77 +1,15 @@
 //! §11 Readers, writers and permits: downgrade and upgrade.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
-use dlock_core::ErrorKind;
 use futures::future::join_all;
 
-use super::s11_policy::{acquiring, queued, write_beside_own_read_ends};
-use crate::claims::Need;
-use crate::cx::Cx;
-use crate::rule::{Rule, rule};
-use crate::subject::{Convert, Held, Upgraded};
-use crate::verdict::{Failure, Seen, Verdict};
-use crate::{ensure, fail};
+use super::prelude::*;
+use crate::subject::{Convert, Upgraded};
 
-pub(super) static RULES: &[Rule] = &[
-    rule! {
-        "11.10" MUST phase 3 [Shared, Downgrade, Wait]
-        layer: Backend, access: A, test: X,
-        title: "downgrade is one step",
-        statement: "A downgrade is atomic: no writer that waits is let in between the exclusive hold and \
-            the shared one.",
-        intent: "Who writes, downgrades and reads back what was written reads what somebody else has \
-            written since.",
-        check_first: "Is it one request that changes the mode, or a release and an acquire?",
-        evidence: ["writers_waiting" >= 5, "looks" >= 20],
-        budget: 60 s,
-        bug: "downgrade_gap" deterministic
-        => downgrade_is_one_step
-    },
-    rule! {
-        "11.11" MUST phase 3 [Shared, Upgrade, Try]
-        layer: Backend, access: A, test: D,
-        title: "upgraders never deadlock",
-        statement: "Of several readers that upgrade at once, each is answered, and at most one goes on \
-            asking: one wins, or the others are told WouldDeadlock. Who wins holds exclusively, with a new \
-            token where there are any, for no longer than its ttl.",
-        intent: "Two readers that each wait for the other to leave wait for ever.",
-        check_first: "Does the second upgrader learn that another one is at it?",
-        evidence: ["upgraded" >= 4, "told_of_the_deadlock" >= 4],
-        budget: 60 s,
-        bug: "upgrade_deadlock" deterministic
-        => upgraders_never_deadlock
-    },
-    rule! {
-        "11.12" MUST phase 3 [Shared, Upgrade, Try]
-        layer: Both, access: A, test: D,
-        title: "failed upgrade keeps the read",
-        statement: "An upgrade that does not succeed, for whichever reason, leaves the shared hold as it \
-            was.",
-        intent: "A reader that loses its hold by asking for more reads on without a lock.",
-        check_first: "Is the shared hold given up before the exclusive one is certain?",
-        evidence: ["failed_upgrades" >= 4],
-        budget: 60 s,
-        bug: "failed_upgrade_drops_read" deterministic
-        => failed_upgrade_keeps_the_read
-    },
-    rule! {
-        "11.13" MUST phase 2 [Shared, Try, Wait]
-        layer: Both, access: A, test: D,
-        title: "write beside own read ends",
-        statement: "Asking for a name exclusively while holding it shared, without an upgrade, ends by its \
-            deadline, and leaves the shared hold and nothing else.",
-        intent: "Code that locks for writing in a function called under a read lock waits for itself; with \
-            a deadline it must at least end.",
-        check_first: "Is the wait limit kept where the client itself is in the way?",
-        evidence: ["ended" >= 3],
-        budget: 60 s,
-        bug: "self_deadlock_forever" deterministic
-        => write_beside_own_read_ends
-    },
-];
+rules! {
+    downgrade_is_one_step, upgraders_never_deadlock, failed_upgrade_keeps_the_read,
+}
 
 /// The part of a guard that changes its mode, where that is claimed.
 fn converts(held: &dyn Held) -> Verdict<&dyn Convert> {
@@ -90,6 +28,12 @@ fn within_its_ttl(held: &dyn Held, ttl: Duration, what: &str) -> Verdict {
     Ok(())
 }
 
+rule! { "11.10" Must phase 3 [Shared, Downgrade, Wait] Backend A X downgrade_is_one_step,
+    evidence ["writers_waiting" >= 5, "looks" >= 20], bug "downgrade_gap"
+    "A downgrade is atomic: no writer that waits is let in between the exclusive hold and the shared one."
+    why "Who writes, downgrades and reads back what was written reads what somebody else has written since."
+    check "Is it one request that changes the mode, or a release and an acquire?"
+}
 async fn downgrade_is_one_step(cx: Cx) -> Verdict {
     let (a, b, c) = (cx.connect().await?, cx.connect().await?, cx.connect().await?);
     let (read, write) = (cx.ask().reader(), cx.ask());
@@ -99,7 +43,7 @@ async fn downgrade_is_one_step(cx: Cx) -> Verdict {
         let name = cx.name(round);
         // What a writer writes as soon as it is let in.
         let written = Arc::new(AtomicU64::new(0));
-        let held = cx.expect_free(&*a, &name, &write, "the first writer").await?;
+        let held = a.is_granted(&name, &write, "the first writer").await?;
         let writer = cx.spawn({
             let (b, name, write, written) = (b.clone(), name.clone(), write.clone(), written.clone());
             async move {
@@ -108,11 +52,10 @@ async fn downgrade_is_one_step(cx: Cx) -> Verdict {
                 held.release().await
             }
         });
-        queued(&cx, &*c, &name, 1).await?;
+        cx.in_line(&*c, &name, 1).await?;
         cx.evidence("writers_waiting");
-        let reader = rng.one_in(2).then(|| acquiring(&cx, &c, &name, &read));
-        cx.sleep(rng.duration(Duration::ZERO, Duration::from_millis(3)))
-            .await;
+        let reader = rng.one_in(2).then(|| cx.waits(&c, &name, &read));
+        cx.sleep(rng.duration(Duration::ZERO, ms(3))).await;
         let (token, ttl) = (held.token(), held.ttl());
         converts(&*held)?.downgrade().await.seen("the downgrade")?;
         within_its_ttl(&*held, ttl, "a downgrade")?;
@@ -131,15 +74,15 @@ async fn downgrade_is_one_step(cx: Cx) -> Verdict {
                 held.token()
             );
             if look == 2 {
-                cx.expect_held(&*c, &name, &write, "a writer, beside a downgraded hold")
+                c.is_refused(&name, &write, "a writer, beside a downgraded hold")
                     .await?;
             }
             cx.evidence("looks");
-            cx.sleep(Duration::from_millis(2)).await;
+            cx.sleep(ms(2)).await;
         }
         held.release().await.seen("the downgraded hold is released")?;
         let what = "letting in the writer that waits, after the downgraded hold";
-        cx.within(bound * 2, what, async {
+        cx.done(bound * 2, what, async {
             // In whichever order these two are served.
             match reader {
                 Some(reader) => {
@@ -149,17 +92,21 @@ async fn downgrade_is_one_step(cx: Cx) -> Verdict {
                 None => writer.await,
             }
         })
-        .await?
-        .seen(what)?;
+        .await?;
     }
     Ok(())
 }
 
+rule! { "11.11" Must phase 3 [Shared, Upgrade, Try] Backend A D upgraders_never_deadlock,
+    evidence ["upgraded" >= 4, "told_of_the_deadlock" >= 4], bug "upgrade_deadlock"
+    "Of several readers that upgrade at once, each is answered, and at most one goes on asking: one wins, or \
+        the others are told WouldDeadlock. Who wins holds exclusively, with a new token where there are any, \
+        for no longer than its ttl."
+    why "Two readers that each wait for the other to leave wait for ever."
+    check "Does the second upgrader learn that another one is at it?"
+}
 async fn upgraders_never_deadlock(cx: Cx) -> Verdict {
-    let mut clients = Vec::new();
-    for _ in 0..3 {
-        clients.push(cx.connect().await?);
-    }
+    let clients = cx.clients(3).await?;
     let (read, write) = (cx.ask().reader(), cx.ask());
     let bound = cx.claims().op_bound;
     for round in 0..cx.rounds(4, 40) {
@@ -168,7 +115,7 @@ async fn upgraders_never_deadlock(cx: Cx) -> Verdict {
         let mut tasks = Vec::new();
         let mut reading = Vec::new();
         for client in &clients[..upgraders] {
-            reading.push(cx.expect_free(&**client, &name, &read, "a reader").await?);
+            reading.push(client.is_granted(&name, &read, "a reader").await?);
         }
         let newest = reading.iter().filter_map(|held| held.token()).max();
         for (i, held) in reading.into_iter().enumerate() {
@@ -182,13 +129,14 @@ async fn upgraders_never_deadlock(cx: Cx) -> Verdict {
                         Upgraded::Done => {
                             cx.evidence("upgraded");
                             ensure!(
-                                !cx.claims().has(Need::Fence) || held.token() > newest,
+                                !cx.has(Need::Fence) || held.token() > newest,
                                 "round {round}: an upgrade answers token {:?}, and a reader before it had \
                                     {newest:?}",
                                 held.token()
                             );
                             within_its_ttl(&*held, ttl, "an upgrade")?;
-                            cx.expect_held(&*other, &name, &read, "a reader, beside one that upgraded")
+                            other
+                                .is_refused(&name, &read, "a reader, beside one that upgraded")
                                 .await?;
                             held.release().await.seen("the one that upgraded releases")?;
                             return Ok::<bool, Failure>(true);
@@ -199,7 +147,7 @@ async fn upgraders_never_deadlock(cx: Cx) -> Verdict {
                             return Ok(false);
                         }
                         // As one who waits for the others to leave.
-                        Upgraded::Busy => cx.sleep(Duration::from_millis(3)).await,
+                        Upgraded::Busy => cx.sleep(ms(3)).await,
                     }
                 }
             }));
@@ -210,19 +158,24 @@ async fn upgraders_never_deadlock(cx: Cx) -> Verdict {
             won += u32::from(answer?);
         }
         ensure!(won >= 1, "{what}: every one of them was told to give up");
-        let free = cx.expect_free(&*clients[0], &name, &write, "after all upgraders");
-        free.await?.release().await.seen("a writer releases")?;
+        clients[0].passes(&name, &write, "after all upgraders").await?;
     }
     Ok(())
 }
 
+rule! { "11.12" Must phase 3 [Shared, Upgrade, Try] Both A D failed_upgrade_keeps_the_read,
+    evidence ["failed_upgrades" >= 4], bug "failed_upgrade_drops_read"
+    "An upgrade that does not succeed, for whichever reason, leaves the shared hold as it was."
+    why "A reader that loses its hold by asking for more reads on without a lock."
+    check "Is the shared hold given up before the exclusive one is certain?"
+}
 async fn failed_upgrade_keeps_the_read(cx: Cx) -> Verdict {
     let (a, b, w) = (cx.connect().await?, cx.connect().await?, cx.connect().await?);
     let (read, write) = (cx.ask().reader(), cx.ask());
     for round in 0..cx.rounds(2, 20) {
         let name = cx.name(round);
-        let first = cx.expect_free(&*a, &name, &read, "the first reader").await?;
-        let second = cx.expect_free(&*b, &name, &read, "the second reader").await?;
+        let first = a.is_granted(&name, &read, "the first reader").await?;
+        let second = b.is_granted(&name, &read, "the second reader").await?;
         let token = first.token();
         for (who, held) in [("first", &first), ("second", &second)] {
             match converts(&**held)?.try_upgrade().await.seen("an upgrade")? {
@@ -233,7 +186,7 @@ async fn failed_upgrade_keeps_the_read(cx: Cx) -> Verdict {
                 held.is_valid(),
                 "the {who} reader is not valid after an upgrade that failed"
             );
-            if cx.claims().has(Need::Renew) {
+            if cx.has(Need::Renew) {
                 let renewed = held.renew().await;
                 renewed.seen(format_args!(
                     "the {who} reader renews after an upgrade that failed"
@@ -246,20 +199,11 @@ async fn failed_upgrade_keeps_the_read(cx: Cx) -> Verdict {
             first.token()
         );
         second.release().await.seen("the second reader releases")?;
-        match second.release().await {
-            Err(e) if e.kind() == ErrorKind::Lost => {}
-            other => fail!("the second release of a reader answers {other:?} rather than Lost"),
-        }
-        cx.expect_held(
-            &*w,
-            &name,
-            &write,
-            "a writer, beside a reader whose upgrade failed",
-        )
-        .await?;
+        is_lost(second.release().await, "the second release of a reader")?;
+        let when = "a writer, beside a reader whose upgrade failed";
+        w.is_refused(&name, &write, when).await?;
         first.release().await.seen("the first reader releases")?;
-        let free = cx.expect_free(&*w, &name, &write, "a writer, after both readers");
-        free.await?.release().await.seen("the writer releases")?;
+        w.passes(&name, &write, "a writer, after both readers").await?;
     }
     Ok(())
 }

@@ -1,113 +1,28 @@
 //! §11 Readers, writers and permits: who goes first among those who wait.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::Duration;
 
-use dlock_core::{ErrorKind, LockName};
-
-use crate::claims::Need;
-use crate::cx::Cx;
-use crate::rule::{Rule, rule};
-use crate::subject::{Ask, Held, Subject};
+use super::prelude::*;
 use crate::sweep::{Cut, Sweep, Waking};
 use crate::task::Task;
-use crate::verdict::{Failure, Seen, Verdict};
-use crate::{ensure, fail, inconclusive};
 
-pub(super) static RULES: &[Rule] = &[
-    rule! {
-        "11.06" SHOULD phase 2 [Shared, RwOrder, Wait]
-        layer: Backend, access: A, test: T,
-        title: "nobody starves",
-        statement: "Under the declared policy a writer gets in while readers come and go without a gap, and \
-            a reader while writers do.",
-        intent: "A configuration that is read all the time is never written again, and nobody sees why.",
-        check_first: "Do waiting readers pass a waiting writer when some other reader leaves?",
-        evidence: ["served" >= 2, "storm_grants" >= 20],
-        budget: 120 s,
-        bug: "writer_starved" deterministic
-        => nobody_starves
-    },
-    rule! {
-        "11.07" MUST phase 2 [Shared, WriterPreference, Try, Wait]
-        layer: Backend, access: A, test: D,
-        title: "new readers wait behind a writer",
-        statement: "Where writers are not to be overtaken, a reader that comes while a writer waits is not \
-            let in before it, by try or by wait.",
-        intent: "One reader that may always come in beside the others keeps every writer out.",
-        check_first: "Does a new reader look at the queue, or only at who holds?",
-        evidence: ["readers_held_back" >= 6, "writer_grants" >= 3],
-        budget: 60 s,
-        bug: "reader_barges" deterministic
-        => new_readers_wait_behind_a_writer
-    },
-    rule! {
-        "11.08" MUST phase 2 [Shared, Try, Wait]
-        layer: Both, access: A, test: Z,
-        title: "withdrawn writer blocks nobody",
-        statement: "A waiting writer that was dropped at any poll, or timed out, stops holding back readers \
-            within the claimed bound.",
-        intent: "A writer that gave up and still counts as waiting locks every reader out until its queue \
-            entry lapses.",
-        check_first: "Is the mark of a waiting writer the queue entry itself, or a flag that only its grant \
-            takes down?",
-        evidence: ["sweeps_completed" >= 3, "readers_let_in" >= 6],
-        budget: 120 s,
-        bug: "cancelled_writer_blocks" deterministic
-        => withdrawn_writer_blocks_nobody
-    },
-    rule! {
-        "11.09" MUST phase 2 [Shared, Wait]
-        layer: Both, access: A, test: D,
-        title: "mixed queue drains",
-        statement: "A queue of readers and writers in any order behind a writer drains completely, each of \
-            them granted once.",
-        intent: "A reader that waits for the writer behind it, which waits for the reader, is a deadlock \
-            that outlives everybody's patience (kazoo 649, etcd 6408).",
-        check_first: "Does anybody wait for an entry that is behind its own?",
-        evidence: ["granted" >= 12],
-        budget: 60 s,
-        bug: "rw_cross_wait" deterministic
-        => mixed_queue_drains
-    },
-];
+rules! {
+    write_beside_own_read_ends, nobody_starves, new_readers_wait_behind_a_writer,
+    withdrawn_writer_blocks_nobody, mixed_queue_drains,
+}
 
 /// For how long one of a storm holds at most.
-const GUST: Duration = Duration::from_millis(12);
+const GUST: Duration = ms(12);
 /// How many tasks a storm is made of.
 const STORMERS: u32 = 6;
 
-/// Waits until `n` are queued, as far as that can be seen.
-pub(super) async fn queued(cx: &Cx, observer: &dyn Subject, name: &LockName, n: u32) -> Verdict {
-    let Some(observe) = observer.observe().filter(|_| cx.claims().has(Need::Inspect)) else {
-        cx.sleep(Duration::from_millis(30)).await;
-        return Ok(());
-    };
-    let in_line = async {
-        loop {
-            if observe.inspect(name).await.seen("inspect")?.waiting >= n {
-                return Ok(());
-            }
-            cx.sleep(Duration::from_millis(2)).await;
-        }
-    };
-    let bound = cx.claims().op_bound;
-    cx.within(bound, format!("seeing {n} in line for a held name"), in_line)
-        .await?
+rule! { "11.06" Should phase 2 [Shared, RwOrder, Wait] Backend A T nobody_starves,
+    evidence ["served" >= 2, "storm_grants" >= 20], bug "writer_starved", budget 120 s
+    "Under the declared policy a writer gets in while readers come and go without a gap, and a reader while \
+        writers do."
+    why "A configuration that is read all the time is never written again, and nobody sees why."
+    check "Do waiting readers pass a waiting writer when some other reader leaves?"
 }
-
-/// A task that acquires.
-pub(super) fn acquiring(
-    cx: &Cx,
-    client: &Arc<dyn Subject>,
-    name: &LockName,
-    ask: &Ask,
-) -> Task<dlock_core::Result<Box<dyn Held>>> {
-    let (client, name, ask) = (client.clone(), name.clone(), ask.clone());
-    cx.spawn(async move { client.acquire(&name, &ask).await })
-}
-
 async fn nobody_starves(cx: Cx) -> Verdict {
     let policy = cx.claims().rw;
     let (read, write) = (cx.ask().reader(), cx.ask());
@@ -164,21 +79,27 @@ async fn storm(cx: &Cx, name: &LockName, gust: &Ask, (who, ask): (&str, &Ask)) -
         Err(e) => fail!("{who}: {e} ({:?})", e.kind()),
     }
     cx.evidence("served");
-    for task in tasks {
-        task.await?;
-    }
+    all(tasks).await?;
     Ok(())
 }
 
+rule! { "11.07" Must phase 2 [Shared, WriterPreference, Try, Wait] Backend A D
+        new_readers_wait_behind_a_writer,
+    evidence ["readers_held_back" >= 6, "writer_grants" >= 3], bug "reader_barges"
+    "Where writers are not to be overtaken, a reader that comes while a writer waits is not let in before \
+        it, by try or by wait."
+    why "One reader that may always come in beside the others keeps every writer out."
+    check "Does a new reader look at the queue, or only at who holds?"
+}
 async fn new_readers_wait_behind_a_writer(cx: Cx) -> Verdict {
     let (a, w, b) = (cx.connect().await?, cx.connect().await?, cx.connect().await?);
     let (read, write) = (cx.ask().reader(), cx.ask());
     let bound = cx.claims().wake_p99 + cx.slack();
     for round in 0..cx.rounds(3, 30) {
         let name = cx.name(round);
-        let reading = cx.expect_free(&*a, &name, &read, "the first reader").await?;
-        let mut writer = acquiring(&cx, &w, &name, &write);
-        queued(&cx, &*b, &name, 1).await?;
+        let reading = a.is_granted(&name, &read, "the first reader").await?;
+        let mut writer = cx.waits(&w, &name, &write);
+        cx.in_line(&*b, &name, 1).await?;
         for (who, client) in [
             ("another client's reader", &b),
             ("a second reader of the first", &a),
@@ -190,21 +111,21 @@ async fn new_readers_wait_behind_a_writer(cx: Cx) -> Verdict {
             );
             cx.evidence("readers_held_back");
         }
-        let mut reader = acquiring(&cx, &b, &name, &read);
-        if cx.timeout(Duration::from_millis(30), &mut reader).await.is_some() {
+        let mut reader = cx.waits(&b, &name, &read);
+        if cx.timeout(ms(30), &mut reader).await.is_some() {
             fail!("round {round}: a reader that waits was let in although a writer waits before it");
         }
         cx.evidence("readers_held_back");
         reading.release().await.seen("the first reader releases")?;
         let what = "letting in the writer that waits, after the reader before it";
-        let writing = cx.within(bound, what, &mut writer).await?.seen("the writer")?;
+        let writing = cx.done(bound, what, &mut writer).await?;
         cx.evidence("writer_grants");
-        if cx.timeout(Duration::from_millis(5), &mut reader).await.is_some() {
+        if cx.timeout(ms(5), &mut reader).await.is_some() {
             fail!("round {round}: the reader behind the writer was let in beside it");
         }
         writing.release().await.seen("the writer releases")?;
         let what = "letting in the reader that waits, after the writer before it";
-        let last = cx.within(bound, what, reader).await?.seen("the last reader")?;
+        let last = cx.done(bound, what, reader).await?;
         last.release().await.seen("the last reader releases")?;
     }
     Ok(())
@@ -213,16 +134,24 @@ async fn new_readers_wait_behind_a_writer(cx: Cx) -> Verdict {
 /// After that many polls an acquire that neither completed nor timed out is given up.
 const MOST_POLLS: usize = 200;
 
+rule! { "11.08" Must phase 2 [Shared, Try, Wait] Both A Z withdrawn_writer_blocks_nobody,
+    evidence ["sweeps_completed" >= 3, "readers_let_in" >= 6], bug "cancelled_writer_blocks", budget 120 s
+    "A waiting writer that was dropped at any poll, or timed out, stops holding back readers within the \
+        claimed bound."
+    why "A writer that gave up and still counts as waiting locks every reader out until its queue entry \
+        lapses."
+    check "Is the mark of a waiting writer the queue entry itself, or a flag that only its grant takes down?"
+}
 async fn withdrawn_writer_blocks_nobody(cx: Cx) -> Verdict {
     let (a, w, b) = (cx.connect().await?, cx.connect().await?, cx.connect().await?);
     let (read, write) = (cx.ask().reader(), cx.ask());
     let bound = cx.claims().cancel_prompt + cx.slack();
-    let patience = Duration::from_millis(40);
+    let patience = ms(40);
     for waking in Waking::ALL {
         let mut sweep = Sweep::new(waking, MOST_POLLS);
         for k in 0.. {
             let name = cx.name(format_args!("{waking:?}-{k}"));
-            let reading = cx.expect_free(&*a, &name, &read, "the first reader").await?;
+            let reading = a.is_granted(&name, &read, "the first reader").await?;
             let Some(cut) = sweep.next(w.acquire_timeout(&name, &write, patience)).await else {
                 break;
             };
@@ -251,9 +180,9 @@ async fn withdrawn_writer_blocks_nobody(cx: Cx) -> Verdict {
     // One that has long been in line, with a reader that waits behind it.
     for round in 0..cx.rounds(2, 20) {
         let name = cx.name(format_args!("in-line-{round}"));
-        let reading = cx.expect_free(&*a, &name, &read, "the first reader").await?;
-        let writer = acquiring(&cx, &w, &name, &write);
-        queued(&cx, &*b, &name, 1).await?;
+        let reading = a.is_granted(&name, &read, "the first reader").await?;
+        let writer = cx.waits(&w, &name, &write);
+        cx.in_line(&*b, &name, 1).await?;
         ensure!(
             writer.cancel().await.is_none(),
             "a writer was let in beside a reader"
@@ -268,8 +197,16 @@ async fn withdrawn_writer_blocks_nobody(cx: Cx) -> Verdict {
     Ok(())
 }
 
+rule! { "11.09" Must phase 2 [Shared, Wait] Both A D mixed_queue_drains, evidence ["granted" >= 12],
+    bug "rw_cross_wait"
+    "A queue of readers and writers in any order behind a writer drains completely, each of them granted \
+        once."
+    why "A reader that waits for the writer behind it, which waits for the reader, is a deadlock that \
+        outlives everybody's patience (kazoo 649, etcd 6408)."
+    check "Does anybody wait for an entry that is behind its own?"
+}
 async fn mixed_queue_drains(cx: Cx) -> Verdict {
-    const HOLD: Duration = Duration::from_millis(2);
+    const HOLD: Duration = ms(2);
     let clients = [cx.connect().await?, cx.connect().await?, cx.connect().await?];
     let (read, write) = (cx.ask().reader(), cx.ask());
     let mut rng = cx.rng();
@@ -279,9 +216,8 @@ async fn mixed_queue_drains(cx: Cx) -> Verdict {
     }
     for (n, order) in orders.iter().enumerate() {
         let name = cx.name(format_args!("{n}-{order}"));
-        let first = cx
-            .expect_free(&*clients[0], &name, &write, "the first writer")
-            .await?;
+        let when = "the first writer";
+        let first = clients[0].is_granted(&name, &write, when).await?;
         let mut tasks = Vec::new();
         for (i, mode) in order.chars().enumerate() {
             let (task, client) = (cx.clone(), clients[i % clients.len()].clone());
@@ -294,7 +230,7 @@ async fn mixed_queue_drains(cx: Cx) -> Verdict {
                 held.release().await.seen("releasing")
             }));
             let in_line = u32::try_from(i + 1).unwrap_or(u32::MAX);
-            queued(&cx, &*clients[0], &name, in_line).await?;
+            cx.in_line(&*clients[0], &name, in_line).await?;
         }
         ensure!(
             !tasks.iter().any(Task::is_done),
@@ -312,20 +248,28 @@ async fn mixed_queue_drains(cx: Cx) -> Verdict {
     Ok(())
 }
 
-pub(super) async fn write_beside_own_read_ends(cx: Cx) -> Verdict {
+rule! { "11.13" Must phase 2 [Shared, Try, Wait] Both A D write_beside_own_read_ends, evidence ["ended" >= 3],
+    bug "self_deadlock_forever"
+    "Asking for a name exclusively while holding it shared, without an upgrade, ends by its deadline, and \
+        leaves the shared hold and nothing else."
+    why "Code that locks for writing in a function called under a read lock waits for itself; with a \
+        deadline it must at least end."
+    check "Is the wait limit kept where the client itself is in the way?"
+}
+async fn write_beside_own_read_ends(cx: Cx) -> Verdict {
     let (a, b) = (cx.connect().await?, cx.connect().await?);
     let (read, write) = (cx.ask().reader(), cx.ask());
     let bound = cx.claims().op_bound;
     for round in 0..cx.rounds(3, 30) {
         let name = cx.name(round);
-        let reading = cx.expect_free(&*a, &name, &read, "the reader").await?;
+        let reading = a.is_granted(&name, &read, "the reader").await?;
         let what = "trying to write beside one's own read";
         let tried = cx.within(bound, what, a.try_acquire(&name, &write)).await?;
         ensure!(
             tried.seen(what)?.is_none(),
             "a reader that did not upgrade was granted the name as a writer too"
         );
-        let patience = Duration::from_millis(60);
+        let patience = ms(60);
         let what = format!("waiting {patience:?} to write beside one's own read");
         let limit = patience + bound + cx.slack();
         match cx
@@ -342,13 +286,10 @@ pub(super) async fn write_beside_own_read_ends(cx: Cx) -> Verdict {
         ensure!(reading.is_valid(), "{what}: the read hold is not valid any more");
         // Nothing of the attempt is left in the way.
         let by = cx.now() + cx.claims().cancel_prompt + cx.slack();
-        let other = cx
-            .free_by(&*b, &name, &read, by, "another reader, after that")
+        cx.passes_by(&*b, &name, &read, by, "another reader, after that")
             .await?;
-        other.release().await.seen("the other reader releases")?;
         reading.release().await.seen("the reader releases")?;
-        let free = cx.expect_free(&*b, &name, &write, "a writer, after every reader");
-        free.await?.release().await.seen("the writer releases")?;
+        b.passes(&name, &write, "a writer, after every reader").await?;
     }
     Ok(())
 }

@@ -1,84 +1,19 @@
 //! §11 Readers, writers and permits.
 
-use std::time::Duration;
+use super::prelude::*;
+use crate::subject::Observe;
 
-use dlock_core::{ErrorKind, LockName};
+rules! {
+    readers_share, writers_exclude_everybody, last_reader_admits_the_writer, expiry_frees_one_share,
+    readers_release_their_own,
+}
 
-use crate::claims::Need;
-use crate::cx::Cx;
-use crate::rule::{Rule, rule};
-use crate::subject::{Held, Observe, Subject};
-use crate::verdict::{Failure, Seen, Verdict};
-use crate::{ensure, fail};
-
-pub(super) static RULES: &[Rule] = &[
-    rule! {
-        "11.01" MUST phase 1 [Shared, Try]
-        layer: Both, access: A, test: D,
-        title: "readers share",
-        statement: "Any number of readers, of one client and of several, hold a name at the same time.",
-        intent: "A read lock that excludes readers is a slow exclusive lock, and deadlocks programs that \
-            read twice.",
-        check_first: "Is the reader's mode stored and compared, or is the name simply taken?",
-        evidence: ["shared_grants" >= 10],
-        budget: 60 s,
-        bug: "readers_exclusive" deterministic
-        => readers_share
-    },
-    rule! {
-        "11.02" MUST phase 1 [Shared, Wait]
-        layer: Both, access: A, test: X,
-        title: "writers exclude everybody",
-        statement: "A writer excludes readers and writers, and readers exclude writers.",
-        intent: "A reader beside a writer sees half a change; it is the one thing that a read-write lock is \
-            for.",
-        check_first: "Is the check for a writer and the entry of the reader one step in the store?",
-        evidence: ["reader_grants" >= 10, "writer_grants" >= 5],
-        budget: 60 s,
-        bug: "reader_during_write" stochastic
-        => writers_exclude_everybody
-    },
-    rule! {
-        "11.03" MUST phase 1 [Shared, Try, Wait]
-        layer: Both, access: A, test: D,
-        title: "last reader admits the writer",
-        statement: "Only the release of the last reader admits a writer.",
-        intent: "A count of readers that is kept as a flag lets the writer in when the first of them leaves.",
-        check_first: "Does a reader's release remove its own entry, or the record of all readers?",
-        evidence: ["refusals_with_readers_left" >= 6, "writer_grants" >= 2],
-        budget: 60 s,
-        bug: "writer_after_first_reader" deterministic
-        => last_reader_admits_the_writer
-    },
-    rule! {
-        "11.04" MUST phase 1 [Shared, Lease, PerGrantTtl, Try]
-        layer: Both, access: A, test: T,
-        title: "expiry frees one share",
-        statement: "When one reader's lease lapses, only its own share is free: the other readers hold on \
-            and writers stay out.",
-        intent: "One ttl on the record of all readers ends everybody's hold when the shortest lease ends.",
-        check_first: "Does every reader's lease have an expiry of its own in the store?",
-        evidence: ["refusals_after_expiry" >= 1],
-        budget: 60 s,
-        bug: "reader_expiry_frees_all" deterministic
-        => expiry_frees_one_share
-    },
-    rule! {
-        "11.05" MUST phase 1 [Shared, Try]
-        layer: Both, access: A, test: D,
-        title: "readers release their own",
-        statement: "A reader's release ends that grant alone, however many of the same client there are, \
-            and a second or a late release ends nobody else's.",
-        intent: "A release that decrements a count, or removes any entry of the client, lets a writer in \
-            beside a reader.",
-        check_first: "Does the release name the grant, or only the client or the name?",
-        evidence: ["own_releases" >= 3],
-        budget: 60 s,
-        bug: "reader_releases_other" deterministic
-        => readers_release_their_own
-    },
-];
-
+rule! { "11.01" Must phase 1 [Shared, Try] Both A D readers_share, evidence ["shared_grants" >= 10],
+    bug "readers_exclusive"
+    "Any number of readers, of one client and of several, hold a name at the same time."
+    why "A read lock that excludes readers is a slow exclusive lock, and deadlocks programs that read twice."
+    check "Is the reader's mode stored and compared, or is the name simply taken?"
+}
 async fn readers_share(cx: Cx) -> Verdict {
     let (a, b, c) = (cx.connect().await?, cx.connect().await?, cx.connect().await?);
     let (name, ask) = (cx.name("shared"), cx.ask().reader());
@@ -86,7 +21,7 @@ async fn readers_share(cx: Cx) -> Verdict {
     for round in 0..4 {
         for (who, client) in [("A", &a), ("B", &b), ("C", &c)] {
             let when = format!("round {round}: {who} reads beside {} readers", held.len());
-            held.push(cx.expect_free(&**client, &name, &ask, when).await?);
+            held.push(client.is_granted(&name, &ask, when).await?);
             cx.evidence("shared_grants");
         }
     }
@@ -94,7 +29,7 @@ async fn readers_share(cx: Cx) -> Verdict {
         held.iter().all(|h| h.is_valid()),
         "a reader is not valid beside the others"
     );
-    cx.expect_held(&*a, &name, &cx.ask(), "a writer, while readers hold")
+    a.is_refused(&name, &cx.ask(), "a writer, while readers hold")
         .await?;
     for (i, reader) in held.iter().enumerate() {
         reader.release().await.seen(format_args!("reader {i} releases"))?;
@@ -102,6 +37,12 @@ async fn readers_share(cx: Cx) -> Verdict {
     Ok(())
 }
 
+rule! { "11.02" Must phase 1 [Shared, Wait] Both A X writers_exclude_everybody,
+    evidence ["reader_grants" >= 10, "writer_grants" >= 5], bug "reader_during_write" stochastic
+    "A writer excludes readers and writers, and readers exclude writers."
+    why "A reader beside a writer sees half a change; it is the one thing that a read-write lock is for."
+    check "Is the check for a writer and the entry of the reader one step in the store?"
+}
 async fn writers_exclude_everybody(cx: Cx) -> Verdict {
     let name = cx.name("rw");
     let rounds = cx.rounds(12, 120);
@@ -116,8 +57,7 @@ async fn writers_exclude_everybody(cx: Cx) -> Verdict {
                 let ask = if writes { cx.ask() } else { cx.ask().reader() };
                 let held = lane.acquire(&name, &ask).await.seen("acquiring")?;
                 cx.evidence(if writes { "writer_grants" } else { "reader_grants" });
-                cx.sleep(rng.duration(Duration::ZERO, Duration::from_millis(4)))
-                    .await;
+                cx.sleep(rng.duration(Duration::ZERO, ms(4))).await;
                 if rng.one_in(4) {
                     lane.drop_guard(held);
                 } else {
@@ -127,9 +67,7 @@ async fn writers_exclude_everybody(cx: Cx) -> Verdict {
             Ok::<(), Failure>(())
         }));
     }
-    for task in tasks {
-        task.await?;
-    }
+    all(tasks).await?;
     cx.check_history()
 }
 
@@ -137,11 +75,17 @@ async fn readers(cx: &Cx, name: &LockName, clients: &[&dyn Subject]) -> Verdict<
     let mut held = Vec::new();
     for client in clients {
         let when = format!("reader {}", held.len());
-        held.push(cx.expect_free(*client, name, &cx.ask().reader(), when).await?);
+        held.push(client.is_granted(name, &cx.ask().reader(), when).await?);
     }
     Ok(held)
 }
 
+rule! { "11.03" Must phase 1 [Shared, Try, Wait] Both A D last_reader_admits_the_writer,
+    evidence ["refusals_with_readers_left" >= 6, "writer_grants" >= 2], bug "writer_after_first_reader"
+    "Only the release of the last reader admits a writer."
+    why "A count of readers that is kept as a flag lets the writer in when the first of them leaves."
+    check "Does a reader's release remove its own entry, or the record of all readers?"
+}
 async fn last_reader_admits_the_writer(cx: Cx) -> Verdict {
     let (a, b, w) = (cx.connect().await?, cx.connect().await?, cx.connect().await?);
     let write = cx.ask();
@@ -150,46 +94,39 @@ async fn last_reader_admits_the_writer(cx: Cx) -> Verdict {
         let held = readers(&cx, &name, &[&*a, &*b, &*a, &*b]).await?;
         for (gone, i) in order.into_iter().enumerate() {
             let when = format!("a writer, with {} of 4 readers left", 4 - gone);
-            cx.expect_held(&*w, &name, &write, when).await?;
+            w.is_refused(&name, &write, when).await?;
             cx.evidence("refusals_with_readers_left");
-            held[i]
-                .release()
-                .await
-                .seen(format_args!("reader {i} releases"))?;
+            let released = held[i].release().await;
+            released.seen(format_args!("reader {i} releases"))?;
         }
-        let writer = cx
-            .expect_free(&*w, &name, &write, "a writer, after the last reader")
-            .await?;
-        writer.release().await.seen("the writer releases")?;
+        w.passes(&name, &write, "a writer, after the last reader").await?;
         cx.evidence("writer_grants");
     }
     // The same for a writer that waits.
     let name = cx.name("waited");
     let held = readers(&cx, &name, &[&*a, &*b]).await?;
-    let mut waits = cx.spawn({
-        let (w, name, write) = (w.clone(), name.clone(), write.clone());
-        async move { w.acquire(&name, &write).await }
-    });
-    cx.sleep(Duration::from_millis(20)).await;
+    let mut waits = cx.waits(&w, &name, &write);
+    cx.sleep(ms(20)).await;
     held[0].release().await.seen("the first reader releases")?;
     ensure!(
-        cx.timeout(Duration::from_millis(50), &mut waits).await.is_none(),
+        cx.timeout(ms(50), &mut waits).await.is_none(),
         "the waiting writer was let in when the first of two readers left"
     );
     held[1].release().await.seen("the last reader releases")?;
     let bound = cx.claims().wake_p99 + cx.slack();
-    let writer = cx
-        .within(
-            bound,
-            "letting in the waiting writer after the last reader",
-            waits,
-        )
-        .await?
-        .seen("the waiting writer")?;
+    let what = "letting in the waiting writer after the last reader";
+    let writer = cx.done(bound, what, waits).await?;
     cx.evidence("writer_grants");
     writer.release().await.seen("the writer releases")
 }
 
+rule! { "11.04" Must phase 1 [Shared, Lease, PerGrantTtl, Try] Both A T expiry_frees_one_share,
+    evidence ["refusals_after_expiry" >= 1], bug "reader_expiry_frees_all"
+    "When one reader's lease lapses, only its own share is free: the other readers hold on and writers stay \
+        out."
+    why "One ttl on the record of all readers ends everybody's hold when the shortest lease ends."
+    check "Does every reader's lease have an expiry of its own in the store?"
+}
 /// The one whose lease lapses came first, or last: a store that keeps one expiry for all readers is wrong in
 /// one of the two.
 async fn expiry_frees_one_share(cx: Cx) -> Verdict {
@@ -207,37 +144,30 @@ async fn one_share_lapses(cx: &Cx, lapsing_first: bool) -> Verdict {
     let before = if lapsing_first {
         None
     } else {
-        Some(cx.expect_free(&*b, &name, &long, "the reader that stays").await?)
+        Some(b.is_granted(&name, &long, "the reader that stays").await?)
     };
-    let lapsing = cx.expect_free(&*a, &name, &short, "the reader that goes").await?;
+    let lapsing = a.is_granted(&name, &short, "the reader that goes").await?;
     let granted = cx.now();
     let staying = match before {
         Some(staying) => staying,
-        None => cx.expect_free(&*b, &name, &long, "the reader that stays").await?,
+        None => b.is_granted(&name, &long, "the reader that stays").await?,
     };
     // It renews nothing and releases nothing; where it cannot be stopped its guard is left alone.
     a.vanish();
     // Once without a renewal: it would mend what the second reader's lease did to the first one's.
-    if lapsing_first && cx.claims().has(Need::Renew) {
+    if lapsing_first && cx.has(Need::Renew) {
         // Whoever renews all that it finds keeps a dead reader alive.
         cx.sleep_until(granted + short.ttl / 2).await;
-        staying
-            .renew()
-            .await
-            .seen("the reader that stays renews beside the other one")?;
+        let renewed = staying.renew().await;
+        renewed.seen("the reader that stays renews beside the other one")?;
     }
     cx.sleep_until(granted + short.ttl + cx.skew(short.ttl) + cx.slack())
         .await;
     for _ in 0..3 {
-        cx.expect_held(
-            &*w,
-            &name,
-            &cx.ask(),
-            "a writer, after the expiry of one of two readers",
-        )
-        .await?;
+        let when = "a writer, after the expiry of one of two readers";
+        w.is_refused(&name, &cx.ask(), when).await?;
         cx.evidence("refusals_after_expiry");
-        cx.sleep(Duration::from_millis(10)).await;
+        cx.sleep(ms(10)).await;
     }
     ensure!(
         !lapsing.is_valid(),
@@ -247,59 +177,49 @@ async fn one_share_lapses(cx: &Cx, lapsing_first: bool) -> Verdict {
         staying.is_valid(),
         "the reader that stays is lost although its lease runs on"
     );
-    if cx.claims().has(Need::Renew) {
-        staying
-            .renew()
-            .await
-            .seen("the reader that stays renews after the other one's expiry")?;
+    if cx.has(Need::Renew) {
+        let renewed = staying.renew().await;
+        renewed.seen("the reader that stays renews after the other one's expiry")?;
     }
     staying.release().await.seen("the reader that stays releases")?;
-    cx.expect_free(
-        &*w,
-        &name,
-        &cx.ask(),
-        "a writer, after the expiry of one reader and the release of the other",
-    )
-    .await?
-    .release()
-    .await
-    .seen("the writer releases")
+    let then = "a writer, after the expiry of one reader and the release of the other";
+    w.passes(&name, &cx.ask(), then).await
 }
 
+rule! { "11.05" Must phase 1 [Shared, Try] Both A D readers_release_their_own, evidence ["own_releases" >= 3],
+    bug "reader_releases_other"
+    "A reader's release ends that grant alone, however many of the same client there are, and a second or a \
+        late release ends nobody else's."
+    why "A release that decrements a count, or removes any entry of the client, lets a writer in beside a \
+        reader."
+    check "Does the release name the grant, or only the client or the name?"
+}
 async fn readers_release_their_own(cx: Cx) -> Verdict {
     let (a, b, w) = (cx.connect().await?, cx.connect().await?, cx.connect().await?);
     let name = cx.name("own");
     let held = readers(&cx, &name, &[&*a, &*a, &*b, &*b]).await?;
     // The youngest first: whoever ends any other than its own ends an older one.
     for (i, reader) in held.iter().enumerate().rev() {
-        reader
-            .release()
-            .await
-            .seen(format_args!("reader {i} releases its own grant"))?;
+        let released = reader.release().await;
+        released.seen(format_args!("reader {i} releases its own grant"))?;
         cx.evidence("own_releases");
-        match reader.release().await {
-            Err(e) if e.kind() == ErrorKind::Lost => {}
-            other => fail!("the second release of reader {i} answers {other:?} rather than Lost"),
-        }
+        is_lost(
+            reader.release().await,
+            format_args!("the second release of reader {i}"),
+        )?;
         if i == 0 {
             break;
         }
-        cx.expect_held(&*w, &name, &cx.ask(), format!("a writer, with {i} readers left"))
+        w.is_refused(&name, &cx.ask(), format!("a writer, with {i} readers left"))
             .await?;
-        if cx.claims().has(Need::Renew) {
-            held[0]
-                .renew()
-                .await
-                .seen(format_args!("reader 0 renews after the release of reader {i}"))?;
+        if cx.has(Need::Renew) {
+            let renewed = held[0].renew().await;
+            renewed.seen(format_args!("reader 0 renews after the release of reader {i}"))?;
         }
     }
-    cx.expect_free(&*w, &name, &cx.ask(), "a writer, after every reader")
-        .await?
-        .release()
-        .await
-        .seen("the writer releases")?;
+    w.passes(&name, &cx.ask(), "a writer, after every reader").await?;
     match b.observe() {
-        Some(operator) if cx.claims().has(Need::ForceRelease) => late_release(&cx, &*a, &*w, operator).await,
+        Some(operator) if cx.has(Need::ForceRelease) => late_release(&cx, &*a, &*w, operator).await,
         _ => Ok(()),
     }
 }
@@ -307,19 +227,14 @@ async fn readers_release_their_own(cx: Cx) -> Verdict {
 /// A reader whose share an operator has ended does not know it, so that its release does reach the store.
 async fn late_release(cx: &Cx, a: &dyn Subject, w: &dyn Subject, operator: &dyn Observe) -> Verdict {
     let name = cx.name("late");
-    let reader = cx.expect_free(a, &name, &cx.ask().reader(), "a reader").await?;
+    let reader = a.is_granted(&name, &cx.ask().reader(), "a reader").await?;
     let ended = operator.force_release(&name).await;
     ended.seen("an operator ends the reader's share")?;
     let when = "a writer, after an operator ended the reader's share";
-    let writer = cx.expect_free(w, &name, &cx.ask(), when).await?;
+    let writer = w.is_granted(&name, &cx.ask(), when).await?;
     let answer = reader.release().await;
     let when = "after a reader's late release, while a writer holds";
-    cx.expect_held(a, &name, &cx.ask(), when).await?;
-    match answer {
-        Err(e) if e.kind() == ErrorKind::Lost => {}
-        other => {
-            fail!("the release of a share that an operator had ended answers {other:?} rather than Lost")
-        }
-    }
+    a.is_refused(&name, &cx.ask(), when).await?;
+    is_lost(answer, "the release of a share that an operator had ended")?;
     writer.release().await.seen("the writer releases")
 }

@@ -1,35 +1,30 @@
 //! §12 Watch: what a stream of changes costs.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
-use dlock_core::LockName;
-use futures::future::try_join_all;
-
+use super::prelude::*;
 use super::s12_watch::Comer;
-use super::watching::{Grants, Watching, observer};
-use crate::claims::Need;
-use crate::cx::Cx;
+use super::watching::{Grants, Watching, all_believe, beside_and_elsewhere, observer};
 use crate::policy::Merging;
-use crate::subject::Subject;
-use crate::verdict::{Failure, Seen, Verdict};
-use crate::{ensure, fail};
+
+rules! {
+    slow_consumer_is_told, watching_slows_nobody,
+}
 
 /// How many changes may be on their way besides those that wait.
 const ON_THE_WAY: usize = 64;
 
-pub(super) async fn slow_consumer_is_told(cx: Cx) -> Verdict {
+rule! { "12.07" Must phase 3 [Watch, Wait] Backend A D slow_consumer_is_told,
+    evidence ["slow_consumers" >= 2, "changes_not_taken" >= 100], bug "watch_unbounded", budget 120 s
+    "A reader that takes nothing costs a bounded number of changes, no more than the declared backlog, and \
+        is told by a snapshot that others are missing."
+    why "One dashboard that hangs fills the memory of the server that feeds it."
+    check "Is the buffer of a stream bounded, and is what did not fit replaced by a snapshot?"
+}
+async fn slow_consumer_is_told(cx: Cx) -> Verdict {
     let (a, w) = (cx.connect().await?, cx.connect().await?);
     let (name, grants) = (cx.name("slow"), Grants::default());
-    let mut streams = Vec::new();
-    for (who, client) in [
-        ("a slow reader beside the holder", &a),
-        ("a slow reader elsewhere", &w),
-    ] {
-        // It takes the snapshot, and then nothing.
-        streams.push(Watching::begin(&cx, &**client, &name, who).await?);
-    }
+    let mut streams = beside_and_elsewhere(&cx, &name, (&*a, &*w), "a slow reader").await?;
     let most = cx.claims().watch_backlog as usize + ON_THE_WAY;
     // Two changes each.
     let cycles = most / 2 + 20;
@@ -45,7 +40,7 @@ pub(super) async fn slow_consumer_is_told(cx: Cx) -> Verdict {
     let asked = cx.now();
     let last = a.acquire(&name, &cx.ask()).await.seen("the last holder")?;
     grants.note(last.id(), asked);
-    let (bound, ids) = (cx.claims().op_bound + cx.slack(), [last.id()]);
+    let (bound, ids) = (cx.prompt(), [last.id()]);
     for stream in &mut streams {
         while !stream.believes(&ids) && stream.items() <= most + 1 {
             if !stream.next(&cx, bound).await? {
@@ -72,7 +67,7 @@ pub(super) async fn slow_consumer_is_told(cx: Cx) -> Verdict {
     // Told of what it missed, it goes on as any other.
     last.release().await.seen("the last holder releases")?;
     let by = cx.now() + cx.slack();
-    try_join_all(streams.iter_mut().map(|s| s.until_holders(&cx, by, &[]))).await?;
+    all_believe(&cx, &mut streams, by, &[]).await?;
     Ok(())
 }
 
@@ -81,16 +76,22 @@ async fn cycles(cx: &Cx, client: &dyn Subject, name: &LockName, n: u32) -> Verdi
     let (from, ask) = (cx.now(), cx.ask());
     for cycle in 0..n {
         let what = format!("cycle {cycle} of an uncontended acquire and release");
-        cx.within(cx.claims().op_bound, &what, async {
+        cx.done(cx.claims().op_bound, &what, async {
             client.acquire(name, &ask).await?.release().await
         })
-        .await?
-        .seen(&what)?;
+        .await?;
     }
     Ok(from.until(cx.now()))
 }
 
-pub(super) async fn watching_slows_nobody(cx: Cx) -> Verdict {
+rule! { "12.08" Must phase 2 [Watch, Try, Wait] Backend A D watching_slows_nobody,
+    evidence ["watchers" >= 20, "cycles_watched" >= 30], bug "watch_enqueues", budget 120 s
+    "Watchers of a name, however many, neither hold it nor stand in its queue, and do not slow those who use \
+        it."
+    why "A dashboard that queues for the lock that it shows takes it one day."
+    check "Does a watcher have an entry among those who hold or wait?"
+}
+async fn watching_slows_nobody(cx: Cx) -> Verdict {
     const CYCLES: u32 = 30;
     let (a, b, w) = (cx.connect().await?, cx.connect().await?, cx.connect().await?);
     let (name, ask) = (cx.name("watched"), cx.ask());
@@ -108,12 +109,12 @@ pub(super) async fn watching_slows_nobody(cx: Cx) -> Verdict {
         let (task, over) = (cx.clone(), over.clone());
         readers.push(cx.spawn(async move {
             while !over.load(Ordering::SeqCst) {
-                stream.next(&task, Duration::from_millis(20)).await?;
+                stream.next(&task, ms(20)).await?;
             }
             Ok::<(), Failure>(())
         }));
     }
-    if cx.claims().has(Need::Inspect) {
+    if cx.has(Need::Inspect) {
         let seen = observer(&*b)?.inspect(&name).await.seen("inspect")?;
         ensure!(
             seen.holders.is_empty() && seen.waiting == 0,
@@ -122,18 +123,14 @@ pub(super) async fn watching_slows_nobody(cx: Cx) -> Verdict {
             seen.waiting
         );
     }
-    let held = cx
-        .expect_free(&*b, &name, &ask, "a try, with watchers and nobody else there")
-        .await?;
-    let waiting = super::s11_policy::acquiring(&cx, &a, &name, &ask);
-    super::s11_policy::queued(&cx, &*b, &name, 1).await?;
+    let when = "a try, with watchers and nobody else there";
+    let held = b.is_granted(&name, &ask, when).await?;
+    let waiting = cx.waits(&a, &name, &ask);
+    cx.in_line(&*b, &name, 1).await?;
     held.release().await.seen("B releases")?;
     let bound = cx.claims().wake_p99 + cx.slack();
-    let next = cx.within(
-        bound,
-        "the hand-over to the only waiter, with watchers there",
-        waiting,
-    );
+    let what = "the hand-over to the only waiter, with watchers there";
+    let next = cx.within(bound, what, waiting);
     next.await?.seen("A waits")?.release().await.seen("A releases")?;
     let watched = cycles(&cx, &*a, &name, CYCLES).await?;
     cx.evidence_by("cycles_watched", CYCLES.into());
@@ -146,13 +143,7 @@ pub(super) async fn watching_slows_nobody(cx: Cx) -> Verdict {
         "{CYCLES} cycles took {watched:?} with watchers, and {alone:?} without"
     );
     over.store(true, Ordering::SeqCst);
-    for reader in readers {
-        reader.await?;
-    }
+    all(readers).await?;
     drop(idle);
-    cx.expect_free(&*b, &name, &ask, "a try, after the watchers have gone")
-        .await?
-        .release()
-        .await
-        .seen("B releases")
+    b.passes(&name, &ask, "a try, after the watchers have gone").await
 }

@@ -1,15 +1,14 @@
 //! §12 What an operator sees of a lock, and how its holders are ended by force. The rules are declared in
 //! [`s12_watch`](super::s12_watch).
 
-use dlock_core::{ErrorKind, Inspection, LockName, Mode};
+use dlock_core::{Inspection, Mode};
 
-use super::s11_policy::acquiring;
+use super::prelude::*;
 use super::watching::observer;
-use crate::claims::Need;
-use crate::cx::Cx;
-use crate::ensure;
-use crate::subject::{Ask, Held, Subject};
-use crate::verdict::{Seen, Verdict};
+
+rules! {
+    inspection_is_true, force_ends_every_hold,
+}
 
 /// What an operator reads when they look at a name.
 struct Look<'a> {
@@ -59,7 +58,7 @@ impl Look<'_> {
                 guard.ttl(),
                 shown.expires_in
             );
-            if self.cx.claims().has(Need::OwnerLabel) {
+            if self.cx.has(Need::OwnerLabel) {
                 ensure!(
                     shown.owner == ask.label,
                     "{when}: the holder's label is {:?}, and {:?} is shown",
@@ -78,10 +77,17 @@ impl Look<'_> {
     }
 }
 
-pub(super) async fn inspection_is_true(cx: Cx) -> Verdict {
+rule! { "12.10" Must phase 2 [Inspect, Lock, Try, Wait] Backend A D inspection_is_true,
+    evidence ["holders_shown" >= 9], bug "inspect_shows_one"
+    "inspect shows who holds a name, every one of them, in which mode, with which token and label and for \
+        how long, and nobody who does not."
+    why "Whoever is called at night ends by force what they see there."
+    check "Is what is shown read in one step, and what has been released left out?"
+}
+async fn inspection_is_true(cx: Cx) -> Verdict {
     let (a, b, c) = (cx.connect().await?, cx.connect().await?, cx.connect().await?);
     let mut ask = cx.ask();
-    if cx.claims().has(Need::OwnerLabel) {
+    if cx.has(Need::OwnerLabel) {
         ask = ask.label("till 7");
     }
     for round in 0..cx.rounds(3, 20) {
@@ -92,36 +98,36 @@ pub(super) async fn inspection_is_true(cx: Cx) -> Verdict {
             name: &name,
         };
         look.shows("before anybody came", &[], &ask, 0).await?;
-        let held = cx.expect_free(&*a, &name, &ask, "at first").await?;
+        let held = a.is_granted(&name, &ask, "at first").await?;
         look.shows("while A holds", &[&*held], &ask, 0).await?;
-        let waiting = acquiring(&cx, &b, &name, &ask);
+        let waiting = cx.waits(&b, &name, &ask);
         let by = cx.now() + cx.claims().op_bound;
         // A waiter that asks now and then, and has no entry of its own, is not shown: what is shown must be
         // true, not complete.
         while look.now("while B waits").await?.waiting == 0 && cx.now() < by {
-            cx.sleep(std::time::Duration::from_millis(2)).await;
+            cx.sleep(ms(2)).await;
         }
         let queued = look.now("while B waits").await?.waiting;
         ensure!(queued <= 1, "one waits, and {queued} are shown");
         look.shows("while A holds and B waits", &[&*held], &ask, queued)
             .await?;
         held.release().await.seen("A releases")?;
-        let bound = cx.claims().op_bound + cx.slack();
+        let bound = cx.prompt();
         let next = cx.within(bound, "B's wait, after A's release", waiting).await?;
         let next = next.seen("B waits for A")?;
         look.shows("after the hand-over to B", &[&*next], &ask, 0).await?;
         next.release().await.seen("B releases")?;
         look.shows("after both", &[], &ask, 0).await?;
     }
-    if cx.claims().has(Need::Shared) {
+    if cx.has(Need::Shared) {
         let (name, read) = (cx.name("several"), ask.reader());
         let look = Look {
             cx: &cx,
             client: &*c,
             name: &name,
         };
-        let first = cx.expect_free(&*a, &name, &read, "the first reader").await?;
-        let second = cx.expect_free(&*b, &name, &read, "the second reader").await?;
+        let first = a.is_granted(&name, &read, "the first reader").await?;
+        let second = b.is_granted(&name, &read, "the second reader").await?;
         look.shows("while two read", &[&*first, &*second], &read, 0)
             .await?;
         first.release().await.seen("the first reader releases")?;
@@ -132,20 +138,27 @@ pub(super) async fn inspection_is_true(cx: Cx) -> Verdict {
     Ok(())
 }
 
-pub(super) async fn force_ends_every_hold(cx: Cx) -> Verdict {
+rule! { "12.11" Must phase 2 [ForceRelease, Lock, Try, Wait] Both A D force_ends_every_hold,
+    evidence ["ended" >= 1, "late_releases" >= 1], bug "force_ends_one"
+    "force_release ends every hold of the name and says how many there were: the name is free or the next \
+        waiter's, the token grows, and a late release of what was ended harms nobody."
+    why "An operator who has ended a hung holder must be able to rely on it."
+    check "Does it end one entry or all of them, and does it admit whoever is next?"
+}
+async fn force_ends_every_hold(cx: Cx) -> Verdict {
     let (a, b, operator) = (cx.connect().await?, cx.connect().await?, cx.connect().await?);
     let force = observer(&*operator)?;
     let mut modes = vec![Mode::Exclusive];
-    if cx.claims().has(Need::Shared) {
+    if cx.has(Need::Shared) {
         modes.push(Mode::READER);
     }
     for (n, mode) in modes.into_iter().enumerate() {
         let (name, ask) = (cx.name(n), cx.ask().mode(mode));
         let nobody = force.force_release(&name).await.seen("forcing a free name")?;
         ensure!(nobody == 0, "nobody held it, and {nobody} holds were ended");
-        let mut held = vec![cx.expect_free(&*a, &name, &ask, "at first").await?];
+        let mut held = vec![a.is_granted(&name, &ask, "at first").await?];
         if mode == Mode::READER {
-            held.push(cx.expect_free(&*b, &name, &ask, "a second reader").await?);
+            held.push(b.is_granted(&name, &ask, "a second reader").await?);
         }
         let ended = force.force_release(&name).await.seen("forcing a held name")?;
         ensure!(
@@ -156,37 +169,32 @@ pub(super) async fn force_ends_every_hold(cx: Cx) -> Verdict {
         cx.evidence_by("ended", ended.into());
         // Exclusively: nothing of what was ended is left.
         let (next, asked) = (cx.ask(), "after every hold was ended by force");
-        let next = cx.expect_free(&*operator, &name, &next, asked).await?;
+        let next = operator.is_granted(&name, &next, asked).await?;
         for before in &held {
             ensure!(
-                next.token() > before.token() || !cx.claims().has(Need::Fence),
+                next.token() > before.token() || !cx.has(Need::Fence),
                 "a hold that was ended by force had the token {:?}, and the next one has {:?}",
                 before.token(),
                 next.token()
             );
-            match before.release().await {
-                Err(e) if e.kind() == ErrorKind::Lost => cx.evidence("late_releases"),
-                other => crate::fail!("the release of a hold that was ended by force answers {other:?}"),
-            }
+            is_lost(
+                before.release().await,
+                "the release of a hold that was ended by force",
+            )?;
+            cx.evidence("late_releases");
         }
-        cx.expect_held(
-            &*a,
-            &name,
-            &cx.ask(),
-            "after the late release of what was ended by force",
-        )
-        .await?;
+        let when = "after the late release of what was ended by force";
+        a.is_refused(&name, &cx.ask(), when).await?;
         // Whoever waits is next.
-        let waiting = acquiring(&cx, &b, &name, &cx.ask());
-        super::s11_policy::queued(&cx, &*operator, &name, 1).await?;
+        let waiting = cx.waits(&b, &name, &cx.ask());
+        cx.in_line(&*operator, &name, 1).await?;
         force
             .force_release(&name)
             .await
             .seen("forcing a name that somebody waits for")?;
         let bound = cx.claims().wake_p99 + cx.slack();
-        let last = cx
-            .within(bound, "the waiter, after the holder was ended by force", waiting)
-            .await?;
+        let doing = "the waiter, after the holder was ended by force";
+        let last = cx.within(bound, doing, waiting).await?;
         last.seen("B waits")?.release().await.seen("B releases")?;
         drop(next);
     }

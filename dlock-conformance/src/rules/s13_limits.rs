@@ -1,96 +1,14 @@
 //! §13 Namespaces, many names, dead names and declared limits.
 
-use std::sync::Arc;
-use std::time::Duration;
+use super::prelude::*;
+use super::s07_fencing::footprint;
 
-use dlock_core::{ErrorKind, LockName};
-
-use super::s07_readers::footprint;
-use super::s11_policy::{acquiring, queued};
-use super::s13_labels::labels_come_back;
-use crate::claims::Need;
-use crate::cx::Cx;
-use crate::rule::{Rule, rule};
-use crate::subject::{Held, Subject};
-use crate::verdict::{Failure, Seen, Verdict};
-use crate::{ensure, fail};
+rules! {
+    namespaces_isolate, many_names_are_held, dead_names_leave_nothing, limits_are_exact, labels_come_back,
+}
 
 /// What is held, by whom.
 type Holding = (LockName, Arc<dyn Subject>, Box<dyn Held>);
-
-pub(super) static RULES: &[Rule] = &[
-    rule! {
-        "13.11" MUST phase 2 [Lock, Try, Namespaces]
-        layer: Engine, access: A, test: D,
-        title: "namespaces isolate",
-        statement: "Namespaces isolate: (`n`, `a:b`) and (`n:a`, `b`) are two locks, and so is every other \
-            pair that is one text when it is joined.",
-        intent: "Two teams share one store, and one day the one's name is the other's namespace and name in \
-            one.",
-        check_first: "Is the namespace joined to the name with a separator that either of them may contain?",
-        evidence: ["held_apart" >= 12],
-        budget: 60 s,
-        bug: "namespace_concat" deterministic
-        => namespaces_isolate
-    },
-    rule! {
-        "13.12" MUST phase 2 [Lock, Try]
-        layer: Both, access: A, test: X,
-        title: "many names are held",
-        statement: "One client holds 10,000 names at once (1,100 in a quick run), or as many as the \
-            declared limit allows, each with an id of its own, and releases each.",
-        intent: "A table that was made for a thousand locks is full on the day that a tenant has more \
-            orders than that.",
-        check_first: "Is there a table, pool, descriptor or parameter list of a fixed size for what a \
-            client holds?",
-        evidence: ["held_at_once" >= 64],
-        budget: 120 s,
-        bug: "held_cap_1024" deterministic
-        => many_names_are_held
-    },
-    rule! {
-        "13.13" SHOULD phase 3 [Lock, Try, Lease, PerGrantTtl, ForgetsNames]
-        layer: Backend, access: A, test: T,
-        title: "dead names leave nothing",
-        statement: "What is kept of names that nobody released and nobody asks for any more is bounded by \
-            what is in use, or its growth is declared.",
-        intent: "A store that clears a name up only when somebody asks for it keeps the order number of \
-            every process that was ever killed.",
-        check_first: "Who deletes the record of a lease that ran out, if that name is never used again?",
-        evidence: ["dead_names" >= 400],
-        budget: 60 s,
-        bug: "name_garbage" deterministic
-        => dead_names_leave_nothing
-    },
-    rule! {
-        "13.14" MUST phase 3 [Lock, Try, OwnerLabel, Inspect]
-        layer: Both, access: A, test: D,
-        title: "labels come back",
-        statement: "An owner label of up to the declared length comes back from inspect byte for byte; a \
-            longer one answers InvalidInput, and nothing is held.",
-        intent: "The label is what an operator goes by at night: half of a host name is another host.",
-        check_first: "Is the label cut, trimmed or written in another encoding on its way to the store?",
-        evidence: ["labels" >= 6],
-        budget: 60 s,
-        bug: "label_truncated" deterministic
-        => labels_come_back
-    },
-    rule! {
-        "13.15" MUST phase 2 [Lock, Try, Wait, Limits]
-        layer: Backend, access: A, test: D,
-        title: "limits are exact",
-        statement: "The declared limits of holds per client and of waiters per name are met at exactly the \
-            declared number, with LimitReached at once, and one that goes makes room for one.",
-        intent: "Who plans by a declared limit runs into another one, or finds that there is none when the \
-            store is out of memory.",
-        check_first: "Is the number that is declared the one that is compared with, and is what ends taken \
-            off it however it ends?",
-        evidence: ["limits_met" >= 1],
-        budget: 120 s,
-        bug: "limit_off_by_10x" deterministic
-        => limits_are_exact
-    },
-];
 
 /// Namespace and name: pairs that are one text if they are joined carelessly.
 const PAIRS: [(&str, &str); 14] = [
@@ -119,7 +37,14 @@ async fn inside(cx: &Cx, namespace: &str) -> Verdict<Arc<dyn Subject>> {
     }
 }
 
-pub(super) async fn namespaces_isolate(cx: Cx) -> Verdict {
+rule! { "13.11" Must phase 2 [Lock, Try, Namespaces] Engine A D namespaces_isolate,
+    evidence ["held_apart" >= 12], bug "namespace_concat"
+    "Namespaces isolate: (`n`, `a:b`) and (`n:a`, `b`) are two locks, and so is every other pair that is one \
+        text when it is joined."
+    why "Two teams share one store, and one day the one's name is the other's namespace and name in one."
+    check "Is the namespace joined to the name with a separator that either of them may contain?"
+}
+async fn namespaces_isolate(cx: Cx) -> Verdict {
     let ask = cx.ask();
     let mut held: Vec<Holding> = Vec::new();
     for (namespace, name) in PAIRS {
@@ -143,21 +68,16 @@ pub(super) async fn namespaces_isolate(cx: Cx) -> Verdict {
     // Who comes into the same namespace by another way meets who is there.
     let again = inside(&cx, PAIRS[0].0).await?;
     let shared = LockName::new(PAIRS[0].1)?;
-    cx.expect_held(
-        &*again,
-        &shared,
-        &ask,
-        "in a namespace, where another client of it holds",
-    )
-    .await?;
-    if let Some(observe) = again.observe().filter(|_| cx.claims().has(Need::Inspect)) {
+    let when = "in a namespace, where another client of it holds";
+    again.is_refused(&shared, &ask, when).await?;
+    if let Some(observe) = again.observe().filter(|_| cx.has(Need::Inspect)) {
         let elsewhere = LockName::new(PAIRS[1].1)?;
         let seen = observe.inspect(&elsewhere).await.seen("inspecting")?;
         ensure!(
             seen.holders.is_empty(),
             "`{elsewhere}` is shown as held in a namespace where nobody holds it"
         );
-        if cx.claims().has(Need::ForceRelease) {
+        if cx.has(Need::ForceRelease) {
             let ended = observe
                 .force_release(&elsewhere)
                 .await
@@ -171,11 +91,7 @@ pub(super) async fn namespaces_isolate(cx: Cx) -> Verdict {
     // Each release ends its own.
     while let Some((name, client, guard)) = held.pop() {
         guard.release().await.seen("releasing")?;
-        cx.expect_free(&*client, &name, &ask, "after its own release")
-            .await?
-            .release()
-            .await
-            .seen("releasing again")?;
+        client.passes(&name, &ask, "after its own release").await?;
         for (other, _, guard) in &held {
             ensure!(guard.is_valid(), "`{other}` is lost by the release of `{name}`");
         }
@@ -183,11 +99,19 @@ pub(super) async fn namespaces_isolate(cx: Cx) -> Verdict {
     Ok(())
 }
 
-pub(super) async fn many_names_are_held(cx: Cx) -> Verdict {
+rule! { "13.12" Must phase 2 [Lock, Try] Both A X many_names_are_held, evidence ["held_at_once" >= 64],
+    bug "held_cap_1024", budget 120 s
+    "One client holds 10,000 names at once (1,100 in a quick run), or as many as the declared limit allows, \
+        each with an id of its own, and releases each."
+    why "A table that was made for a thousand locks is full on the day that a tenant has more orders than \
+        that."
+    check "Is there a table, pool, descriptor or parameter list of a fixed size for what a client holds?"
+}
+async fn many_names_are_held(cx: Cx) -> Verdict {
     const LANES: usize = 16;
     let limit = cx.claims().capabilities.max_held.unwrap_or(u64::MAX);
     let wanted = cx.rounds(1_100, 10_000);
-    let all = wanted.min(usize::try_from(limit).unwrap_or(usize::MAX));
+    let count = wanted.min(usize::try_from(limit).unwrap_or(usize::MAX));
     let (a, b) = (cx.connect().await?, cx.connect().await?);
     let ask = cx.ask().ttl(cx.ttl(Duration::from_secs(600)));
     let mut tasks = Vec::new();
@@ -195,9 +119,9 @@ pub(super) async fn many_names_are_held(cx: Cx) -> Verdict {
         let (task, client, ask) = (cx.clone(), a.clone(), ask.clone());
         tasks.push(cx.spawn(async move {
             let mut held = Vec::new();
-            for n in (lane..all).step_by(LANES) {
+            for n in (lane..count).step_by(LANES) {
                 let name = task.name(n);
-                let what = format!("name {n} of {all}");
+                let what = format!("name {n} of {count}");
                 let guard = task.expect_free(&*client, &name, &ask, what).await?;
                 held.push((name, guard));
             }
@@ -212,39 +136,35 @@ pub(super) async fn many_names_are_held(cx: Cx) -> Verdict {
     let mut ids: Vec<String> = held.iter().map(|(_, guard)| guard.id()).collect();
     ids.sort_unstable();
     ids.dedup();
-    ensure!(ids.len() == all, "{all} grants have {} different ids", ids.len());
+    ensure!(
+        ids.len() == count,
+        "{count} grants have {} different ids",
+        ids.len()
+    );
     for (name, guard) in &held {
-        ensure!(guard.is_valid(), "`{name}` is lost while {all} names are held");
+        ensure!(guard.is_valid(), "`{name}` is lost while {count} names are held");
     }
     // The first and the last, and some between them.
-    let step = (all / 50).max(1);
+    let step = (count / 50).max(1);
     for (name, _) in held.iter().step_by(step).chain(held.last()) {
-        cx.expect_held(&*b, name, &ask, format!("while A holds {all} names"))
+        b.is_refused(name, &ask, format!("while A holds {count} names"))
             .await?;
     }
     let sample: Vec<LockName> = held.iter().step_by(step).map(|(name, _)| name.clone()).collect();
     let mut tasks = Vec::new();
     while !held.is_empty() {
-        let part = held.split_off(held.len().saturating_sub(all.div_ceil(LANES)));
+        let part = held.split_off(held.len().saturating_sub(count.div_ceil(LANES)));
         tasks.push(cx.spawn(async move {
             for (name, guard) in part {
-                guard
-                    .release()
-                    .await
-                    .seen(format_args!("releasing `{name}`, one of many"))?;
+                let released = guard.release().await;
+                released.seen(format_args!("releasing `{name}`, one of many"))?;
             }
             Ok::<(), Failure>(())
         }));
     }
-    for task in tasks {
-        task.await?;
-    }
+    all(tasks).await?;
     for name in sample {
-        cx.expect_free(&*b, &name, &ask, "after A has released all")
-            .await?
-            .release()
-            .await
-            .seen("B releases")?;
+        b.passes(&name, &ask, "after A has released all").await?;
     }
     Ok(())
 }
@@ -252,14 +172,14 @@ pub(super) async fn many_names_are_held(cx: Cx) -> Verdict {
 /// Names that fall out of use in every way but a plain release, which rule 7.16 has.
 async fn let_die(cx: &Cx, generation: u64, names: u64) -> Verdict {
     let (a, b) = (cx.connect().await?, cx.connect().await?);
-    let ask = cx.ask().ttl(cx.ttl(Duration::from_millis(50)));
+    let ask = cx.ask().ttl(cx.ttl(ms(50)));
     let mut left = Vec::new();
     for n in 0..names {
         let name = cx.name(format_args!("{generation}-{n}"));
-        let reader = n % 3 == 1 && cx.claims().has(Need::Shared);
+        let reader = n % 3 == 1 && cx.has(Need::Shared);
         let asks = if reader { ask.clone().reader() } else { ask.clone() };
         let what = "a name that nobody used before";
-        let held = cx.expect_free(&*a, &name, &asks, what).await?;
+        let held = a.is_granted(&name, &asks, what).await?;
         if n % 3 == 2 {
             let what = "trying a name that was just taken";
             let granted = b.try_acquire(&name, &ask).await.seen(what)?;
@@ -283,7 +203,16 @@ async fn let_die(cx: &Cx, generation: u64, names: u64) -> Verdict {
     Ok(())
 }
 
-pub(super) async fn dead_names_leave_nothing(cx: Cx) -> Verdict {
+rule! { "13.13" Should phase 3 [Lock, Try, Lease, PerGrantTtl, ForgetsNames] Backend A T
+        dead_names_leave_nothing,
+    evidence ["dead_names" >= 400], bug "name_garbage"
+    "What is kept of names that nobody released and nobody asks for any more is bounded by what is in use, \
+        or its growth is declared."
+    why "A store that clears a name up only when somebody asks for it keeps the order number of every \
+        process that was ever killed."
+    check "Who deletes the record of a lease that ran out, if that name is never used again?"
+}
+async fn dead_names_leave_nothing(cx: Cx) -> Verdict {
     const GENERATIONS: u64 = 8;
     let names = cx.rounds(64, 1_000) as u64;
     let before = footprint(&cx).await?;
@@ -308,14 +237,23 @@ pub(super) async fn dead_names_leave_nothing(cx: Cx) -> Verdict {
             GENERATIONS * names,
             after.saturating_sub(before)
         );
-        cx.sleep(Duration::from_millis(20)).await;
+        cx.sleep(ms(20)).await;
     }
 }
 
 /// More than that is not tried out.
 const MOST: u64 = 20_000;
 
-pub(super) async fn limits_are_exact(cx: Cx) -> Verdict {
+rule! { "13.15" Must phase 2 [Lock, Try, Wait, Limits] Backend A D limits_are_exact,
+    evidence ["limits_met" >= 1], bug "limit_off_by_10x", budget 120 s
+    "The declared limits of holds per client and of waiters per name are met at exactly the declared number, \
+        with LimitReached at once, and one that goes makes room for one."
+    why "Who plans by a declared limit runs into another one, or finds that there is none when the store is \
+        out of memory."
+    check "Is the number that is declared the one that is compared with, and is what ends taken off it \
+        however it ends?"
+}
+async fn limits_are_exact(cx: Cx) -> Verdict {
     let caps = &cx.claims().capabilities;
     let limits = [caps.max_held, caps.max_waiters];
     if limits.into_iter().flatten().all(|limit| limit > MOST) {
@@ -349,7 +287,7 @@ async fn holds_are_limited(cx: &Cx, most: u64) -> Verdict {
     let mut held = Vec::new();
     for n in 0..most {
         let what = format!("hold {} of {most} that one client may have", n + 1);
-        held.push(cx.expect_free(&*a, &cx.name(n), &ask, what).await?);
+        held.push(a.is_granted(&cx.name(n), &ask, what).await?);
     }
     let beyond = cx.name("one too many");
     let what = format!("one hold more than the {most} that are declared");
@@ -365,16 +303,13 @@ async fn holds_are_limited(cx: &Cx, most: u64) -> Verdict {
         cx.within(bound, &what, a.acquire(&beyond, &ask)).await?,
     )?;
     // It is that client's limit, and nothing was taken by asking.
-    cx.expect_free(&*b, &beyond, &ask, "another client, which holds nothing")
-        .await?
-        .release()
-        .await
-        .seen("B releases")?;
+    b.passes(&beyond, &ask, "another client, which holds nothing")
+        .await?;
     if let Some(one) = held.pop() {
         one.release().await.seen("releasing one of all")?;
     }
     held.push(
-        cx.expect_free(&*a, &beyond, &ask, "in the place of one that was released")
+        a.is_granted(&beyond, &ask, "in the place of one that was released")
             .await?,
     );
     // At their limit, all of them are still to be let go.
@@ -385,19 +320,17 @@ async fn holds_are_limited(cx: &Cx, most: u64) -> Verdict {
 }
 
 async fn waits_are_limited(cx: &Cx, most: u64) -> Verdict {
-    const CONNECTIONS: u64 = 4;
+    const CONNECTIONS: usize = 4;
     let (holder, late) = (cx.connect().await?, cx.connect().await?);
     let (name, ask) = (cx.name("crowded"), cx.ask());
     let held = holder.acquire(&name, &ask).await.seen("the holder acquires")?;
-    let mut clients = Vec::new();
-    for _ in 0..CONNECTIONS {
-        clients.push(cx.connect().await?);
-    }
+    let clients = cx.clients(CONNECTIONS).await?;
     let mut waiting = Vec::new();
     for (_, client) in (0..most).zip(clients.iter().cycle()) {
-        waiting.push(acquiring(cx, client, &name, &ask));
+        waiting.push(cx.waits(client, &name, &ask));
     }
-    queued(cx, &*late, &name, u32::try_from(most).unwrap_or(u32::MAX)).await?;
+    cx.in_line(&*late, &name, u32::try_from(most).unwrap_or(u32::MAX))
+        .await?;
     let what = format!("one waiter more than the {most} that are declared");
     let bound = cx.claims().op_bound;
     is_at_limit(
@@ -405,25 +338,20 @@ async fn waits_are_limited(cx: &Cx, most: u64) -> Verdict {
         &what,
         cx.within(bound, &what, late.acquire(&name, &ask)).await?,
     )?;
-    cx.expect_held(
-        &*late,
-        &name,
-        &ask,
-        "a try, which does not wait, while all may wait who may",
-    )
-    .await?;
+    let when = "a try, which does not wait, while all may wait who may";
+    late.is_refused(&name, &ask, when).await?;
     // One who goes makes room for one.
     if let Some(one) = waiting.pop() {
         drop(one.cancel().await);
     }
     let by = cx.now() + cx.claims().cancel_prompt + cx.slack();
     let next = loop {
-        let mut next = acquiring(cx, &late, &name, &ask);
-        match cx.timeout(Duration::from_millis(20), &mut next).await {
+        let mut next = cx.waits(&late, &name, &ask);
+        match cx.timeout(ms(20), &mut next).await {
             None => break next,
             // Whoever went away is taken out of the line a little later.
             Some(Err(e)) if e.kind() == ErrorKind::LimitReached && cx.now() < by => {
-                cx.sleep(Duration::from_millis(2)).await;
+                cx.sleep(ms(2)).await;
             }
             Some(answer) => fail!(
                 "a waiter in the place of one that went away does not wait: {:?}",
@@ -436,4 +364,74 @@ async fn waits_are_limited(cx: &Cx, most: u64) -> Verdict {
         drop(task.cancel().await);
     }
     held.release().await.seen("the holder releases")
+}
+
+/// Labels that something on the way might change, at most `max` bytes long.
+fn labels(max: usize) -> Vec<String> {
+    let plain = [
+        "a",
+        "nightly@web-3",
+        "  spaces before and after  ",
+        "it's; DROP TABLE locks; -- %s $1 {}",
+        "tab\tand\r\nlines",
+        "\u{e9} e\u{301} \u{1f512} \u{5d0}",
+    ];
+    let mut labels: Vec<String> = plain.into_iter().map(str::to_owned).collect();
+    labels.push("x".repeat(max));
+    // Two bytes a letter: whoever counts letters is wrong by half.
+    labels.push("\u{e9}".repeat(max / 2));
+    labels.retain(|label| !label.is_empty() && label.len() <= max);
+    labels
+}
+
+rule! { "13.14" Must phase 3 [Lock, Try, OwnerLabel, Inspect] Both A D labels_come_back,
+    evidence ["labels" >= 6], bug "label_truncated"
+    "An owner label of up to the declared length comes back from inspect byte for byte; a longer one answers \
+        InvalidInput, and nothing is held."
+    why "The label is what an operator goes by at night: half of a host name is another host."
+    check "Is the label cut, trimmed or written in another encoding on its way to the store?"
+}
+async fn labels_come_back(cx: Cx) -> Verdict {
+    let (a, b) = (cx.connect().await?, cx.connect().await?);
+    let max = cx.claims().capabilities.max_owner_len;
+    ensure!(max > 0, "labels are claimed, and none of any length");
+    // Labels of more than 64 KiB prove no more than labels of that length.
+    let longest = max.min(64 * 1024);
+    let Some(observer) = b.observe() else {
+        fail!("inspecting is claimed, and the subject offers none");
+    };
+    for (n, label) in labels(longest).into_iter().enumerate() {
+        let name = cx.name(format_args!("labelled-{n}"));
+        let ask = cx.ask().label(label.as_str());
+        let held = a.is_granted(&name, &ask, "with a label").await?;
+        let seen = observer.inspect(&name).await.seen("inspecting")?;
+        let [holder] = &seen.holders[..] else {
+            fail!(
+                "{} holders are shown of a lock that one holds",
+                seen.holders.len()
+            );
+        };
+        ensure!(
+            holder.owner.as_deref() == Some(label.as_str()),
+            "the label {label:?} of {} bytes comes back as {:?}",
+            label.len(),
+            holder.owner
+        );
+        held.release().await.seen("releasing")?;
+        cx.evidence("labels");
+    }
+    if longest < max {
+        return Ok(());
+    }
+    let name = cx.name("too long");
+    let ask = cx.ask().label("x".repeat(max + 1));
+    match a.try_acquire(&name, &ask).await {
+        Err(e) if e.kind() == ErrorKind::InvalidInput => {}
+        other => fail!(
+            "a label of {} bytes is answered by {:?} rather than InvalidInput",
+            max + 1,
+            other.map(drop)
+        ),
+    }
+    b.passes(&name, &cx.ask(), "after a label that is too long").await
 }

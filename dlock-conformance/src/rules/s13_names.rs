@@ -2,162 +2,28 @@
 
 use std::collections::BTreeSet;
 
-use dlock_core::{ErrorKind, LockName};
-
 use super::colliding::HASHES;
-use super::names_apart::{Refusal, all_apart, name_of_length, names};
-use crate::cx::Cx;
-use crate::rule::{Rule, rule};
-use crate::verdict::{Failure, Seen, Verdict};
-use crate::{ensure, fail};
+use super::prelude::*;
 
-pub(super) static RULES: &[Rule] = &[
-    rule! {
-        "13.01" MUST phase 1 [Lock, Try]
-        layer: Both, access: A, test: D,
-        title: "names up to the limit work",
-        statement: "Names of one byte up to the declared maximum, which is at least 1 KiB, are acquired, \
-            exclude and are released.",
-        intent: "A name that is longer than a column or a key limit fails on the day that somebody's tenant \
-            has a long name.",
-        check_first: "Is there a column, key or path limit below the declared one, or a prefix that was not \
-            counted?",
-        evidence: ["lengths" >= 8],
-        budget: 60 s,
-        bug: "name_max_255" deterministic
-        => names_up_to_the_limit_work
-    },
-    rule! {
-        "13.02" MUST phase 1 [Lock, Try]
-        layer: Both, access: A, test: D,
-        title: "different bytes different locks",
-        statement: "Names that differ in one byte, the last one at the greatest length, and bytes that are \
-            no text, are different locks or are refused.",
-        intent: "A name that is cut silently makes strangers wait for each other, and one release frees \
-            what another holds.",
-        check_first: "Is the name cut to a column's width, ended at a zero byte, or turned into text with \
-            replacement characters?",
-        evidence: ["names_held_at_once" >= 6],
-        budget: 60 s,
-        bug: "name_truncated" deterministic
-        => different_bytes_different_locks
-    },
-    rule! {
-        "13.03" MUST phase 1 [Lock, Try]
-        layer: Both, access: A, test: D,
-        title: "colliding hashes stay apart",
-        statement: "Names with the same CRC-32, Java hashCode, FNV-1a, murmur3 or PostgreSQL hashtext are \
-            different locks.",
-        intent: "With 77,000 names two share a 32-bit hash with even odds: two tenants are then one lock, \
-            and nobody finds out why.",
-        check_first: "Is the store's key a 32-bit hash of the name, an advisory lock number say?",
-        evidence: ["names_held_at_once" >= 8],
-        budget: 60 s,
-        bug: "name_hash32" deterministic
-        => colliding_hashes_stay_apart
-    },
-    rule! {
-        "13.04" MUST phase 1 [Lock, Try]
-        layer: Both, access: A, test: D,
-        title: "case matters",
-        statement: "Names that differ only in case are different locks.",
-        intent: "MySQL's GET_LOCK and many collations fold case; a program moved there from another store \
-            changes its meaning silently.",
-        check_first: "Does the column have a case-insensitive collation?",
-        evidence: ["names_held_at_once" >= 12],
-        budget: 60 s,
-        bug: "name_case_fold" deterministic
-        => case_matters
-    },
-    rule! {
-        "13.05" MUST phase 1 [Lock, Try]
-        layer: Both, access: A, test: D,
-        title: "blanks are significant",
-        statement: "Leading and trailing blanks, tabs, line ends and control characters are significant or \
-            refused with InvalidInput; never folded.",
-        intent: "SQL compares padded strings as equal; a name that was read from a file with its line end \
-            is another name.",
-        check_first: "Does the column pad or trim (CHAR, PAD SPACE), or does a client trim its input?",
-        evidence: ["names_held_at_once" >= 2],
-        budget: 60 s,
-        bug: "name_trailing_space" deterministic
-        => blanks_are_significant
-    },
-    rule! {
-        "13.06" MUST phase 1 [Lock, Try]
-        layer: Both, access: A, test: D,
-        title: "unicode is not normalised",
-        statement: "Composed and decomposed forms, characters beyond the basic plane, right-to-left marks \
-            and zero-width characters make names that work and are distinct.",
-        intent: "Two spellings that look alike are one lock in one store and two in another, unless bytes \
-            are all that counts.",
-        check_first: "Does the collation compare by Unicode equivalence, or ignore characters without a \
-            weight?",
-        evidence: ["names_held_at_once" >= 20],
-        budget: 60 s,
-        bug: "name_nfc" deterministic
-        => unicode_is_not_normalised
-    },
-    rule! {
-        "13.07" MUST phase 1 [Lock, Try]
-        layer: Both, access: A, test: D,
-        title: "names are no paths",
-        statement: "`a`, `a/b`, `/a`, `a//b`, `.`, `..` and the like are independent locks, without parents \
-            and children.",
-        intent: "In a tree-shaped store a lock on `orders` must not block, hide or remove one on \
-            `orders/42`.",
-        check_first: "Is the name put into a path as it is, rather than escaped into one element of it?",
-        evidence: ["names_held_at_once" >= 12],
-        budget: 60 s,
-        bug: "name_as_path" deterministic
-        => names_are_no_paths
-    },
-    rule! {
-        "13.08" MUST phase 1 [Lock, Try]
-        layer: Both, access: A, test: D,
-        title: "names are no patterns",
-        statement: "The characters of globs, LIKE patterns and hash tags have no effect on other names.",
-        intent: "A cleanup by KEYS or LIKE with a user's name in it removes other people's locks.",
-        check_first: "Does a lookup, a cleanup or a subscription take the name as a pattern?",
-        evidence: ["names_held_at_once" >= 16],
-        budget: 60 s,
-        bug: "name_as_glob" deterministic
-        => names_are_no_patterns
-    },
-    rule! {
-        "13.09" MUST phase 1 [Lock, Try]
-        layer: Both, access: A, test: D,
-        title: "names are never executed",
-        statement: "SQL, Lua, protocol, shell and format payloads are plain names, and the locks that were \
-            held before survive them.",
-        intent: "Lock names carry what users type; a name that is pasted into a statement is an injection.",
-        check_first: "Is the name bound as a parameter everywhere, in scripts, notifications and error \
-            paths too?",
-        evidence: ["payloads" >= 12],
-        budget: 60 s,
-        bug: "name_interpolated" deterministic
-        => names_are_never_executed
-    },
-    rule! {
-        "13.10" MUST phase 1 [Lock, Try]
-        layer: Both, access: A, test: D,
-        title: "oversize names are refused",
-        statement: "Empty names and names beyond the declared maximum answer InvalidInput, and nothing is \
-            held under them, under their beginning or under a hash of them.",
-        intent: "Silent cutting or hashing of long names makes two locks one, only for the longest of them.",
-        check_first: "Is the length checked against the declared maximum, in bytes, before anything is sent?",
-        evidence: ["refusals" >= 6],
-        budget: 60 s,
-        bug: "oversize_hashed" deterministic
-        => oversize_names_are_refused
-    },
-];
+rules! {
+    names_up_to_the_limit_work, different_bytes_different_locks, colliding_hashes_stay_apart, case_matters,
+    blanks_are_significant, unicode_is_not_normalised, names_are_no_paths, names_are_no_patterns,
+    names_are_never_executed, oversize_names_are_refused,
+}
 
 /// Names of more than 64 KiB prove no more than names of that length.
 fn longest(cx: &Cx) -> usize {
     cx.claims().capabilities.max_name_len.min(64 * 1024)
 }
 
+rule! { "13.01" Must phase 1 [Lock, Try] Both A D names_up_to_the_limit_work, evidence ["lengths" >= 8],
+    bug "name_max_255"
+    "Names of one byte up to the declared maximum, which is at least 1 KiB, are acquired, exclude and are \
+        released."
+    why "A name that is longer than a column or a key limit fails on the day that somebody's tenant has a \
+        long name."
+    check "Is there a column, key or path limit below the declared one, or a prefix that was not counted?"
+}
 async fn names_up_to_the_limit_work(cx: Cx) -> Verdict {
     let max = longest(&cx);
     ensure!(
@@ -172,7 +38,7 @@ async fn names_up_to_the_limit_work(cx: Cx) -> Verdict {
     for byte in *b"\x7f~^q7" {
         let name = LockName::new([byte]).map_err(Failure::from)?;
         if let Some(guard) = a.try_acquire(&name, &ask).await.seen("a name of one byte")? {
-            cx.expect_held(&*b, &name, &ask, "a name of one byte").await?;
+            b.is_refused(&name, &ask, "a name of one byte").await?;
             single = Some(guard);
             break;
         }
@@ -213,6 +79,15 @@ async fn names_up_to_the_limit_work(cx: Cx) -> Verdict {
     Ok(())
 }
 
+rule! { "13.02" Must phase 1 [Lock, Try] Both A D different_bytes_different_locks,
+    evidence ["names_held_at_once" >= 6], bug "name_truncated"
+    "Names that differ in one byte, the last one at the greatest length, and bytes that are no text, are \
+        different locks or are refused."
+    why "A name that is cut silently makes strangers wait for each other, and one release frees what another \
+        holds."
+    check "Is the name cut to a column's width, ended at a zero byte, or turned into text with replacement \
+        characters?"
+}
 async fn different_bytes_different_locks(cx: Cx) -> Verdict {
     let max = longest(&cx);
     let mut long: Vec<LockName> = [b"a", b"b", b"A"]
@@ -239,6 +114,13 @@ async fn different_bytes_different_locks(cx: Cx) -> Verdict {
     all_apart(&cx, &raw, Refusal::InvalidInput).await
 }
 
+rule! { "13.03" Must phase 1 [Lock, Try] Both A D colliding_hashes_stay_apart,
+    evidence ["names_held_at_once" >= 8], bug "name_hash32"
+    "Names with the same CRC-32, Java hashCode, FNV-1a, murmur3 or PostgreSQL hashtext are different locks."
+    why "With 77,000 names two share a 32-bit hash with even odds: two tenants are then one lock, and nobody \
+        finds out why."
+    check "Is the store's key a 32-bit hash of the name, an advisory lock number say?"
+}
 async fn colliding_hashes_stay_apart(cx: Cx) -> Verdict {
     let beginning = cx.name_bytes("");
     for hash in HASHES {
@@ -257,6 +139,13 @@ async fn colliding_hashes_stay_apart(cx: Cx) -> Verdict {
     Ok(())
 }
 
+rule! { "13.04" Must phase 1 [Lock, Try] Both A D case_matters, evidence ["names_held_at_once" >= 12],
+    bug "name_case_fold"
+    "Names that differ only in case are different locks."
+    why "MySQL's GET_LOCK and many collations fold case; a program moved there from another store changes \
+        its meaning silently."
+    check "Does the column have a case-insensitive collation?"
+}
 async fn case_matters(cx: Cx) -> Verdict {
     let set = [
         "case", "CASE", "Case", "cASE", "straße", "STRASSE", "STRAẞE", "é", "É", "σ", "ς", "Σ", "i", "I",
@@ -265,28 +154,31 @@ async fn case_matters(cx: Cx) -> Verdict {
     all_apart(&cx, &names(&cx, &set), Refusal::No).await
 }
 
+rule! { "13.05" Must phase 1 [Lock, Try] Both A D blanks_are_significant,
+    evidence ["names_held_at_once" >= 2], bug "name_trailing_space"
+    "Leading and trailing blanks, tabs, line ends and control characters are significant or refused with \
+        InvalidInput; never folded."
+    why "SQL compares padded strings as equal; a name that was read from a file with its line end is another \
+        name."
+    check "Does the column pad or trim (CHAR, PAD SPACE), or does a client trim its input?"
+}
 async fn blanks_are_significant(cx: Cx) -> Verdict {
     let set = [
-        "t",
-        "t ",
-        "t  ",
-        " t",
-        "t\t",
-        "\tt",
-        "t\n",
-        "\nt",
-        "t\r\n",
-        "t\r",
-        "t\0",
-        "t\u{1}",
-        "t\u{1b}",
-        "t\u{7f}",
-        "t\u{a0}",
-        "t\u{3000}",
+        "t", "t ", "t  ", " t", "t\t", "\tt", "t\n", "\nt", "t\r\n", "t\r", "t\0", "t\u{1}", "t\u{1b}",
+        "t\u{7f}", "t\u{a0}",
     ];
+    let set = [&set[..], &["t\u{3000}"]].concat();
     all_apart(&cx, &names(&cx, &set), Refusal::InvalidInput).await
 }
 
+rule! { "13.06" Must phase 1 [Lock, Try] Both A D unicode_is_not_normalised,
+    evidence ["names_held_at_once" >= 20], bug "name_nfc"
+    "Composed and decomposed forms, characters beyond the basic plane, right-to-left marks and zero-width \
+        characters make names that work and are distinct."
+    why "Two spellings that look alike are one lock in one store and two in another, unless bytes are all \
+        that counts."
+    check "Does the collation compare by Unicode equivalence, or ignore characters without a weight?"
+}
 async fn unicode_is_not_normalised(cx: Cx) -> Verdict {
     let set = [
         // Composed, decomposed, and compatible forms.
@@ -320,6 +212,12 @@ async fn unicode_is_not_normalised(cx: Cx) -> Verdict {
     all_apart(&cx, &names(&cx, &set), Refusal::No).await
 }
 
+rule! { "13.07" Must phase 1 [Lock, Try] Both A D names_are_no_paths, evidence ["names_held_at_once" >= 12],
+    bug "name_as_path"
+    "`a`, `a/b`, `/a`, `a//b`, `.`, `..` and the like are independent locks, without parents and children."
+    why "In a tree-shaped store a lock on `orders` must not block, hide or remove one on `orders/42`."
+    check "Is the name put into a path as it is, rather than escaped into one element of it?"
+}
 async fn names_are_no_paths(cx: Cx) -> Verdict {
     let set = [
         "a", "a/b", "/a", "a//b", ".", "..", "a/", "a/.", "a/..", "./a", "../a", "a/b/c", "//", "a\\b",
@@ -327,6 +225,12 @@ async fn names_are_no_paths(cx: Cx) -> Verdict {
     all_apart(&cx, &names(&cx, &set), Refusal::No).await
 }
 
+rule! { "13.08" Must phase 1 [Lock, Try] Both A D names_are_no_patterns,
+    evidence ["names_held_at_once" >= 16], bug "name_as_glob"
+    "The characters of globs, LIKE patterns and hash tags have no effect on other names."
+    why "A cleanup by KEYS or LIKE with a user's name in it removes other people's locks."
+    check "Does a lookup, a cleanup or a subscription take the name as a pattern?"
+}
 async fn names_are_no_patterns(cx: Cx) -> Verdict {
     // The plain names first, so that a pattern has something to match when it comes; then once more in the
     // other order.
@@ -361,22 +265,28 @@ const PAYLOADS: [&str; 16] = [
     "${jndi:ldap://localhost/x}",
 ];
 
+rule! { "13.09" Must phase 1 [Lock, Try] Both A D names_are_never_executed, evidence ["payloads" >= 12],
+    bug "name_interpolated"
+    "SQL, Lua, protocol, shell and format payloads are plain names, and the locks that were held before \
+        survive them."
+    why "Lock names carry what users type; a name that is pasted into a statement is an injection."
+    check "Is the name bound as a parameter everywhere, in scripts, notifications and error paths too?"
+}
 async fn names_are_never_executed(cx: Cx) -> Verdict {
     let (a, b) = (cx.connect().await?, cx.connect().await?);
     let ask = cx.ask();
     let mut sentinels = Vec::new();
     for name in names(&cx, &["sentinel", "x", "locks"]) {
-        let guard = cx.expect_free(&*a, &name, &ask, "before any payload").await?;
+        let guard = a.is_granted(&name, &ask, "before any payload").await?;
         sentinels.push((name, guard));
     }
     for payload in PAYLOADS {
         let name = cx.name(payload);
         match b.try_acquire(&name, &ask).await {
             Ok(Some(guard)) => {
-                cx.expect_held(&*a, &name, &ask, "while B holds it").await?;
+                a.is_refused(&name, &ask, "while B holds it").await?;
                 guard.release().await.seen(format_args!("B releases `{name}`"))?;
-                let again = cx.expect_free(&*a, &name, &ask, "after B's release").await?;
-                again.release().await.seen(format_args!("A releases `{name}`"))?;
+                a.passes(&name, &ask, "after B's release").await?;
             }
             Ok(None) => fail!("`{name}` is refused although nobody holds it"),
             // Control characters may be refused (13.05); a refused name must do no harm either.
@@ -384,25 +294,27 @@ async fn names_are_never_executed(cx: Cx) -> Verdict {
             Err(e) => fail!("acquiring `{name}`: {e} ({:?})", e.kind()),
         }
         for (sentinel, _) in &sentinels {
-            cx.expect_held(&*b, sentinel, &ask, format!("after the name `{name}` was used"))
+            b.is_refused(sentinel, &ask, format!("after the name `{name}` was used"))
                 .await?;
         }
         cx.evidence("payloads");
     }
     for (name, guard) in sentinels {
-        guard
-            .release()
-            .await
-            .seen(format_args!("releasing `{name}` after all payloads"))?;
+        let released = guard.release().await;
+        released.seen(format_args!("releasing `{name}` after all payloads"))?;
     }
     Ok(())
 }
 
+rule! { "13.10" Must phase 1 [Lock, Try] Both A D oversize_names_are_refused, evidence ["refusals" >= 6],
+    bug "oversize_hashed"
+    "Empty names and names beyond the declared maximum answer InvalidInput, and nothing is held under them, \
+        under their beginning or under a hash of them."
+    why "Silent cutting or hashing of long names makes two locks one, only for the longest of them."
+    check "Is the length checked against the declared maximum, in bytes, before anything is sent?"
+}
 async fn oversize_names_are_refused(cx: Cx) -> Verdict {
-    match LockName::new("") {
-        Err(e) if e.kind() == ErrorKind::InvalidInput => {}
-        other => fail!("an empty name gives {other:?} rather than InvalidInput"),
-    }
+    refused(LockName::new(""), ErrorKind::InvalidInput, "an empty name")?;
     let max = cx.claims().capabilities.max_name_len;
     if max > 1 << 24 {
         return Err(Failure::NotRun(format!(
@@ -428,10 +340,72 @@ async fn oversize_names_are_refused(cx: Cx) -> Verdict {
             }
         }
         let cut = name_of_length(&cx, max, b"");
-        let guard = cx
-            .expect_free(&*b, &cut, &ask, "its beginning, after the refusal")
-            .await?;
-        guard.release().await.seen("releasing the beginning")?;
+        b.passes(&cut, &ask, "its beginning, after the refusal").await?;
     }
     Ok(())
+}
+
+/// Whether a store may say that it takes no such names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Refusal {
+    /// They are names like any other.
+    No,
+    /// `InvalidInput` is honest; taking one name for another is not.
+    InvalidInput,
+}
+
+/// Holds all of these at once, sees that each is held under its own name, and that a release ends that one
+/// alone.
+pub(super) async fn all_apart(cx: &Cx, names: &[LockName], refusal: Refusal) -> Verdict {
+    let (a, b) = (cx.connect().await?, cx.connect().await?);
+    let ask = cx.ask();
+    let mut held = Vec::new();
+    for name in names {
+        match a.try_acquire(name, &ask).await {
+            Ok(Some(guard)) => held.push((name, guard)),
+            Ok(None) => fail!(
+                "`{name}` is refused although nobody holds it; held are {:?}: two names are one lock",
+                held.iter().map(|(n, _)| *n).collect::<Vec<_>>()
+            ),
+            Err(e) if refusal == Refusal::InvalidInput && e.kind() == ErrorKind::InvalidInput => {
+                cx.evidence("names_refused");
+            }
+            Err(e) => fail!("acquiring `{name}`: {e} ({:?})", e.kind()),
+        }
+    }
+    for (name, _) in &held {
+        b.is_refused(name, &ask, "while every name of the set is held")
+            .await?;
+        cx.evidence("names_held_at_once");
+    }
+    let mut taken = Vec::new();
+    while !held.is_empty() {
+        let (name, guard) = held.remove(0);
+        guard.release().await.seen(format_args!("releasing `{name}`"))?;
+        taken.push(
+            b.is_granted(name, &ask, "after its own release, the others still held")
+                .await?,
+        );
+        for (other, _) in &held {
+            b.is_refused(other, &ask, format!("after the release of `{name}`"))
+                .await?;
+        }
+    }
+    for guard in taken {
+        guard.release().await.seen("the second holder releases")?;
+    }
+    Ok(())
+}
+
+/// The texts as names of this run.
+pub(super) fn names(cx: &Cx, endings: &[&str]) -> Vec<LockName> {
+    endings.iter().map(|ending| cx.name(ending)).collect()
+}
+
+/// A name of this run that is exactly that long, and ends like that.
+pub(super) fn name_of_length(cx: &Cx, length: usize, ending: &[u8]) -> LockName {
+    let room = length.saturating_sub(cx.namespace().len() + 1 + ending.len());
+    let mut bytes = vec![b'n'; room];
+    bytes.extend_from_slice(ending);
+    cx.name_bytes(bytes)
 }

@@ -1,113 +1,22 @@
 //! §14 Many names, many tasks, one client.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
-use dlock_core::LockName;
+use super::prelude::*;
 
-use super::s14_many_held::{a_drop_ends_one_hold, held_locks_use_up_no_pool};
-use crate::claims::Need;
-use crate::cx::Cx;
-use crate::ensure;
-use crate::rule::{Rule, rule};
-use crate::verdict::{Failure, Seen, Verdict};
+rules! {
+    no_head_of_line_blocking, one_client_many_operations, release_passes_the_waiter,
+    clones_share_no_ownership, names_do_not_meet, held_locks_use_up_no_pool, a_drop_ends_one_hold,
+}
 
-pub(super) static RULES: &[Rule] = &[
-    rule! {
-        "14.01" MUST phase 1 [Lock, Try, Wait]
-        layer: Both, access: A, test: T,
-        title: "no head of line blocking",
-        statement: "A client that waits for 100 contended names acquires and releases an uncontended one \
-            within the bound of an operation.",
-        intent: "One connection, or a small pool of them, that waiters occupy makes every other lock of the \
-            process wait too.",
-        check_first: "Does a waiter occupy a connection, a thread or a slot while it waits?",
-        evidence: ["uncontended_rounds" >= 3],
-        budget: 60 s,
-        bug: "head_of_line" deterministic
-        => no_head_of_line_blocking
-    },
-    rule! {
-        "14.02" MUST phase 1 [Lock, Try, Wait]
-        layer: Both, access: A, test: X,
-        title: "one client many operations",
-        statement: "One client carries 256 concurrent operations, and every one of them ends as if it were \
-            alone.",
-        intent: "A service has one client and thousands of requests; replies that are mixed up give two of \
-            them the same lock.",
-        check_first: "How are replies matched to requests, and what happens when the pool is used up?",
-        evidence: ["at_once" >= 200],
-        budget: 60 s,
-        bug: "client_not_concurrent" stochastic
-        => one_client_many_operations
-    },
-    rule! {
-        "14.03" MUST phase 1 [Lock, Wait]
-        layer: Both, access: A, test: D,
-        title: "release passes the waiter",
-        statement: "A client that waits for a name can release that name from another task meanwhile.",
-        intent: "A release that queues behind the wait of its own client is a deadlock until the ttl.",
-        check_first: "Does the waiter hold the connection, or a mutex of the client, that the release needs?",
-        evidence: ["releases_beside_a_waiter" >= 5],
-        budget: 60 s,
-        bug: "release_behind_waiter" deterministic
-        => release_passes_the_waiter
-    },
-    rule! {
-        "14.04" MUST phase 1 [Lock, Try, Wait]
-        layer: Both, access: A, test: D,
-        title: "clones share no ownership",
-        statement: "What one task of a client does with a name (a try, a wait that times out, one that is \
-            cancelled, a dropped handle) leaves the guard of another task alone.",
-        intent: "Undoing by client identity gives away the lock that another task of the same process holds.",
-        check_first: "Does the undoing of an attempt name that attempt, or its client?",
-        evidence: ["guards_left_alone" >= 3],
-        budget: 60 s,
-        bug: "clone_shares_owner" deterministic
-        => clones_share_no_ownership
-    },
-    rule! {
-        "14.05" MUST phase 1 [Lock, Try, Wait]
-        layer: Both, access: A, test: X,
-        title: "names do not meet",
-        statement: "Under many clients and many names, the history of every name is legal by itself.",
-        intent: "A release that hits the wrong row is only seen when many rows are there.",
-        check_first: "Which key do release and renewal use, and can two names share it?",
-        evidence: ["grants" >= 150, "held_by_others" >= 1],
-        budget: 120 s,
-        bug: "cross_name_release" stochastic
-        => names_do_not_meet
-    },
-    rule! {
-        "14.06" MUST phase 2 [Lock, Try, Wait]
-        layer: Both, access: A, test: T,
-        title: "held locks use up no pool",
-        statement: "A client that holds 64 locks, or as many as it is allowed, takes, renews and releases \
-            each within the bound of an operation, or answers LimitReached; it never waits for itself.",
-        intent: "A lock that keeps a connection of the pool makes the eleventh lock wait for the release of \
-            the first, by the same program.",
-        check_first: "Does a held lock keep a connection, and what does the release need when all of them \
-            are kept?",
-        evidence: ["held_at_once" >= 16],
-        budget: 60 s,
-        bug: "pool_deadlock" deterministic
-        => held_locks_use_up_no_pool
-    },
-    rule! {
-        "14.07" MUST phase 2 [Lock, Try, Lease]
-        layer: Both, access: A, test: D,
-        title: "a drop ends one hold",
-        statement: "Dropping half of a client's guards leaves the other half held.",
-        intent: "Cleaning up by session ends the locks of every other task of the process.",
-        check_first: "What does giving back one lock do to the connection or session of the others?",
-        evidence: ["dropped" >= 8, "kept" >= 8],
-        budget: 60 s,
-        bug: "drop_all_on_one" deterministic
-        => a_drop_ends_one_hold
-    },
-];
-
+rule! { "14.01" Must phase 1 [Lock, Try, Wait] Both A T no_head_of_line_blocking,
+    evidence ["uncontended_rounds" >= 3], bug "head_of_line"
+    "A client that waits for 100 contended names acquires and releases an uncontended one within the bound \
+        of an operation."
+    why "One connection, or a small pool of them, that waiters occupy makes every other lock of the process \
+        wait too."
+    check "Does a waiter occupy a connection, a thread or a slot while it waits?"
+}
 async fn no_head_of_line_blocking(cx: Cx) -> Verdict {
     let (a, b) = (cx.connect().await?, cx.connect().await?);
     let ask = cx.ask();
@@ -120,21 +29,18 @@ async fn no_head_of_line_blocking(cx: Cx) -> Verdict {
     let mut waiting = Vec::new();
     for i in 0..limit {
         let name = cx.name(format!("contended-{i}"));
-        held.push(cx.expect_free(&*b, &name, &ask, "before anybody waits").await?);
+        held.push(b.is_granted(&name, &ask, "before anybody waits").await?);
         let (a, ask) = (a.clone(), ask.clone());
         waiting.push(cx.spawn(async move { a.acquire(&name, &ask).await.map(drop) }));
     }
-    cx.sleep(Duration::from_millis(50)).await;
-    let bound = cx.claims().op_bound + cx.slack();
+    cx.sleep(ms(50)).await;
+    let bound = cx.prompt();
     for round in 0..3 {
         let name = cx.name(format!("free-{round}"));
         let what = format!("acquiring a free name beside {limit} waits");
-        let guard = cx
-            .within(bound, &what, a.acquire(&name, &ask))
-            .await?
-            .seen(&what)?;
+        let guard = cx.done(bound, &what, a.acquire(&name, &ask)).await?;
         let what = format!("releasing it beside {limit} waits");
-        cx.within(bound, &what, guard.release()).await?.seen(&what)?;
+        cx.done(bound, &what, guard.release()).await?;
         cx.evidence("uncontended_rounds");
     }
     for task in waiting {
@@ -143,6 +49,13 @@ async fn no_head_of_line_blocking(cx: Cx) -> Verdict {
     Ok(())
 }
 
+rule! { "14.02" Must phase 1 [Lock, Try, Wait] Both A X one_client_many_operations,
+    evidence ["at_once" >= 200], bug "client_not_concurrent" stochastic
+    "One client carries 256 concurrent operations, and every one of them ends as if it were alone."
+    why "A service has one client and thousands of requests; replies that are mixed up give two of them the \
+        same lock."
+    check "How are replies matched to requests, and what happens when the pool is used up?"
+}
 async fn one_client_many_operations(cx: Cx) -> Verdict {
     let caps = &cx.claims().capabilities;
     let tasks = caps.max_held.map_or(256, |n| n.min(256));
@@ -151,10 +64,7 @@ async fn one_client_many_operations(cx: Cx) -> Verdict {
     let mut held = Vec::new();
     for i in 0..names {
         let name = cx.name(format!("n{i}"));
-        held.push(
-            cx.expect_free(&*other, &name, &cx.ask(), "before anybody waits")
-                .await?,
-        );
+        held.push(other.is_granted(&name, &cx.ask(), "before anybody waits").await?);
     }
     let at_once = Arc::new(AtomicU64::new(0));
     let mut running = Vec::new();
@@ -180,7 +90,7 @@ async fn one_client_many_operations(cx: Cx) -> Verdict {
             };
             at_once.fetch_sub(1, Ordering::Relaxed);
             ensure!(held.is_valid(), "a grant is not valid when it arrives");
-            if i % 4 == 2 && cx.claims().has(Need::Renew) {
+            if i % 4 == 2 && cx.has(Need::Renew) {
                 lane.renew(&held).await.seen("renewing")?;
             }
             if i % 4 == 3 {
@@ -195,7 +105,7 @@ async fn one_client_many_operations(cx: Cx) -> Verdict {
     // still have failed.
     let mut seen = 0;
     for _ in 0..200 {
-        cx.sleep(Duration::from_millis(50)).await;
+        cx.sleep(ms(50)).await;
         seen = at_once.load(Ordering::Relaxed);
         if seen == tasks {
             break;
@@ -219,46 +129,45 @@ fn task_ask(i: u64) -> impl Fn(&Cx) -> crate::subject::Ask {
     move |cx| cx.ask().ttl(cx.ttl(Duration::from_secs(40 + i % 20)))
 }
 
+rule! { "14.03" Must phase 1 [Lock, Wait] Both A D release_passes_the_waiter,
+    evidence ["releases_beside_a_waiter" >= 5], bug "release_behind_waiter"
+    "A client that waits for a name can release that name from another task meanwhile."
+    why "A release that queues behind the wait of its own client is a deadlock until the ttl."
+    check "Does the waiter hold the connection, or a mutex of the client, that the release needs?"
+}
 async fn release_passes_the_waiter(cx: Cx) -> Verdict {
     let a = cx.connect().await?;
     let ask = cx.ask();
     let bound = cx.claims().op_bound;
     for round in 0..cx.rounds(5, 50) {
         let name = cx.name(format!("x{round}"));
-        let guard = cx.expect_free(&*a, &name, &ask, "at first").await?;
-        let waiter = cx.spawn({
-            let (a, name, ask) = (a.clone(), name.clone(), ask.clone());
-            async move { a.acquire(&name, &ask).await }
-        });
-        cx.sleep(Duration::from_millis(15)).await;
+        let guard = a.is_granted(&name, &ask, "at first").await?;
+        let waiter = cx.waits(&a, &name, &ask);
+        cx.sleep(ms(15)).await;
         ensure!(!waiter.is_done(), "round {round}: the waiter does not wait");
-        cx.within(
-            bound,
-            "releasing a name that the same client waits for",
-            guard.release(),
-        )
-        .await?
-        .seen("releasing beside a waiter")?;
-        let next = cx
-            .within(
-                bound + cx.slack(),
-                "handing it to the waiter of the same client",
-                waiter,
-            )
-            .await?
-            .seen("the waiter")?;
+        let what = "releasing a name that the same client waits for";
+        cx.done(bound, what, guard.release()).await?;
+        let doing = "handing it to the waiter of the same client";
+        let next = cx.done(bound + cx.slack(), doing, waiter).await?;
         next.release().await.seen("the second holder releases")?;
         cx.evidence("releases_beside_a_waiter");
     }
     Ok(())
 }
 
+rule! { "14.04" Must phase 1 [Lock, Try, Wait] Both A D clones_share_no_ownership,
+    evidence ["guards_left_alone" >= 3], bug "clone_shares_owner"
+    "What one task of a client does with a name (a try, a wait that times out, one that is cancelled, a \
+        dropped handle) leaves the guard of another task alone."
+    why "Undoing by client identity gives away the lock that another task of the same process holds."
+    check "Does the undoing of an attempt name that attempt, or its client?"
+}
 async fn clones_share_no_ownership(cx: Cx) -> Verdict {
     let (a, b) = (cx.connect().await?, cx.connect().await?);
     let ask = cx.ask();
     let name = cx.name("kept");
-    let guard = cx.expect_free(&*a, &name, &ask, "at first").await?;
-    let patience = Duration::from_millis(40);
+    let guard = a.is_granted(&name, &ask, "at first").await?;
+    let patience = ms(40);
     for what in [
         "tries",
         "waits until it times out",
@@ -269,7 +178,8 @@ async fn clones_share_no_ownership(cx: Cx) -> Verdict {
         let other = cx.name("other");
         match what {
             "tries" => {
-                cx.expect_held(&*clone, &name, &ask, "another task of the client")
+                clone
+                    .is_refused(&name, &ask, "another task of the client")
                     .await?
             }
             "waits until it times out" => {
@@ -287,25 +197,28 @@ async fn clones_share_no_ownership(cx: Cx) -> Verdict {
                 cx.sleep(cx.claims().cancel_prompt).await;
             }
             _ => {
-                let guard = cx.expect_free(&*clone, &other, &ask, "another name").await?;
-                guard.release().await.seen("releasing another name")?;
+                clone.passes(&other, &ask, "another name").await?;
             }
         }
         let when = format!("after another task of the holder's client {what}");
-        cx.expect_held(&*b, &name, &cx.ask(), &when).await?;
+        b.is_refused(&name, &cx.ask(), &when).await?;
         ensure!(guard.is_valid(), "{when}: the guard is not valid any more");
-        if cx.claims().has(Need::Renew) {
+        if cx.has(Need::Renew) {
             guard.renew().await.seen(format_args!("{when}: renewing"))?;
         }
         cx.evidence("guards_left_alone");
     }
     drop(a);
-    guard
-        .release()
-        .await
-        .seen("releasing after the client's last handle but the guard's is gone")
+    let released = guard.release().await;
+    released.seen("releasing after the client's last handle but the guard's is gone")
 }
 
+rule! { "14.05" Must phase 1 [Lock, Try, Wait] Both A X names_do_not_meet,
+    evidence ["grants" >= 150, "held_by_others" >= 1], bug "cross_name_release" stochastic, budget 120 s
+    "Under many clients and many names, the history of every name is legal by itself."
+    why "A release that hits the wrong row is only seen when many rows are there."
+    check "Which key do release and renewal use, and can two names share it?"
+}
 async fn names_do_not_meet(cx: Cx) -> Verdict {
     let (clients, names) = (cx.rounds(20, 50), cx.rounds(60, 100));
     let rounds = cx.rounds(15, 30);
@@ -332,17 +245,101 @@ async fn names_do_not_meet(cx: Cx) -> Verdict {
                     }
                 };
                 cx.evidence("grants");
-                cx.sleep(rng.duration(Duration::ZERO, Duration::from_millis(4)))
-                    .await;
-                lane.release(&held)
-                    .await
-                    .seen(format_args!("releasing `{name}`"))?;
+                cx.sleep(rng.duration(Duration::ZERO, ms(4))).await;
+                let released = lane.release(&held).await;
+                released.seen(format_args!("releasing `{name}`"))?;
             }
             Ok::<(), Failure>(())
         }));
     }
-    for task in tasks {
-        task.await?;
-    }
+    all(tasks).await?;
     cx.check_history()
+}
+
+/// More than any usual pool has connections.
+const MANY: u64 = 64;
+
+rule! { "14.06" Must phase 2 [Lock, Try, Wait] Both A T held_locks_use_up_no_pool,
+    evidence ["held_at_once" >= 16], bug "pool_deadlock"
+    "A client that holds 64 locks, or as many as it is allowed, takes, renews and releases each within the \
+        bound of an operation, or answers LimitReached; it never waits for itself."
+    why "A lock that keeps a connection of the pool makes the eleventh lock wait for the release of the \
+        first, by the same program."
+    check "Does a held lock keep a connection, and what does the release need when all of them are kept?"
+}
+async fn held_locks_use_up_no_pool(cx: Cx) -> Verdict {
+    let (a, b) = (cx.connect().await?, cx.connect().await?);
+    let bound = cx.claims().op_bound;
+    let most = cx.claims().capabilities.max_held.unwrap_or(MANY).min(MANY);
+    let ask = cx.ask();
+    let mut held: Vec<(LockName, Box<dyn Held>)> = Vec::new();
+    for n in 0..most {
+        let name = cx.name(format_args!("held-{n}"));
+        let what = format!("taking a free lock beside {n} others");
+        let taking = cx.within(bound, what, a.acquire(&name, &ask));
+        match taking.await? {
+            Ok(guard) => held.push((name, guard)),
+            // Said at once, it can be dealt with.
+            Err(e) if e.kind() == ErrorKind::LimitReached => break,
+            Err(e) => return Err(e).seen(format_args!("taking a free lock beside {n} others")),
+        }
+        cx.evidence("held_at_once");
+    }
+    // All are kept, and every one is still within reach.
+    for (name, guard) in &held {
+        let when = "while its client holds many";
+        b.is_refused(name, &ask, when).await?;
+        if cx.has(Need::Renew) {
+            cx.done(bound, "renewing one of many", guard.renew()).await?;
+        }
+    }
+    for (_, guard) in &held {
+        cx.done(bound, "releasing one of many", guard.release()).await?;
+    }
+    Ok(())
+}
+
+rule! { "14.07" Must phase 2 [Lock, Try, Lease] Both A D a_drop_ends_one_hold,
+    evidence ["dropped" >= 8, "kept" >= 8], bug "drop_all_on_one"
+    "Dropping half of a client's guards leaves the other half held."
+    why "Cleaning up by session ends the locks of every other task of the process."
+    check "What does giving back one lock do to the connection or session of the others?"
+}
+async fn a_drop_ends_one_hold(cx: Cx) -> Verdict {
+    let (a, b) = (cx.connect().await?, cx.connect().await?);
+    let most = cx.claims().capabilities.max_held.unwrap_or(16).min(16);
+    // Those that are dropped may take their ttl to be free.
+    let (short, long) = (cx.ask().ttl(cx.short_ttl()), cx.ask());
+    let mut kept = Vec::new();
+    let mut dropped = Vec::new();
+    for n in 0..most {
+        let name = cx.name(format_args!("one of {most}: {n}"));
+        let ask = if n % 2 == 0 { &long } else { &short };
+        let guard = a.is_granted(&name, ask, "one of many").await?;
+        match n % 2 {
+            0 => kept.push((name, guard)),
+            _ => dropped.push((name, guard)),
+        }
+    }
+    for (name, guard) in dropped {
+        drop(guard);
+        cx.evidence("dropped");
+        let by = cx.now() + short.ttl + cx.slack();
+        cx.passes_by(&*b, &name, &short, by, "after its guard was dropped")
+            .await?;
+        for (name, guard) in &kept {
+            let when = "after another guard of its client was dropped";
+            ensure!(
+                guard.is_valid(),
+                "`{name}`, {when}: its guard is not valid any more"
+            );
+            b.is_refused(name, &long, when).await?;
+        }
+    }
+    for (name, guard) in kept {
+        let released = guard.release().await;
+        released.seen(format_args!("releasing `{name}`, which was kept"))?;
+        cx.evidence("kept");
+    }
+    Ok(())
 }

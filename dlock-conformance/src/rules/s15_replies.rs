@@ -1,151 +1,24 @@
 //! §15 Lost replies, retries, stale messages.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
-
-use dlock_core::ErrorKind;
 
 use super::faulty::{faulty, patience, struck};
-use super::late_requests::{a_late_acquire_leaves_nothing, what_is_late_is_refused};
-use super::s15_duplicates::duplicates_are_harmless;
-use crate::cx::Cx;
+use super::prelude::*;
 use crate::network::{Cut, Direction, Fault};
-use crate::rule::{Rule, rule};
-use crate::verdict::{Failure, Seen, Verdict};
-use crate::{ensure, fail};
 
-pub(super) static RULES: &[Rule] = &[
-    rule! {
-        "15.01" MUST phase 1 [Lock, Wait, Lease, Try]
-        layer: Both, access: P, test: D,
-        title: "a lost reply lapses",
-        statement: "An acquire whose reply is lost ends as a live guard or as Unknown; after Unknown the \
-            name is free by the ttl.",
-        intent: "The store has granted and nobody knows: if anything keeps that grant alive, the lock is \
-            held by nobody for ever.",
-        check_first: "After an acquire that failed, is its request withdrawn, and does anything renew it?",
-        evidence: ["unknown" >= 1, "guards" >= 1],
-        budget: 120 s,
-        bug: "lost_reply_immortal" deterministic
-        => a_lost_reply_lapses
-    },
-    rule! {
-        "15.02" MUST phase 1 [Lock, Try]
-        layer: Both, access: P, test: D,
-        title: "a retry knows its own grant",
-        statement: "An acquire that is sent again after a lost reply recognises its own earlier grant \
-            instead of waiting for itself.",
-        intent: "Without an identity that survives the retry, a client is refused by its own first request \
-            for a whole ttl.",
-        check_first: "Is the retry sent with the same request id, and does the store answer a known id with \
-            its grant?",
-        evidence: ["lost_replies" >= 1],
-        budget: 120 s,
-        bug: "retry_sees_stranger" deterministic
-        => a_retry_knows_its_own_grant
-    },
-    rule! {
-        "15.03" MUST phase 1 [Lock, Wait, Try]
-        layer: Both, access: P, test: D,
-        title: "one call, one entry",
-        statement: "One call never makes two grants or two queue entries, however often its replies are \
-            lost.",
-        intent: "The second entry is granted to nobody when its turn comes, and the queue stands still for \
-            a ttl.",
-        check_first: "Does the retry of a queued request find its own entry, or join again at the end?",
-        evidence: ["lost_replies" >= 2],
-        budget: 120 s,
-        bug: "retry_double_enqueue" deterministic
-        => one_call_one_entry
-    },
-    rule! {
-        "15.04" MUST phase 1 [Lock, Wait, OutlivesConnection]
-        layer: Both, access: P, test: X,
-        title: "retries make no second holder",
-        statement: "Acquires, releases and retries over connections that break again and again never make \
-            two holders.",
-        intent: "A client that takes a broken connection for a yes is a second holder.",
-        check_first: "What does the driver answer for a request that was sent and not answered?",
-        evidence: ["grants" >= 20, "cuts" >= 10],
-        budget: 300 s,
-        bug: "retry_assumes_success" stochastic
-        => retries_make_no_second_holder
-    },
-    rule! {
-        "15.05" MUST phase 1 [Lock, Try, Wait, Renew]
-        layer: Both, access: P, test: D,
-        title: "no success without an answer",
-        statement: "A transport error is never reported as success: not as a grant, a refusal, a renewal or \
-            a release.",
-        intent: "A release that was only attempted leaves a lock that its holder believes to be free.",
-        check_first: "Which branch handles an I/O error of the driver, and what does it answer?",
-        evidence: ["failed_calls" >= 4],
-        budget: 120 s,
-        bug: "io_error_is_ok" deterministic
-        => no_success_without_an_answer
-    },
-    rule! {
-        "15.06" MUST phase 2 [Lock, Wait, Try]
-        layer: Both, access: S, test: X,
-        title: "duplicates are harmless",
-        statement: "A request that arrives twice, the second time after later ones, does no more than one \
-            that arrives once.",
-        intent: "Proxies and drivers send again what they believe to be lost; a second release that arrives \
-            late frees the next holder.",
-        check_first: "Does every request name the grant that it is about, and is what is over remembered or \
-            refused?",
-        evidence: ["grants" >= 30, "duplicates" >= 30],
-        budget: 120 s,
-        bug: "dup_release_frees_next" stochastic
-        => duplicates_are_harmless
-    },
-    rule! {
-        "15.07" MUST phase 2 [Lock, Try, Renew]
-        layer: Both, access: P, test: D,
-        title: "what is late is refused",
-        statement: "A release or renewal of a former holder that arrives after the next grant is refused: \
-            it neither frees nor extends that one, nor brings the former one back.",
-        intent: "A packet that was held up for a minute is a release that nobody has asked for lately; it \
-            must not find a lock to free.",
-        check_first: "Does every release and renewal name the grant that it is about, and is that compared \
-            in the store?",
-        evidence: ["late_releases" >= 2, "late_renewals" >= 2],
-        budget: 120 s,
-        bug: "delayed_release_applies" deterministic
-        => what_is_late_is_refused
-    },
-    rule! {
-        "15.08" MUST phase 1 [Lock, Try, Wait]
-        layer: Both, access: P, test: D,
-        title: "unknown is said",
-        statement: "When it is not known whether an acquire took effect, it answers Unknown, never that the \
-            lock was not acquired.",
-        intent: "Whoever is told `not acquired` reports a free lock, or tries elsewhere, while the store \
-            keeps it for him.",
-        check_first: "Is an error after the request was sent told from one before?",
-        evidence: ["unheard_grants" >= 2],
-        budget: 120 s,
-        bug: "unknown_as_failed" deterministic
-        => unknown_is_said
-    },
-    rule! {
-        "15.09" MUST phase 2 [Lock, Try, Wait]
-        layer: Both, access: P, test: D,
-        title: "late acquire leaves nothing",
-        statement: "An acquire or try that is delivered after it was given up leaves nothing: no hold, and \
-            no place in line.",
-        intent: "A request that was withdrawn and arrives afterwards is granted to nobody, and the lock is \
-            gone for a ttl.",
-        check_first: "Does withdrawing a request that the store has not seen yet leave something that \
-            refuses it when it comes?",
-        evidence: ["late_acquires" >= 4],
-        budget: 120 s,
-        bug: "no_tombstone" deterministic
-        => a_late_acquire_leaves_nothing
-    },
-];
+rules! {
+    a_lost_reply_lapses, a_retry_knows_its_own_grant, one_call_one_entry, retries_make_no_second_holder,
+    no_success_without_an_answer, unknown_is_said, duplicates_are_harmless,
+}
 
+rule! { "15.01" Must phase 1 [Lock, Wait, Lease, Try] Both P D a_lost_reply_lapses,
+    evidence ["unknown" >= 1, "guards" >= 1], bug "lost_reply_immortal", budget 120 s
+    "An acquire whose reply is lost ends as a live guard or as Unknown; after Unknown the name is free by \
+        the ttl."
+    why "The store has granted and nobody knows: if anything keeps that grant alive, the lock is held by \
+        nobody for ever."
+    check "After an acquire that failed, is its request withdrawn, and does anything renew it?"
+}
 async fn a_lost_reply_lapses(cx: Cx) -> Verdict {
     let f = faulty(&cx).await?;
     let ask = cx.ask().ttl(cx.short_ttl());
@@ -165,24 +38,29 @@ async fn a_lost_reply_lapses(cx: Cx) -> Verdict {
         match cx.within(patience(&cx) + ask.ttl, what, acquiring).await? {
             Ok(held) => {
                 ensure!(held.is_valid(), "{what} ended as a guard that is not valid");
-                held.release()
-                    .await
-                    .seen("A releases what it was granted after all")?;
+                let released = held.release().await;
+                released.seen("A releases what it was granted after all")?;
                 cx.evidence("guards");
             }
             Err(e) if e.kind() == ErrorKind::Unknown => cx.evidence("unknown"),
             Err(e) => fail!("{what} answers {:?}, not Unknown: {e}", e.kind()),
         }
         drop(away);
-        let by = cx.now() + ask.ttl + cx.skew(ask.ttl) + cx.slack();
-        let taken = cx
-            .free_by(&*f.b, &name, &ask, by, format!("after {what}"))
+        let by = cx.lapsed_by(ask.ttl);
+        cx.passes_by(&*f.b, &name, &ask, by, format!("after {what}"))
             .await?;
-        taken.release().await.seen("B releases")?;
     }
     Ok(())
 }
 
+rule! { "15.02" Must phase 1 [Lock, Try] Both P D a_retry_knows_its_own_grant, evidence ["lost_replies" >= 1],
+    bug "retry_sees_stranger", budget 120 s
+    "An acquire that is sent again after a lost reply recognises its own earlier grant instead of waiting \
+        for itself."
+    why "Without an identity that survives the retry, a client is refused by its own first request for a \
+        whole ttl."
+    check "Is the retry sent with the same request id, and does the store answer a known id with its grant?"
+}
 async fn a_retry_knows_its_own_grant(cx: Cx) -> Verdict {
     let f = faulty(&cx).await?;
     let (name, ask) = (cx.name("tried"), cx.ask());
@@ -195,10 +73,8 @@ async fn a_retry_knows_its_own_grant(cx: Cx) -> Verdict {
     f.cut(Cut::Reset)?;
     drop(hold);
     cx.evidence("lost_replies");
-    match cx
-        .within(patience(&cx), "a try whose reply was lost", trying)
-        .await?
-    {
+    let doing = "a try whose reply was lost";
+    match cx.within(patience(&cx), doing, trying).await? {
         Ok(Some(held)) => held.release().await.seen("A releases what it was granted"),
         Ok(None) => fail!(
             "a try whose reply was lost was refused, although only its own first request holds the name"
@@ -209,6 +85,12 @@ async fn a_retry_knows_its_own_grant(cx: Cx) -> Verdict {
     }
 }
 
+rule! { "15.03" Must phase 1 [Lock, Wait, Try] Both P D one_call_one_entry, evidence ["lost_replies" >= 2],
+    bug "retry_double_enqueue", budget 120 s
+    "One call never makes two grants or two queue entries, however often its replies are lost."
+    why "The second entry is granted to nobody when its turn comes, and the queue stands still for a ttl."
+    check "Does the retry of a queued request find its own entry, or join again at the end?"
+}
 async fn one_call_one_entry(cx: Cx) -> Verdict {
     let f = faulty(&cx).await?;
     let c = cx.connect().await?;
@@ -223,9 +105,8 @@ async fn one_call_one_entry(cx: Cx) -> Verdict {
         // Time for the retry.
         cx.sleep(cx.slack()).await;
         before.release().await.seen("B releases")?;
-        let held = cx
-            .within(patience(&cx), "A's wait, of which a reply was lost", acquiring)
-            .await?;
+        let what = "A's wait, of which a reply was lost";
+        let held = cx.within(patience(&cx), what, acquiring).await?;
         let held = match held {
             Ok(held) => held,
             Err(e) if e.kind() == ErrorKind::Unknown => continue,
@@ -234,12 +115,17 @@ async fn one_call_one_entry(cx: Cx) -> Verdict {
         held.release().await.seen("A releases")?;
         let by = cx.now() + cx.slack();
         let when = "after A, which had asked once, has released";
-        let next = cx.free_by(&*c, &name, &ask, by, when).await?;
-        next.release().await.seen("C releases")?;
+        cx.passes_by(&*c, &name, &ask, by, when).await?;
     }
     Ok(())
 }
 
+rule! { "15.04" Must phase 1 [Lock, Wait, OutlivesConnection] Both P X retries_make_no_second_holder,
+    evidence ["grants" >= 20, "cuts" >= 10], bug "retry_assumes_success" stochastic, budget 300 s
+    "Acquires, releases and retries over connections that break again and again never make two holders."
+    why "A client that takes a broken connection for a yes is a second holder."
+    check "What does the driver answer for a request that was sent and not answered?"
+}
 async fn retries_make_no_second_holder(cx: Cx) -> Verdict {
     let name = cx.name("contended");
     let ask = cx.ask().ttl(cx.short_ttl());
@@ -265,8 +151,7 @@ async fn retries_make_no_second_holder(cx: Cx) -> Verdict {
                 if let Ok(held) = lane.acquire_timeout(&name, &ask, ask.ttl * 5).await {
                     cx.evidence("grants");
                     granted.fetch_add(1, Ordering::Relaxed);
-                    cx.sleep(rng.duration(Duration::ZERO, Duration::from_millis(6)))
-                        .await;
+                    cx.sleep(rng.duration(Duration::ZERO, ms(6))).await;
                     drop(lane.release(&held).await);
                 }
             }
@@ -277,9 +162,7 @@ async fn retries_make_no_second_holder(cx: Cx) -> Verdict {
         let (task_cx, mut rng) = (cx.clone(), cx.rng());
         cx.spawn(async move {
             loop {
-                task_cx
-                    .sleep(rng.duration(Duration::from_millis(2), Duration::from_millis(8)))
-                    .await;
+                task_cx.sleep(rng.duration(ms(2), ms(8))).await;
                 let victim = usize::try_from(rng.below(4)).unwrap_or(0);
                 if networks[victim].cut(Cut::Reset) > 0 {
                     task_cx.evidence("cuts");
@@ -287,24 +170,25 @@ async fn retries_make_no_second_holder(cx: Cx) -> Verdict {
             }
         })
     };
-    for task in tasks {
-        task.await?;
-    }
+    all(tasks).await?;
     let _: Option<()> = nemesis.cancel().await;
     cx.check_history()
 }
 
+rule! { "15.05" Must phase 1 [Lock, Try, Wait, Renew] Both P D no_success_without_an_answer,
+    evidence ["failed_calls" >= 4], bug "io_error_is_ok", budget 120 s
+    "A transport error is never reported as success: not as a grant, a refusal, a renewal or a release."
+    why "A release that was only attempted leaves a lock that its holder believes to be free."
+    check "Which branch handles an I/O error of the driver, and what does it answer?"
+}
 async fn no_success_without_an_answer(cx: Cx) -> Verdict {
     let f = faulty(&cx).await?;
     let ask = cx.ask();
-    let held = f.a.acquire(&cx.name("held"), &ask).await.seen("A acquires")?;
-    let released =
-        f.a.acquire(&cx.name("released"), &ask)
-            .await
-            .seen("A acquires another")?;
+    let held = f.a_holds(&cx.name("held"), &ask).await?;
+    let released = f.a_holds(&cx.name("released"), &ask).await?;
     let other = cx.name("other");
     let away = f.net.begin(Fault::Away);
-    let short = Duration::from_millis(50);
+    let short = ms(50);
     let calls = async {
         futures::join!(
             held.renew(),
@@ -332,6 +216,14 @@ async fn no_success_without_an_answer(cx: Cx) -> Verdict {
     Ok(())
 }
 
+rule! { "15.08" Must phase 1 [Lock, Try, Wait] Both P D unknown_is_said, evidence ["unheard_grants" >= 2],
+    bug "unknown_as_failed", budget 120 s
+    "When it is not known whether an acquire took effect, it answers Unknown, never that the lock was not \
+        acquired."
+    why "Whoever is told `not acquired` reports a free lock, or tries elsewhere, while the store keeps it \
+        for him."
+    check "Is an error after the request was sent told from one before?"
+}
 async fn unknown_is_said(cx: Cx) -> Verdict {
     let ask = cx.ask().ttl(cx.long_ttl());
     for tries in [false, true] {
@@ -345,7 +237,7 @@ async fn unknown_is_said(cx: Cx) -> Verdict {
                 if tries {
                     return a.try_acquire(&name, &ask).await;
                 }
-                let limit = Duration::from_millis(300);
+                let limit = ms(300);
                 a.acquire_timeout(&name, &ask, limit).await.map(Some)
             })
         };
@@ -366,4 +258,66 @@ async fn unknown_is_said(cx: Cx) -> Verdict {
         away.heal();
     }
     Ok(())
+}
+
+/// By how much the second copy of a request is later, at most: a few hand-overs.
+const LATER: Duration = ms(25);
+
+rule! { "15.06" Must phase 2 [Lock, Wait, Try] Both S X duplicates_are_harmless,
+    evidence ["grants" >= 30, "duplicates" >= 30], bug "dup_release_frees_next" stochastic, budget 120 s
+    "A request that arrives twice, the second time after later ones, does no more than one that arrives once."
+    why "Proxies and drivers send again what they believe to be lost; a second release that arrives late \
+        frees the next holder."
+    check "Does every request name the grant that it is about, and is what is over remembered or refused?"
+}
+async fn duplicates_are_harmless(cx: Cx) -> Verdict {
+    let net = cx.network()?;
+    let twice = Fault::Duplicate(LATER);
+    if !net.offers(twice) {
+        return Err(Failure::NotRun(
+            "it needs a network that sends requests twice, and the kit's proxy knows no requests, only bytes"
+                .to_owned(),
+        ));
+    }
+    let name = cx.name("contended");
+    let ask = cx.ask();
+    let rounds = cx.rounds(15, 200);
+    let mut clients = Vec::new();
+    for _ in 0..3 {
+        clients.push(cx.connect_over(&net).await?);
+    }
+    let twice = net.begin(twice);
+    let mut tasks = Vec::new();
+    for client in clients {
+        let (task, name, ask, mut rng) = (cx.clone(), name.clone(), ask.clone(), cx.rng());
+        tasks.push(cx.spawn(async move {
+            let lane = task.lane(&client);
+            for _ in 0..rounds {
+                let held = lane.acquire_timeout(&name, &ask, task.long_ttl()).await;
+                let held = held.seen("acquires")?;
+                task.evidence("grants");
+                task.sleep(rng.duration(ms(1), ms(12))).await;
+                match rng.below(4) {
+                    0 => lane.renew(&held).await.seen("renews what it holds")?,
+                    1 => {
+                        lane.drop_guard(held);
+                        continue;
+                    }
+                    _ => {}
+                }
+                lane.release(&held).await.seen("releases what it holds")?;
+            }
+            Ok::<(), Failure>(())
+        }));
+    }
+    all(tasks).await?;
+    cx.evidence_by("duplicates", twice.hits());
+    twice.heal();
+    // Until the last copy has arrived.
+    cx.sleep(LATER * 2).await;
+    let by = cx.now() + cx.claims().drop_prompt + cx.slack();
+    let beside = cx.connect().await?;
+    cx.passes_by(&*beside, &name, &ask, by, "after everybody let go of it")
+        .await?;
+    cx.check_history()
 }

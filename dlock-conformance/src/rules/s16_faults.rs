@@ -1,228 +1,28 @@
 //! §16 Connection, session, process, server, clock.
 
-use std::time::Duration;
-
-use dlock_core::{ErrorKind, LockOptions};
+use dlock_core::LockOptions;
+use futures::future::{join_all, join3};
 
 use super::faulty::{faulty, patience, struck};
-use super::partition::a_partition_costs_one_client;
-use super::s16_nemesis::all_at_once_and_then_healed;
-use super::s16_server::{
-    a_clock_step_ends_nothing, a_fail_over_is_survived, a_restart_is_survived, foreign_data_is_no_lock,
-};
-use crate::claims::Need;
-use crate::cx::Cx;
+use super::prelude::*;
 use crate::network::{Cut, Direction, Fault};
-use crate::rule::{Rule, rule};
-use crate::verdict::{Seen, Verdict};
-use crate::{ensure, fail};
 
-pub(super) static RULES: &[Rule] = &[
-    rule! {
-        "16.01" MUST phase 1 [Lease, AutoRenew, LossSignal, OutlivesConnection]
-        layer: Both, access: P, test: T,
-        title: "a reset is survived",
-        statement: "A connection that is reset while a guard renews itself is made anew, and the lock is \
-            kept; if that takes too long, the loss is told by the deadline.",
-        intent: "Connections break every day; a client that stays dead behind one loses every lock that it \
-            holds.",
-        check_first: "Who connects again, and does the renewal after that go over the new connection?",
-        evidence: ["kept" >= 2, "lost" >= 1],
-        budget: 120 s,
-        bug: "no_reconnect" deterministic
-        => a_reset_is_survived
-    },
-    rule! {
-        "16.02" MUST phase 1 [Lock, Lease, Try, Renew, AutoRenew, LossSignal]
-        layer: Both, access: P, test: T,
-        title: "a black hole ends every call",
-        statement: "Over a connection on which nothing arrives any more, operations end within the claimed \
-            bound, a wait with a limit at that limit plus slack, and loss is told by the deadline.",
-        intent: "TCP alone waits for a quarter of an hour; a program that waits with it is hung.",
-        check_first: "Has every request a time limit of its own?",
-        evidence: ["ended_calls" >= 4, "lost" >= 1],
-        budget: 120 s,
-        bug: "no_op_timeout" deterministic
-        => a_black_hole_ends_every_call
-    },
-    rule! {
-        "16.03" MUST phase 1 [Lock, Wait]
-        layer: Both, access: P, test: T,
-        title: "a cut wait goes on",
-        statement: "A wait whose connection breaks resumes or errs; it never hangs.",
-        intent: "The notification went to a connection that is gone; a waiter that does not look again \
-            waits for ever.",
-        check_first: "What happens to a registered waiter when its stream of notifications ends?",
-        evidence: ["resumed_or_erred" >= 3],
-        budget: 120 s,
-        bug: "waiter_hangs_on_cut" deterministic
-        => a_cut_wait_goes_on
-    },
-    rule! {
-        "16.05" MUST phase 1 [Lock, Wait, Try, Lease]
-        layer: Both, access: C, test: T,
-        title: "a killed holder is replaced",
-        statement: "The lock of a process that is killed is free at the latest its ttl plus slack after its \
-            death, for those who try and for those who wait.",
-        intent: "Processes are killed every day, by deployments and by the kernel; a lock that outlives its \
-            holder stops everybody.",
-        check_first: "Does anything but the lease decide when a dead holder's lock is free?",
-        evidence: ["kills" >= 2],
-        budget: 120 s,
-        bug: "kill_leaks" deterministic
-        => super::s16_processes::a_killed_holder_is_replaced
-    },
-    rule! {
-        "16.06" MUST phase 1 [Lock, Wait, Try, Lease, LossSignal]
-        layer: Both, access: C, test: T,
-        title: "a resumed holder knows",
-        statement: "A process that was stopped for longer than its ttl is told so by the first look at its \
-            guard, before any I/O; the loss signal fires, and its fenced writes are refused.",
-        intent: "A paused process goes on in the middle of its work, and the first thing that it asks must \
-            be true.",
-        check_first: "Is validity computed from a clock that goes on while the process is stopped, or from \
-            what its timers counted?",
-        evidence: ["looks" >= 2],
-        budget: 60 s,
-        bug: "resume_thinks_valid" deterministic
-        => super::s16_processes::a_resumed_holder_knows
-    },
-    rule! {
-        "16.07" MUST phase 2 [Lock, Wait, Lease, Renew, AutoRenew, LossSignal]
-        layer: Both, access: C, test: T,
-        title: "a short stop loses nothing",
-        statement: "A process that is stopped for half of the ttl that it has just renewed keeps its lock, \
-            and goes on renewing it.",
-        intent: "A lock that is lost at every pause of a garbage collector or of a busy machine is of no \
-            use.",
-        check_first: "Does anything but the deadline decide that a hold is over: a renewal that is late, a \
-            gap in the timers?",
-        evidence: ["short_stops" >= 1],
-        budget: 60 s,
-        bug: "hair_trigger_loss" deterministic
-        => super::s16_processes::a_short_stop_loses_nothing
-    },
-    rule! {
-        "16.08" MUST phase 2 [Lock, Try, Lease, SurvivesRestart]
-        layer: Backend, access: H, test: D,
-        title: "a restart is survived",
-        statement: "A server that is restarted while a lock is held knows the hold, with the same token, or \
-            its holder has been told of the loss before anybody else is granted, for those restarts of \
-            which that is claimed.",
-        intent: "A lock server is updated on a working day; if that frees all locks, every job runs twice.",
-        check_first: "Are holds stored before they are granted, and are they there before the first request \
-            is answered?",
-        evidence: ["restarts" >= 1],
-        budget: 120 s,
-        bug: "restart_forgets" deterministic
-        => a_restart_is_survived
-    },
-    rule! {
-        "16.09" MUST phase 1 [Lock, Try]
-        layer: Both, access: P, test: T,
-        title: "a server comes back",
-        statement: "While the server is away a call answers Unavailable within the claimed bound; when it \
-            is back the same client works again.",
-        intent: "A client that has to be thrown away after each restart of the server makes every restart \
-            an outage.",
-        check_first: "Is a failed connection forgotten, so that the next call makes a new one?",
-        evidence: ["unavailable" >= 1, "recovered" >= 2],
-        budget: 120 s,
-        bug: "no_recovery" deterministic
-        => a_server_comes_back
-    },
-    rule! {
-        "16.10" MUST phase 1 [Lock, Lease, Try, Renew, PerGrantTtl]
-        layer: Both, access: P, test: T,
-        title: "latency shortens validity",
-        statement: "With a round trip of nearly half a ttl exclusion holds: what a holder may believe is \
-            shorter by that, after an acquire and after a renewal.",
-        intent: "Whoever counts the lease from the reply believes longer than the store by the whole \
-            latency.",
-        check_first: "From which moment does the deadline count: before the send, or after the reply?",
-        evidence: ["slow_round_trips" >= 2, "hand_overs" >= 1],
-        budget: 120 s,
-        bug: "ignores_latency" deterministic
-        => latency_shortens_validity
-    },
-    rule! {
-        "16.11" MUST phase 2 [Lock, Try, Lease, PerGrantTtl]
-        layer: Backend, access: H, test: T,
-        title: "a clock step ends nothing",
-        statement: "A step of the server's clock makes no lock immortal, and ends none early unless the \
-            store is declared to be clock sensitive; tokens increase all the same.",
-        intent: "NTP sets clocks; a store that counts leases by the date frees all of them at once, or none \
-            for an hour.",
-        check_first: "By which clock are leases counted: one that somebody can set, or one that only runs?",
-        evidence: ["steps" >= 2],
-        budget: 60 s,
-        bug: "server_walltime" deterministic
-        => a_clock_step_ends_nothing
-    },
-    rule! {
-        "16.12" MUST phase 3 [Lock, Wait]
-        layer: Backend, access: H, test: X,
-        title: "a fail over is survived",
-        statement: "When another server takes over, again and again, histories are legal if that is \
-            claimed; otherwise the report says how many grants were double.",
-        intent: "A replica that is behind has not heard of the latest grants, and gives them away a second \
-            time.",
-        check_first: "Does a grant wait until the replica has it?",
-        evidence: ["fail_overs" >= 5, "grants" >= 20],
-        budget: 120 s,
-        bug: "async_replica_grant" stochastic
-        => a_fail_over_is_survived
-    },
-    rule! {
-        "16.13" MUST phase 2 [Lock, Wait, Lease, AutoRenew, LossSignal]
-        layer: Both, access: P, test: T,
-        title: "partition costs one client",
-        statement: "A client that is cut off loses its locks, each by the deadline; those who wait for them \
-            have them by the ttl plus slack, and all others go on as if nothing was.",
-        intent: "One machine behind a broken switch must not be able to stop everybody else.",
-        check_first: "Does anything in the store wait for a client: for its answer to an expiry, for room \
-            in its connection, for a lock that is held meanwhile?",
-        evidence: ["lost" >= 3, "handed_over" >= 3, "undisturbed" >= 10, "back_again" >= 1],
-        budget: 120 s,
-        bug: "partition_blocks_all" deterministic
-        => a_partition_costs_one_client
-    },
-    rule! {
-        "16.14" MUST phase 3 [Lock, Try, Wait]
-        layer: Backend, access: H, test: D,
-        title: "foreign data is no lock",
-        statement: "Something at a lock's key that no lock library wrote is answered with BackendData: no \
-            panic, no grant, and it is not overwritten. Other names are not concerned.",
-        intent: "Two programs share a store and a name; whoever takes the other's data for a free lock \
-            destroys it.",
-        check_first: "What does the code do with a record that it cannot read: refuse it, or treat it as \
-            absent?",
-        evidence: ["spoiled_names" >= 2],
-        budget: 60 s,
-        bug: "corrupt_panics" deterministic
-        => foreign_data_is_no_lock
-    },
-    rule! {
-        "16.15" MUST phase 2 [Lock, Wait, Lease, PerGrantTtl]
-        layer: Both, access: P, test: X,
-        title: "all at once and then healed",
-        statement: "Under a random schedule of every fault at once the history is legal and no stale token \
-            is admitted; when nothing goes wrong any more, everybody who was there gets every name within \
-            its bound.",
-        intent: "Each fault alone is handled by code that was written for it; two of them together meet \
-            code that nobody wrote.",
-        check_first: "Which two faults were at work at the time that the drawing shows?",
-        evidence: ["grants" >= 20, "struck" >= 10, "recovered" >= 2],
-        budget: 300 s,
-        bug: "no_recover_after_heal" deterministic
-        => all_at_once_and_then_healed
-    },
-];
+rules! {
+    a_reset_is_survived, a_black_hole_ends_every_call, a_cut_wait_goes_on, a_server_comes_back,
+    latency_shortens_validity, lapsed_place_is_not_granted, partition_costs_one_client,
+}
 
+rule! { "16.01" Must phase 1 [Lease, AutoRenew, LossSignal, OutlivesConnection] Both P T a_reset_is_survived,
+    evidence ["kept" >= 2, "lost" >= 1], bug "no_reconnect", budget 120 s
+    "A connection that is reset while a guard renews itself is made anew, and the lock is kept; if that \
+        takes too long, the loss is told by the deadline."
+    why "Connections break every day; a client that stays dead behind one loses every lock that it holds."
+    check "Who connects again, and does the renewal after that go over the new connection?"
+}
 async fn a_reset_is_survived(cx: Cx) -> Verdict {
     let f = faulty(&cx).await?;
-    let ask = cx.ask().ttl(cx.ttl(Duration::from_millis(600))).auto_renew();
-    let held = f.a.acquire(&cx.name("held"), &ask).await.seen("A acquires")?;
+    let ask = cx.ask().ttl(cx.ttl(ms(600))).auto_renew();
+    let held = f.a_holds(&cx.name("held"), &ask).await?;
     for how in [Cut::Reset, Cut::Fin] {
         let lost = held.lost();
         f.cut(how)?;
@@ -245,29 +45,28 @@ async fn a_reset_is_survived(cx: Cx) -> Verdict {
     Ok(())
 }
 
+rule! { "16.02" Must phase 1 [Lock, Lease, Try, Renew, AutoRenew, LossSignal] Both P T
+        a_black_hole_ends_every_call,
+    evidence ["ended_calls" >= 4, "lost" >= 1], bug "no_op_timeout", budget 120 s
+    "Over a connection on which nothing arrives any more, operations end within the claimed bound, a wait \
+        with a limit at that limit plus slack, and loss is told by the deadline."
+    why "TCP alone waits for a quarter of an hour; a program that waits with it is hung."
+    check "Has every request a time limit of its own?"
+}
 async fn a_black_hole_ends_every_call(cx: Cx) -> Verdict {
     let f = faulty(&cx).await?;
     let renewing = cx.ask().ttl(cx.short_ttl()).auto_renew();
     let ask = cx.ask();
-    let kept =
-        f.a.acquire(&cx.name("kept"), &renewing)
-            .await
-            .seen("A acquires")?;
-    let renewed =
-        f.a.acquire(&cx.name("renewed"), &ask)
-            .await
-            .seen("A acquires another")?;
-    let released =
-        f.a.acquire(&cx.name("released"), &ask)
-            .await
-            .seen("A acquires a third")?;
+    let kept = f.a_holds(&cx.name("kept"), &renewing).await?;
+    let renewed = f.a_holds(&cx.name("renewed"), &ask).await?;
+    let released = f.a_holds(&cx.name("released"), &ask).await?;
     let (tried, waited) = (cx.name("tried"), cx.name("waited for"));
     let lost = kept.lost();
-    let fenced = f.a.gate().filter(|_| cx.claims().has(Need::Resource));
+    let fenced = f.a.gate().filter(|_| cx.has(Need::Resource));
     let written = fenced.zip(kept.token());
-    let observed = f.a.observe().filter(|_| cx.claims().has(Need::Inspect));
+    let observed = f.a.observe().filter(|_| cx.has(Need::Inspect));
     let hole = f.net.begin(Fault::BlackHole(Direction::Both));
-    let (from, limit) = (cx.now(), Duration::from_millis(50));
+    let (from, limit) = (cx.now(), ms(50));
     let calls = async {
         futures::join!(
             renewed.renew(),
@@ -321,6 +120,13 @@ async fn a_black_hole_ends_every_call(cx: Cx) -> Verdict {
     Ok(())
 }
 
+rule! { "16.03" Must phase 1 [Lock, Wait] Both P T a_cut_wait_goes_on, evidence ["resumed_or_erred" >= 3],
+    bug "waiter_hangs_on_cut", budget 120 s
+    "A wait whose connection breaks resumes or errs; it never hangs."
+    why "The notification went to a connection that is gone; a waiter that does not look again waits for \
+        ever."
+    check "What happens to a registered waiter when its stream of notifications ends?"
+}
 async fn a_cut_wait_goes_on(cx: Cx) -> Verdict {
     let f = faulty(&cx).await?;
     let ask = cx.ask();
@@ -329,18 +135,18 @@ async fn a_cut_wait_goes_on(cx: Cx) -> Verdict {
         let before = f.b.acquire(&name, &ask).await.seen("B acquires a free name")?;
         let waiting = f.a_acquires(&cx, &name, &ask, None);
         // Long enough that it waits.
-        cx.sleep(Duration::from_millis(50)).await;
+        cx.sleep(ms(50)).await;
         ensure!(!waiting.is_done(), "A does not wait while B holds");
         if lost_push {
             // The news of the release, if the store sends any, is on its way when the connection breaks.
             let hold = f.net.begin(Fault::Hold(Direction::ToClient));
             before.release().await.seen("B releases")?;
-            cx.sleep(Duration::from_millis(20)).await;
+            cx.sleep(ms(20)).await;
             f.cut(how)?;
             drop(hold);
         } else {
             f.cut(how)?;
-            cx.sleep(Duration::from_millis(20)).await;
+            cx.sleep(ms(20)).await;
             before.release().await.seen("B releases")?;
         }
         let what = format!("A's wait, the connection of which broke ({how:?})");
@@ -352,6 +158,13 @@ async fn a_cut_wait_goes_on(cx: Cx) -> Verdict {
     Ok(())
 }
 
+rule! { "16.09" Must phase 1 [Lock, Try] Both P T a_server_comes_back,
+    evidence ["unavailable" >= 1, "recovered" >= 2], bug "no_recovery", budget 120 s
+    "While the server is away a call answers Unavailable within the claimed bound; when it is back the same \
+        client works again."
+    why "A client that has to be thrown away after each restart of the server makes every restart an outage."
+    check "Is a failed connection forgotten, so that the next call makes a new one?"
+}
 async fn a_server_comes_back(cx: Cx) -> Verdict {
     let f = faulty(&cx).await?;
     let ask = cx.ask();
@@ -373,41 +186,41 @@ async fn a_server_comes_back(cx: Cx) -> Verdict {
                     Err(e) if e.kind() == ErrorKind::Unknown && cx.now() < by => {}
                     Err(e) => fail!("{what} answers {:?}, not Unavailable: {e}", e.kind()),
                 }
-                cx.sleep(Duration::from_millis(10)).await;
+                cx.sleep(ms(10)).await;
             }
             cx.evidence("unavailable");
         }
         away.heal();
-        let again = cx.within(
-            patience(&cx),
-            "an acquire after the server came back",
-            f.a.acquire(&name, &ask),
-        );
+        let doing = "an acquire after the server came back";
+        let again = cx.within(patience(&cx), doing, f.a.acquire(&name, &ask));
         let held = again.await?.seen("A acquires after the server came back")?;
-        held.release()
-            .await
-            .seen("A releases after the server came back")?;
+        let released = held.release().await;
+        released.seen("A releases after the server came back")?;
         cx.evidence("recovered");
     }
     Ok(())
 }
 
+rule! { "16.10" Must phase 1 [Lock, Lease, Try, Renew, PerGrantTtl] Both P T latency_shortens_validity,
+    evidence ["slow_round_trips" >= 2, "hand_overs" >= 1], bug "ignores_latency", budget 120 s
+    "With a round trip of nearly half a ttl exclusion holds: what a holder may believe is shorter by that, \
+        after an acquire and after a renewal."
+    why "Whoever counts the lease from the reply believes longer than the store by the whole latency."
+    check "From which moment does the deadline count: before the send, or after the reply?"
+}
 async fn latency_shortens_validity(cx: Cx) -> Verdict {
     let f = faulty(&cx).await?;
     // A quorum asks twice for a grant, and waits for a quarter of the ttl at the most.
     let (ttl, share) = match cx.claims().members {
         Some(_) => (Duration::from_millis(1_600), 32),
-        None => (Duration::from_millis(800), 5),
+        None => (ms(800), 5),
     };
     let (name, ask) = (cx.name("far away"), cx.ask().ttl(cx.ttl(ttl)));
     let slow = f.net.begin(Fault::Delay(Direction::Both, ask.ttl / share));
     let round_trip = ask.ttl * 2 / share;
     // What is left when the reply is here, and a little for what else takes time.
     let most = ask.ttl - round_trip + round_trip / 4;
-    let held =
-        f.a.acquire(&name, &ask)
-            .await
-            .seen("A acquires over a slow network")?;
+    let held = f.a_holds(&name, &ask).await?;
     ensure!(
         held.remaining() <= most,
         "with a round trip of {round_trip:?} a lease of {:?} is valid for {:?} after an acquire",
@@ -425,10 +238,9 @@ async fn latency_shortens_validity(cx: Cx) -> Verdict {
     cx.evidence("slow_round_trips");
     struck(&cx, &slow, "A's requests and replies are slow").await?;
     let deadline = held.deadline();
-    let by = cx.now() + ask.ttl + cx.skew(ask.ttl) + cx.slack();
-    let taken = cx
-        .free_by(&*f.b, &name, &ask, by, "after A let its lease lapse")
-        .await?;
+    let by = cx.lapsed_by(ask.ttl);
+    let then = "after A let its lease lapse";
+    let taken = cx.free_by(&*f.b, &name, &ask, by, then).await?;
     let now = cx.now();
     ensure!(
         deadline <= now + cx.skew(ask.ttl),
@@ -438,5 +250,157 @@ async fn latency_shortens_validity(cx: Cx) -> Verdict {
     cx.evidence("hand_overs");
     slow.heal();
     taken.release().await.seen("B releases")?;
+    Ok(())
+}
+
+/// How long is waited for it to be in line, once the first answer is there: the rest of its requests are on
+/// their way.
+const IN_LINE: Duration = ms(50);
+
+rule! { "3.09" Must phase 2 [Lock, Wait, Try, Lease, PerGrantTtl] Both P T lapsed_place_is_not_granted,
+    evidence ["lapsed_places" >= 1, "held_back" >= 1], bug "stale_waiter_granted", budget 120 s
+    "A waiter that was cut off until its place in line lapsed is not granted by that place: not by the \
+        store, which passes on to those who are there, and not by its own belief when it is back."
+    why "A waiter that takes the end of the wait for the grant, when it was its own session that ended, is a \
+        second holder (etcd 11456)."
+    check "When the wait ends, does the waiter ask whether its own entry is still there, or only whether \
+        those before it have gone?"
+}
+async fn lapsed_place_is_not_granted(cx: Cx) -> Verdict {
+    let f = faulty(&cx).await?;
+    let c = cx.connect().await?;
+    let (long, short) = (cx.ask(), cx.ask().ttl(cx.short_ttl()));
+    let faults = [Fault::Hold(Direction::Both), Fault::BlackHole(Direction::Both)];
+    for fault in &faults[..cx.rounds(1, 2)] {
+        let name = cx.name(format_args!("{fault:?}"));
+        let before = f.b.acquire(&name, &long).await.seen("B acquires a free name")?;
+        let answered = f.net.traffic().replies;
+        let mut waiting = f.a_acquires(&cx, &name, &short, None);
+        let by = cx.now() + cx.claims().op_bound;
+        while f.net.traffic().replies == answered {
+            if cx.now() >= by {
+                inconclusive!("A, which waits, was not answered");
+            }
+            cx.sleep(ms(1)).await;
+        }
+        // To get in line may take more than one request.
+        cx.sleep(IN_LINE).await;
+        let away = f.net.begin(*fault);
+        struck(&cx, &away, "A, which waits, is not heard any more").await?;
+        // Nothing has kept its place since.
+        cx.sleep(short.ttl + cx.skew(short.ttl)).await;
+        ensure!(!waiting.is_done(), "A does not wait while B holds");
+        cx.evidence("lapsed_places");
+        match before.release().await {
+            Ok(()) => {}
+            // A was cut off in the midst of a request, and keeps the store busy for a while; B says it again
+            // by itself.
+            Err(e) if e.kind() == ErrorKind::Unknown => cx.sleep(patience(&cx)).await,
+            Err(e) => return Err(e).seen("B releases"),
+        }
+        let by = cx.now() + cx.slack();
+        let when = "after B's release, with a waiter whose place had lapsed";
+        let taken = cx.free_by(&*c, &name, &long, by, when).await?;
+        let what = "A, whose place in line lapsed while it was cut off,";
+        // Now it is back, and the name is C's.
+        away.heal();
+        let early = cx.timeout(short.ttl, &mut waiting).await;
+        match &early {
+            Some(Ok(_)) => fail!("{what} was granted while C holds"),
+            Some(Err(_)) => cx.evidence("waits_ended"),
+            None => cx.evidence("waits_gone_on"),
+        }
+        cx.evidence("held_back");
+        taken.release().await.seen("C releases what it was granted")?;
+        if early.is_none() {
+            match cx.within(patience(&cx) + short.ttl, what, waiting).await? {
+                Ok(held) => {
+                    ensure!(held.is_valid(), "{what} was given a guard that is not valid");
+                    let released = held.release().await;
+                    released.seen("A releases what it was granted in the end")?;
+                }
+                Err(e) => cx.note(format_args!("{what} was told {:?}", e.kind())),
+            }
+        }
+    }
+    Ok(())
+}
+
+rule! { "16.13" Must phase 2 [Lock, Wait, Lease, AutoRenew, LossSignal] Both P T partition_costs_one_client,
+    evidence ["lost" >= 3, "handed_over" >= 3, "undisturbed" >= 10, "back_again" >= 1],
+    bug "partition_blocks_all", budget 120 s
+    "A client that is cut off loses its locks, each by the deadline; those who wait for them have them by \
+        the ttl plus slack, and all others go on as if nothing was."
+    why "One machine behind a broken switch must not be able to stop everybody else."
+    check "Does anything in the store wait for a client: for its answer to an expiry, for room in its \
+        connection, for a lock that is held meanwhile?"
+}
+async fn partition_costs_one_client(cx: Cx) -> Verdict {
+    const LOCKS: usize = 3;
+    let f = faulty(&cx).await?;
+    let c = cx.connect().await?;
+    let (plain, renewing) = (cx.ask(), cx.ask().ttl(cx.short_ttl()).auto_renew());
+    let ways = [Direction::Both, Direction::ToServer];
+    for way in &ways[..cx.rounds(1, 2)] {
+        let names: Vec<_> = (0..LOCKS).map(|n| cx.name(format_args!("{way:?}-{n}"))).collect();
+        let mut held = Vec::new();
+        for name in &names {
+            held.push(f.a_holds(name, &renewing).await?);
+        }
+        let waiting: Vec<_> = names.iter().map(|name| cx.waits(&f.b, name, &plain)).collect();
+        // Long enough that B waits, and that A has renewed.
+        cx.sleep(renewing.ttl / 2).await;
+        ensure!(
+            !waiting.iter().any(|waiting| waiting.is_done()),
+            "B does not wait while A holds"
+        );
+        let hole = f.net.begin(Fault::BlackHole(*way));
+        let from = cx.now();
+        let ttl = held[0].ttl();
+        let by = from + ttl + cx.skew(ttl) + cx.slack();
+        let lost = join_all(held.iter().map(|held| cx.timeout(from.until(by), held.lost())));
+        let handed_over = join_all(waiting.into_iter().map(|task| {
+            let cx = &cx;
+            async move {
+                let what = "B's wait for a lock of the client that is cut off";
+                let held = cx.done(from.until(by), what, task).await?;
+                cx.evidence("handed_over");
+                held.release().await.seen("B releases")
+            }
+        }));
+        let undisturbed = async {
+            let mut n = 0;
+            while cx.now() < by {
+                let name = cx.name(format_args!("{way:?}-others-{n}"));
+                let what = "C, which is not cut off, acquires what nobody holds";
+                let held = cx.within(cx.claims().op_bound, what, c.acquire(&name, &plain));
+                held.await?.seen(what)?.release().await.seen("C releases")?;
+                cx.evidence("undisturbed");
+                cx.sleep(ms(5)).await;
+                n += 1;
+            }
+            Ok::<(), Failure>(())
+        };
+        let (lost, handed_over, undisturbed) = join3(lost, handed_over, undisturbed).await;
+        undisturbed?;
+        handed_over.into_iter().collect::<Verdict<()>>()?;
+        if hole.hits() == 0 {
+            inconclusive!("nothing of the client that was cut off was lost");
+        }
+        for reason in lost {
+            ensure!(
+                reason.is_some(),
+                "a guard of the client that is cut off was not lost by {:?} after that",
+                from.until(by)
+            );
+            cx.evidence("lost");
+        }
+        hole.heal();
+        let what = "the client that was cut off, once it is not";
+        let again = f.a.acquire(&names[0], &plain);
+        let again = cx.done(patience(&cx) + ttl, what, again).await?;
+        again.release().await.seen("A releases again")?;
+        cx.evidence("back_again");
+    }
     Ok(())
 }

@@ -1,18 +1,22 @@
 //! §16, the part about processes that are killed and stopped.
 
-use std::time::Duration;
-
 use dlock_core::Admission;
-use dlock_core::ErrorKind;
 
-use super::tokens::token_of;
-use crate::claims::Need;
-use crate::cx::Cx;
-use crate::subject::Held;
-use crate::verdict::{Seen, Verdict};
-use crate::{ensure, inconclusive};
+use super::prelude::*;
 
-pub(super) async fn a_killed_holder_is_replaced(cx: Cx) -> Verdict {
+rules! {
+    a_killed_holder_is_replaced, a_resumed_holder_knows, a_short_stop_loses_nothing,
+}
+
+rule! { "16.05" Must phase 1 [Lock, Wait, Try, Lease] Both C T a_killed_holder_is_replaced,
+    evidence ["kills" >= 2], bug "kill_leaks", budget 120 s
+    "The lock of a process that is killed is free at the latest its ttl plus slack after its death, for \
+        those who try and for those who wait."
+    why "Processes are killed every day, by deployments and by the kernel; a lock that outlives its holder \
+        stops everybody."
+    check "Does anything but the lease decide when a dead holder's lock is free?"
+}
+async fn a_killed_holder_is_replaced(cx: Cx) -> Verdict {
     let b = cx.connect().await?;
     let ask = cx.ask().ttl(cx.short_ttl()).auto_renew();
     for round in 0..cx.rounds(1, 20) {
@@ -21,15 +25,11 @@ pub(super) async fn a_killed_holder_is_replaced(cx: Cx) -> Verdict {
             let child = cx.child().await?;
             let held = child.wait_for(&name, &ask, Some(cx.claims().op_bound)).await;
             let held = held.seen("the child acquires")?.value;
-            cx.expect_held(&*b, &name, &cx.ask(), "while the child holds")
-                .await?;
-            let waiting = (how == "waits").then(|| {
-                let (b, name, ask) = (b.clone(), name.clone(), cx.ask());
-                cx.spawn(async move { b.acquire(&name, &ask).await })
-            });
+            b.is_refused(&name, &cx.ask(), "while the child holds").await?;
+            let waiting = (how == "waits").then(|| cx.waits(&b, &name, &cx.ask()));
             if waiting.is_some() {
                 // It is to be waiting when the holder dies.
-                cx.sleep(Duration::from_millis(20)).await;
+                cx.sleep(ms(20)).await;
             }
             let killed = child.kill()?;
             let bound = ask.ttl + cx.slack();
@@ -41,7 +41,7 @@ pub(super) async fn a_killed_holder_is_replaced(cx: Cx) -> Verdict {
                 }
                 Some(waiting) => {
                     let what = "the holder was killed; the one that waits";
-                    cx.within(bound, what, waiting).await?.seen("B waits")?
+                    cx.done(bound, what, waiting).await?
                 }
             };
             let took = killed.asked.until(cx.now());
@@ -54,14 +54,22 @@ pub(super) async fn a_killed_holder_is_replaced(cx: Cx) -> Verdict {
     Ok(())
 }
 
-pub(super) async fn a_resumed_holder_knows(cx: Cx) -> Verdict {
+rule! { "16.06" Must phase 1 [Lock, Wait, Try, Lease, LossSignal] Both C T a_resumed_holder_knows,
+    evidence ["looks" >= 2], bug "resume_thinks_valid"
+    "A process that was stopped for longer than its ttl is told so by the first look at its guard, before \
+        any I/O; the loss signal fires, and its fenced writes are refused."
+    why "A paused process goes on in the middle of its work, and the first thing that it asks must be true."
+    check "Is validity computed from a clock that goes on while the process is stopped, or from what its \
+        timers counted?"
+}
+async fn a_resumed_holder_knows(cx: Cx) -> Verdict {
     let (b, child) = (cx.connect().await?, cx.child().await?);
-    let fenced = cx.claims().has(Need::Fence) && cx.claims().has(Need::Resource);
+    let fenced = cx.has(Need::Fence) && cx.has(Need::Resource);
     for round in 0..cx.rounds(2, 10) {
         let (name, resource) = (cx.name(round), cx.name(format_args!("resource-{round}")));
         let plain = cx.ask().ttl(cx.short_ttl());
         // One that renews itself, and one that does not.
-        let renews = round % 2 == 0 && cx.claims().has(Need::AutoRenew);
+        let renews = round % 2 == 0 && cx.has(Need::AutoRenew);
         let ask = if renews { plain.clone().auto_renew() } else { plain };
         let held = child.wait_for(&name, &ask, Some(cx.claims().op_bound)).await;
         let held = held.seen("the child acquires")?.value;
@@ -79,9 +87,8 @@ pub(super) async fn a_resumed_holder_knows(cx: Cx) -> Verdict {
         cx.sleep_until(stopped.answered + ask.ttl + cx.skew(ask.ttl))
             .await;
         let by = stopped.answered + ask.ttl + cx.slack();
-        let next = cx
-            .free_by(&*b, &name, &cx.ask(), by, "the holder is stopped")
-            .await?;
+        let then = "the holder is stopped";
+        let next = cx.free_by(&*b, &name, &cx.ask(), by, then).await?;
         // These are in its pipe when it goes on. The look is answered by the thread that reads it, before any
         // I/O.
         let look = held.look();
@@ -98,9 +105,8 @@ pub(super) async fn a_resumed_holder_knows(cx: Cx) -> Verdict {
             _ => None,
         };
         let resumed = child.resume()?;
-        let look = cx
-            .within(cx.claims().op_bound, "the look of a process that goes on", look)
-            .await?;
+        let doing = "the look of a process that goes on";
+        let look = cx.within(cx.claims().op_bound, doing, look).await?;
         let look = look.seen("the child looks at its guard")?.value;
         ensure!(
             !look.is_valid,
@@ -112,9 +118,7 @@ pub(super) async fn a_resumed_holder_knows(cx: Cx) -> Verdict {
         );
         cx.evidence("looks");
         let what = "the loss signal of a process that goes on after its ttl";
-        cx.within(cx.slack(), what, signal)
-            .await?
-            .seen("the child waits for the loss signal")?;
+        cx.done(cx.slack(), what, signal).await?;
         if let Some((new, late)) = late {
             let late = late.await.seen("the child writes late")?.value;
             ensure!(
@@ -124,13 +128,10 @@ pub(super) async fn a_resumed_holder_knows(cx: Cx) -> Verdict {
                 new.get()
             );
         }
-        match held.release().await {
-            Err(e) if e.kind() == ErrorKind::Lost => {}
-            other => ensure!(
-                false,
-                "the release of a hold that was lost meanwhile answers {other:?}, and not `Lost`"
-            ),
-        }
+        is_lost(
+            held.release().await,
+            "the release of a hold that was lost meanwhile",
+        )?;
         cx.expect_held(&*cx.connect().await?, &name, &cx.ask(), "after the late release")
             .await?;
         next.release().await.seen("B releases")?;
@@ -138,11 +139,20 @@ pub(super) async fn a_resumed_holder_knows(cx: Cx) -> Verdict {
     Ok(())
 }
 
-pub(super) async fn a_short_stop_loses_nothing(cx: Cx) -> Verdict {
+rule! { "16.07" Must phase 2 [Lock, Wait, Lease, Renew, AutoRenew, LossSignal] Both C T
+        a_short_stop_loses_nothing,
+    evidence ["short_stops" >= 1], bug "hair_trigger_loss"
+    "A process that is stopped for half of the ttl that it has just renewed keeps its lock, and goes on \
+        renewing it."
+    why "A lock that is lost at every pause of a garbage collector or of a busy machine is of no use."
+    check "Does anything but the deadline decide that a hold is over: a renewal that is late, a gap in the \
+        timers?"
+}
+async fn a_short_stop_loses_nothing(cx: Cx) -> Verdict {
     let (b, child) = (cx.connect().await?, cx.child().await?);
     // Half of it is for the stop; the other half is for the renewal afterwards, which may be late by the
     // slack.
-    let ttl = cx.ttl((cx.slack() * 3).max(Duration::from_millis(800)));
+    let ttl = cx.ttl((cx.slack() * 3).max(ms(800)));
     let ask = cx.ask().ttl(ttl).auto_renew();
     for round in 0..cx.rounds(1, 5) {
         let name = cx.name(round);
@@ -177,7 +187,7 @@ pub(super) async fn a_short_stop_loses_nothing(cx: Cx) -> Verdict {
         if let Some(reason) = cx.timeout(ttl, signal).await {
             ensure!(false, "a stop of half of its ttl lost the lock: {reason:?}");
         }
-        cx.expect_held(&*b, &name, &cx.ask(), "after a stop of half of the ttl")
+        b.is_refused(&name, &cx.ask(), "after a stop of half of the ttl")
             .await?;
         let look = held.look().await.seen("the child looks at its guard")?.value;
         ensure!(

@@ -1,22 +1,23 @@
 //! The bodies of the rules of §16 that need hands at the server: its restart, its clock, its replica, its
 //! data.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
-use dlock_core::{ErrorKind, LockName};
-
-use super::lease_window::granted_within;
-use crate::claims::Need;
-use crate::cx::Cx;
+use super::prelude::*;
 use crate::hooks::Step;
-use crate::subject::{Ask, Held, Subject};
-use crate::verdict::{Failure, Seen, Verdict};
-use crate::{ensure, fail};
 
-/// 16.08.
-pub(super) async fn a_restart_is_survived(cx: Cx) -> Verdict {
+rules! {
+    a_restart_is_survived, a_clock_step_ends_nothing, a_fail_over_is_survived, foreign_data_is_no_lock,
+}
+
+rule! { "16.08" Must phase 2 [Lock, Try, Lease, SurvivesRestart] Backend H D a_restart_is_survived,
+    evidence ["restarts" >= 1], bug "restart_forgets", budget 120 s
+    "A server that is restarted while a lock is held knows the hold, with the same token, or its holder has \
+        been told of the loss before anybody else is granted, for those restarts of which that is claimed."
+    why "A lock server is updated on a working day; if that frees all locks, every job runs twice."
+    check "Are holds stored before they are granted, and are they there before the first request is answered?"
+}
+async fn a_restart_is_survived(cx: Cx) -> Verdict {
     let ways = cx.restarts()?;
     let claimed = cx.claims().restart;
     if !ways.iter().any(|how| Some(*how) <= claimed) {
@@ -28,10 +29,7 @@ pub(super) async fn a_restart_is_survived(cx: Cx) -> Verdict {
         let name = cx.name(format_args!("{how:?}"));
         // Not renewed by itself: what A believes after the restart, it believes because of what it was told
         // before.
-        let (a, ask) = (
-            cx.connect().await?,
-            cx.ask().ttl(cx.ttl(Duration::from_millis(800))),
-        );
+        let (a, ask) = (cx.connect().await?, cx.ask().ttl(cx.ttl(ms(800))));
         let held = a.acquire(&name, &ask).await.seen("A acquires")?;
         let token = held.token();
         cx.restart(how).await?;
@@ -49,10 +47,8 @@ pub(super) async fn a_restart_is_survived(cx: Cx) -> Verdict {
                 );
                 held.release().await.seen(format_args!("{what}: A releases"))?;
                 let by = cx.now() + cx.slack();
-                let taken = cx
-                    .free_by(&*b, &name, &ask, by, format!("{what}: A released"))
+                cx.passes_by(&*b, &name, &ask, by, format!("{what}: A released"))
                     .await?;
-                taken.release().await.seen("B releases")?;
                 cx.note(format_args!("{what}: kept"));
             }
             Through::ToldFirst => cx.note(format_args!("{what}: lost, and A was told first")),
@@ -67,13 +63,8 @@ pub(super) async fn a_restart_is_survived(cx: Cx) -> Verdict {
                 // Even then A's guard does B no harm.
                 let _ = held.release().await;
                 let third = cx.connect().await?;
-                cx.expect_held(
-                    &*third,
-                    &name,
-                    &ask,
-                    format!("{what}: B holds, and A has released"),
-                )
-                .await?;
+                let when = format!("{what}: B holds, and A has released");
+                third.is_refused(&name, &ask, when).await?;
                 taken.release().await.seen("B releases")?;
             }
         }
@@ -111,19 +102,26 @@ async fn through_a_restart(
         }
         tries += 1;
         // Not at once: a server that forgot the hold may have to be asked more than once.
-        if tries >= 5 && cx.claims().has(Need::Renew) && held.renew().await.is_ok() {
+        if tries >= 5 && cx.has(Need::Renew) && held.renew().await.is_ok() {
             return Ok(Through::Kept);
         }
         ensure!(
             from.until(cx.now()) < ask.ttl * 2 + cx.slack() + cx.claims().give_up,
             "A's hold is neither renewed nor over, and B is still refused"
         );
-        cx.sleep(Duration::from_millis(10)).await;
+        cx.sleep(ms(10)).await;
     }
 }
 
-/// 16.11.
-pub(super) async fn a_clock_step_ends_nothing(cx: Cx) -> Verdict {
+rule! { "16.11" Must phase 2 [Lock, Try, Lease, PerGrantTtl] Backend H T a_clock_step_ends_nothing,
+    evidence ["steps" >= 2], bug "server_walltime"
+    "A step of the server's clock makes no lock immortal, and ends none early unless the store is declared \
+        to be clock sensitive; tokens increase all the same."
+    why "NTP sets clocks; a store that counts leases by the date frees all of them at once, or none for an \
+        hour."
+    check "By which clock are leases counted: one that somebody can set, or one that only runs?"
+}
+async fn a_clock_step_ends_nothing(cx: Cx) -> Verdict {
     let by = Duration::from_secs(1);
     // Back first: where the store's own time stands still meanwhile, it does so no longer afterwards.
     for step in [Step::Back(by), Step::Forward(by)] {
@@ -141,10 +139,7 @@ pub(super) async fn a_clock_step_ends_nothing(cx: Cx) -> Verdict {
 async fn across(cx: &Cx, step: Step, by: Duration) -> Verdict {
     let sensitive = cx.claims().capabilities.clock_sensitive;
     let (a, b) = (cx.connect().await?, cx.connect().await?);
-    let (name, ask) = (
-        cx.name(format_args!("{step:?}")),
-        cx.ask().ttl(cx.ttl(Duration::from_millis(600))),
-    );
+    let (name, ask) = (cx.name(format_args!("{step:?}")), cx.ask().ttl(cx.ttl(ms(600))));
     let asked = cx.now();
     let held = a.acquire(&name, &ask).await.seen("A acquires")?;
     let granted = cx.now();
@@ -153,15 +148,15 @@ async fn across(cx: &Cx, step: Step, by: Duration) -> Verdict {
         cx.note("A cannot vanish: what ends its lease may be A itself");
     }
     cx.step_clock(step).await?;
-    let mut earliest = asked + ask.ttl.saturating_sub(cx.skew(ask.ttl));
-    let mut latest = granted + ask.ttl + cx.skew(ask.ttl) + cx.slack();
+    let (mut earliest, latest) = end_of(cx, asked, granted, ask.ttl);
+    let mut latest = latest + cx.skew(ask.ttl);
     match step {
         Step::Forward(_) if sensitive => earliest = granted,
         Step::Back(_) if sensitive => latest = latest + by,
         _ => {}
     }
     let what = format!("A's lease, while the server's clock was set ({step:?})");
-    let taken = granted_within(cx, &*b, &name, &ask, (earliest, latest), what).await?;
+    let taken = granted_within(cx, &*b, (&name, &ask), (earliest, latest), "refusals", what).await?;
     cx.note(format_args!(
         "{step:?}: a lease of {:?} was over after {:?}",
         ask.ttl,
@@ -169,7 +164,7 @@ async fn across(cx: &Cx, step: Step, by: Duration) -> Verdict {
     ));
     let before = held.token();
     ensure!(
-        taken.token() > before || !cx.claims().has(Need::Fence),
+        taken.token() > before || !cx.has(Need::Fence),
         "{step:?}: the token of the next grant is {:?}, and A's was {before:?}",
         taken.token()
     );
@@ -180,8 +175,14 @@ async fn across(cx: &Cx, step: Step, by: Duration) -> Verdict {
 /// As many as the evidence of rule 16.12 asks for.
 const FAIL_OVERS: u64 = 5;
 
-/// 16.12.
-pub(super) async fn a_fail_over_is_survived(cx: Cx) -> Verdict {
+rule! { "16.12" Must phase 3 [Lock, Wait] Backend H X a_fail_over_is_survived,
+    evidence ["fail_overs" >= 5, "grants" >= 20], bug "async_replica_grant" stochastic, budget 120 s
+    "When another server takes over, again and again, histories are legal if that is claimed; otherwise the \
+        report says how many grants were double."
+    why "A replica that is behind has not heard of the latest grants, and gives them away a second time."
+    check "Does a grant wait until the replica has it?"
+}
+async fn a_fail_over_is_survived(cx: Cx) -> Verdict {
     // Before anything else: whether it can be done at all.
     cx.fail_over().await?;
     let rounds = cx.rounds(12, 200);
@@ -211,7 +212,7 @@ pub(super) async fn a_fail_over_is_survived(cx: Cx) -> Verdict {
                 // What a server that goes away does to an operation is other rules' matter.
                 let Ok(held) = lane.acquire_timeout(&names[which], &ask, task.long_ttl()).await else {
                     if more {
-                        task.sleep(Duration::from_millis(5)).await;
+                        task.sleep(ms(5)).await;
                     }
                     continue;
                 };
@@ -220,8 +221,7 @@ pub(super) async fn a_fail_over_is_survived(cx: Cx) -> Verdict {
                     u64::from(inside[which].fetch_add(1, Ordering::AcqRel) > 0),
                     Ordering::AcqRel,
                 );
-                task.sleep(rng.duration(Duration::from_millis(2), Duration::from_millis(20)))
-                    .await;
+                task.sleep(rng.duration(ms(2), ms(20))).await;
                 inside[which].fetch_sub(1, Ordering::AcqRel);
                 drop(lane.release(&held).await);
             }
@@ -231,8 +231,7 @@ pub(super) async fn a_fail_over_is_survived(cx: Cx) -> Verdict {
         let (task, mut rng) = (cx.clone(), cx.rng());
         async move {
             loop {
-                task.sleep(rng.duration(Duration::from_millis(10), Duration::from_millis(40)))
-                    .await;
+                task.sleep(rng.duration(ms(10), ms(40))).await;
                 if let Err(failure) = task.fail_over().await {
                     return failure;
                 }
@@ -253,7 +252,7 @@ pub(super) async fn a_fail_over_is_survived(cx: Cx) -> Verdict {
     let doubles = doubles.load(Ordering::Acquire);
     cx.note(format_args!("{doubles} grants while somebody else held"));
     match cx.check_history() {
-        Err(Failure::Broken(what)) if !cx.claims().has(Need::SafeFailover) => {
+        Err(Failure::Broken(what)) if !cx.has(Need::SafeFailover) => {
             cx.note(format_args!("not claimed to be safe: {what}"));
             Ok(())
         }
@@ -261,8 +260,14 @@ pub(super) async fn a_fail_over_is_survived(cx: Cx) -> Verdict {
     }
 }
 
-/// 16.14.
-pub(super) async fn foreign_data_is_no_lock(cx: Cx) -> Verdict {
+rule! { "16.14" Must phase 3 [Lock, Try, Wait] Backend H D foreign_data_is_no_lock,
+    evidence ["spoiled_names" >= 2], bug "corrupt_panics"
+    "Something at a lock's key that no lock library wrote is answered with BackendData: no panic, no grant, \
+        and it is not overwritten. Other names are not concerned."
+    why "Two programs share a store and a name; whoever takes the other's data for a free lock destroys it."
+    check "What does the code do with a record that it cannot read: refuse it, or treat it as absent?"
+}
+async fn foreign_data_is_no_lock(cx: Cx) -> Verdict {
     let (a, b) = (cx.connect().await?, cx.connect().await?);
     let foreign = format!("no lock {:016x}", cx.rng().bits());
     for was in ["free", "held"] {
@@ -281,22 +286,16 @@ pub(super) async fn foreign_data_is_no_lock(cx: Cx) -> Verdict {
             stands?,
             "what somebody else had stored at a name that was {was} is gone after locks were asked for there"
         );
-        let by = cx.now() + cx.claims().op_bound + cx.slack();
-        let taken = cx
-            .free_by(&*b, &name, &cx.ask(), by, "after the foreign data was removed")
+        let by = cx.now() + cx.prompt();
+        cx.passes_by(&*b, &name, &cx.ask(), by, "after the foreign data was removed")
             .await?;
-        taken.release().await.seen("B releases")?;
         cx.evidence("spoiled_names");
     }
     Ok(())
 }
 
 fn is_backend_data<T>(answer: dlock_core::Result<T>, what: &str) -> Verdict {
-    match answer {
-        Err(e) if e.kind() == ErrorKind::BackendData => Ok(()),
-        Err(e) => fail!("{what} answers {:?}, not BackendData: {e}", e.kind()),
-        Ok(_) => fail!("{what} is answered as if a lock were there"),
-    }
+    refused(answer, ErrorKind::BackendData, format_args!("{what}"))
 }
 
 async fn is_refused(
@@ -307,12 +306,12 @@ async fn is_refused(
     was: &str,
 ) -> Verdict {
     let ask = cx.ask();
-    let bound = cx.claims().op_bound + cx.slack();
+    let bound = cx.prompt();
     let what = format!("a try for a name that was {was} and has foreign data");
     is_backend_data(cx.within(bound, &what, b.try_acquire(name, &ask)).await?, &what)?;
     let what = format!("an acquire of a name that was {was} and has foreign data");
     is_backend_data(cx.within(bound, &what, b.acquire(name, &ask)).await?, &what)?;
-    if cx.claims().has(Need::Inspect)
+    if cx.has(Need::Inspect)
         && let Some(observe) = b.observe()
     {
         is_backend_data(
@@ -322,7 +321,7 @@ async fn is_refused(
     }
     if let Some(held) = held {
         ensure!(
-            !cx.claims().has(Need::Renew) || held.renew().await.is_err(),
+            !cx.has(Need::Renew) || held.renew().await.is_err(),
             "A's hold was renewed although something else is stored there now"
         );
         ensure!(
@@ -331,9 +330,6 @@ async fn is_refused(
         );
     }
     let other = cx.name(format_args!("beside what was {was}"));
-    let taken = cx
-        .expect_free(b, &other, &ask, "beside a name with foreign data")
-        .await?;
-    taken.release().await.seen("B releases another lock")?;
+    b.passes(&other, &ask, "beside a name with foreign data").await?;
     Ok(())
 }

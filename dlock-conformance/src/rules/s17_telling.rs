@@ -2,14 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::error::Error as StdError;
-use std::time::Duration;
 
-use crate::claims::Need;
-use crate::cx::Cx;
+use super::prelude::*;
 use crate::ear::{Ear, Told};
-use crate::subject::{Held, Subject};
-use crate::verdict::{Failure, Seen, Verdict};
-use crate::{ensure, fail};
+
+rules! {
+    secrets_stay_secret, each_turn_is_told_once,
+}
 
 /// Reads what somebody else might read, and finds the secret in it.
 struct Reader<'a> {
@@ -56,12 +55,12 @@ impl Reader<'_> {
         if let Err(e) = cx.within(bound, "a try", client.try_acquire(&name, &ask)).await? {
             self.read_error("a try", &e)?;
         }
-        let limit = Duration::from_millis(20);
+        let limit = ms(20);
         let waiting = client.acquire_timeout(&name, &ask, limit);
         if let Err(e) = cx.within(bound, "a wait with a limit", waiting).await? {
             self.read_error("a wait with a limit", &e)?;
         }
-        if let Some(observe) = client.observe().filter(|_| cx.claims().has(Need::Inspect))
+        if let Some(observe) = client.observe().filter(|_| cx.has(Need::Inspect))
             && let Err(e) = cx.within(bound, "inspecting", observe.inspect(&name)).await?
         {
             self.read_error("inspecting", &e)?;
@@ -73,7 +72,16 @@ impl Reader<'_> {
     }
 }
 
-pub(super) async fn secrets_stay_secret(cx: Cx) -> Verdict {
+rule! { "17.05" Must phase 2 [Secrets] Both A D secrets_stay_secret,
+    evidence ["texts_read" >= 6, "errors_read" >= 2], bug "leaks_password"
+    "A password that a client was given is in no error, no cause of one, no printed client and no event or \
+        span of tracing."
+    why "The log of the night when the store was away is in a ticket the next morning, with the password of \
+        the store."
+    check "Where is the address put into a message, and does a driver's error that is kept as the cause \
+        repeat it?"
+}
+async fn secrets_stay_secret(cx: Cx) -> Verdict {
     let ear = cx.listen();
     if ear.is_none() {
         cx.note("what tracing is told was not read: this process has a subscriber of its own");
@@ -131,7 +139,7 @@ impl Tale<'_> {
         let cx = self.cx;
         let by = cx.now() + cx.claims().drop_prompt + cx.slack();
         while self.of(kind, held).len() < times && cx.now() < by {
-            cx.sleep(Duration::from_millis(2)).await;
+            cx.sleep(ms(2)).await;
         }
         let told = self.of(kind, held);
         if told.len() == times {
@@ -169,7 +177,16 @@ impl Guarded {
     }
 }
 
-pub(super) async fn each_turn_is_told_once(cx: Cx) -> Verdict {
+rule! { "17.08" Should phase 3 [Lock, Try, Wait, Events] Engine A D each_turn_is_told_once,
+    evidence ["grants_told" >= 4, "releases_told" >= 2], bug "no_events"
+    "Each grant, renewal, loss and release is one event of tracing, with the name, the id of the grant, and \
+        its token where there is one; a refusal is none."
+    why "What a lock did last night is asked when it is over: an event that is missing, or told twice, tells \
+        another story."
+    check "Is it told where the state changes, or beside it, and on every way there: by hand, by the drop of \
+        a guard, in the background?"
+}
+async fn each_turn_is_told_once(cx: Cx) -> Verdict {
     let Some(ear) = cx.listen() else {
         return Err(Failure::NotRun(
             "this process has a subscriber of its own for what tracing is told".to_owned(),
@@ -187,15 +204,15 @@ pub(super) async fn each_turn_is_told_once(cx: Cx) -> Verdict {
     let first = Guarded::new(&name, &*held);
     tale.told(".acquired", &first, 1, "a try").await?;
     cx.evidence("grants_told");
-    cx.expect_held(&*b, &name, &ask, "while A holds").await?;
-    if cx.claims().has(Need::Renew) {
+    b.is_refused(&name, &ask, "while A holds").await?;
+    if cx.has(Need::Renew) {
         for times in 1..3 {
             held.renew().await.seen("renewing")?;
             tale.told(".renewed", &first, times, "a renewal by hand").await?;
         }
     }
-    let waiting = super::s11_policy::acquiring(&cx, &b, &name, &ask);
-    super::s11_policy::queued(&cx, &*a, &name, 1).await?;
+    let waiting = cx.waits(&b, &name, &ask);
+    cx.in_line(&*a, &name, 1).await?;
     held.release().await.seen("A releases")?;
     tale.told(".released", &first, 1, "a release").await?;
     cx.evidence("releases_told");
@@ -207,10 +224,11 @@ pub(super) async fn each_turn_is_told_once(cx: Cx) -> Verdict {
     tale.told(".released", &second, 1, "the drop of a guard").await?;
     cx.evidence("releases_told");
     let renewing = cx.name("renewing");
-    if cx.claims().has(Need::AutoRenew) && cx.claims().has(Need::PerGrantTtl) {
+    if cx.has(Need::AutoRenew) && cx.has(Need::PerGrantTtl) {
         let ttl = cx.short_ttl();
-        let kept = cx
-            .expect_free(&*a, &renewing, &ask.clone().ttl(ttl).auto_renew(), "at first")
+        let when = "at first";
+        let kept = a
+            .is_granted(&renewing, &ask.clone().ttl(ttl).auto_renew(), when)
             .await?;
         let third = Guarded::new(&renewing, &*kept);
         cx.sleep(ttl).await;
@@ -230,11 +248,10 @@ pub(super) async fn each_turn_is_told_once(cx: Cx) -> Verdict {
         .await?;
     }
     let lapsing = cx.name("lapsing");
-    if cx.claims().has(Need::LossSignal) && cx.claims().has(Need::PerGrantTtl) {
+    if cx.has(Need::LossSignal) && cx.has(Need::PerGrantTtl) {
         let ttl = cx.short_ttl();
-        let short = cx
-            .expect_free(&*a, &lapsing, &ask.clone().ttl(ttl), "at first")
-            .await?;
+        let then = "at first";
+        let short = a.is_granted(&lapsing, &ask.clone().ttl(ttl), then).await?;
         let fourth = Guarded::new(&lapsing, &*short);
         tale.told(".acquired", &fourth, 1, "a grant").await?;
         cx.evidence("grants_told");
@@ -248,7 +265,7 @@ pub(super) async fn each_turn_is_told_once(cx: Cx) -> Verdict {
         cx.evidence("losses_told");
     } else {
         // How long it lasts is the store's to say: it is let go.
-        let kept = cx.expect_free(&*a, &lapsing, &ask, "at first").await?;
+        let kept = a.is_granted(&lapsing, &ask, "at first").await?;
         let fourth = Guarded::new(&lapsing, &*kept);
         tale.told(".acquired", &fourth, 1, "a grant").await?;
         cx.evidence("grants_told");
@@ -256,7 +273,7 @@ pub(super) async fn each_turn_is_told_once(cx: Cx) -> Verdict {
         tale.told(".released", &fourth, 1, "a release").await?;
     }
     // However often it is looked at: each thing once.
-    cx.sleep(Duration::from_millis(20)).await;
+    cx.sleep(ms(20)).await;
     tale.told(".acquired", &first, 1, "a try").await?;
     tale.told(".released", &first, 1, "a release").await?;
     tale.told(".lost", &first, 0, "a release").await?;

@@ -4,66 +4,13 @@
 //! it, as many as are a majority, and no others: so each member is in as many majorities as a majority has
 //! members, and any two have one in common.
 
-use std::sync::Arc;
-
-use dlock_core::LockName;
-
-use crate::cx::Cx;
-use crate::network::{Fault, FaultGuard, Network};
-use crate::rule::{Rule, rule};
-use crate::subject::{Ask, Held, Subject};
-use crate::verdict::{Failure, Seen, Verdict};
-use crate::{ensure, fail, inconclusive};
-
 use super::faulty::patience;
-use super::tokens::token_of;
+use super::prelude::*;
+use crate::network::{Fault, FaultGuard, Network};
 
-pub(super) static RULES: &[Rule] = &[
-    rule! {
-        "18.01" MUST phase 2 [Lock, Try, Wait, Quorum]
-        layer: Backend, access: P, test: D,
-        title: "no majority too many",
-        statement: "A quorum never has more holders than the mode allows, whichever majorities they were \
-            granted by.",
-        intent: "Two majorities share a member, and that member refuses the second holder. It does not \
-            refuse the third of two permits: each member of three sees but two.",
-        check_first: "How many members must grant, of how many: of all, or of those that answered? Does the \
-            mode let one member decide for all?",
-        evidence: ["refusals" >= 6, "races" >= 3],
-        budget: 120 s,
-        bug: "quorum_permits" deterministic
-        => no_majority_too_many
-    },
-    rule! {
-        "18.02" MUST phase 2 [Lock, Wait, Lease, Renew, PerGrantTtl, Quorum]
-        layer: Backend, access: P, test: T,
-        title: "extension needs a majority of all",
-        statement: "A hold is extended only where a majority of all members has renewed it, however few had \
-            granted it.",
-        intent: "Three of five granted, two of these renew, which is more than half of them. The other \
-            three are a majority as well, and free.",
-        check_first: "Of which number is the half that a renewal must exceed?",
-        evidence: ["refused_renewals" >= 2, "lapsed" >= 1],
-        budget: 60 s,
-        bug: "extend_counts_acquired" deterministic
-        => extension_needs_a_majority_of_all
-    },
-    rule! {
-        "18.03" MUST phase 2 [Lock, Wait, Fence, Quorum]
-        layer: Backend, access: P, test: D,
-        title: "tokens increase over majorities",
-        statement: "Tokens of a fenced quorum increase in the order of the grants, over whichever \
-            majorities granted.",
-        intent: "Each server counts by itself. The next majority may know of the last token by one member \
-            alone, and the one after that by none.",
-        check_first: "Is the largest token of the majority written back to all of it, while the lock is \
-            held there, before it is handed out?",
-        evidence: ["grants" >= 15, "majorities" >= 3],
-        budget: 120 s,
-        bug: "no_write_back" deterministic
-        => tokens_increase_over_majorities
-    },
-];
+rules! {
+    no_majority_too_many, extension_needs_a_majority_of_all, tokens_increase_over_majorities,
+}
 
 /// A client, and the network that says which members it reaches.
 struct Party {
@@ -154,9 +101,17 @@ async fn tries(cx: &Cx, party: &Party, name: &LockName, ask: &Ask) -> Option<Box
 
 async fn holds(cx: &Cx, party: &Party, name: &LockName, ask: &Ask, what: &str) -> Verdict<Box<dyn Held>> {
     let acquiring = party.client.acquire(name, ask);
-    cx.within(patience(cx), what, acquiring).await?.seen(what)
+    cx.done(patience(cx), what, acquiring).await
 }
 
+rule! { "18.01" Must phase 2 [Lock, Try, Wait, Quorum] Backend P D no_majority_too_many,
+    evidence ["refusals" >= 6, "races" >= 3], bug "quorum_permits", budget 120 s
+    "A quorum never has more holders than the mode allows, whichever majorities they were granted by."
+    why "Two majorities share a member, and that member refuses the second holder. It does not refuse the \
+        third of two permits: each member of three sees but two."
+    check "How many members must grant, of how many: of all, or of those that answered? Does the mode let \
+        one member decide for all?"
+}
 async fn no_majority_too_many(cx: Cx) -> Verdict {
     let parties = ring(&cx).await?;
     let (_, majority) = members(&cx)?;
@@ -173,10 +128,10 @@ async fn no_majority_too_many(cx: Cx) -> Verdict {
         }
         held.release().await.seen("releasing over a bare majority")?;
     }
-    if cx.claims().has(crate::Need::Shared) {
+    if cx.has(crate::Need::Shared) {
         readers_and_a_writer(&cx, &parties).await?;
     }
-    if cx.claims().has(crate::Need::Permits) {
+    if cx.has(crate::Need::Permits) {
         // Each member is in as many of the majorities as this: no member refuses anybody, and there are more
         // clients than permits.
         permits(&cx, &parties, majority).await?;
@@ -242,6 +197,14 @@ async fn permits(cx: &Cx, parties: &[Party], limit: usize) -> Verdict {
     Ok(())
 }
 
+rule! { "18.02" Must phase 2 [Lock, Wait, Lease, Renew, PerGrantTtl, Quorum] Backend P T
+        extension_needs_a_majority_of_all,
+    evidence ["refused_renewals" >= 2, "lapsed" >= 1], bug "extend_counts_acquired"
+    "A hold is extended only where a majority of all members has renewed it, however few had granted it."
+    why "Three of five granted, two of these renew, which is more than half of them. The other three are a \
+        majority as well, and free."
+    check "Of which number is the half that a renewal must exceed?"
+}
 async fn extension_needs_a_majority_of_all(cx: Cx) -> Verdict {
     let (members, majority) = members(&cx)?;
     let (name, ttl) = (cx.name("extended"), cx.short_ttl());
@@ -287,6 +250,14 @@ async fn extension_needs_a_majority_of_all(cx: Cx) -> Verdict {
     Ok(())
 }
 
+rule! { "18.03" Must phase 2 [Lock, Wait, Fence, Quorum] Backend P D tokens_increase_over_majorities,
+    evidence ["grants" >= 15, "majorities" >= 3], bug "no_write_back", budget 120 s
+    "Tokens of a fenced quorum increase in the order of the grants, over whichever majorities granted."
+    why "Each server counts by itself. The next majority may know of the last token by one member alone, and \
+        the one after that by none."
+    check "Is the largest token of the majority written back to all of it, while the lock is held there, \
+        before it is handed out?"
+}
 async fn tokens_increase_over_majorities(cx: Cx) -> Verdict {
     let parties = ring(&cx).await?;
     let (members, majority) = members(&cx)?;

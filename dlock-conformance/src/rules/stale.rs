@@ -1,14 +1,6 @@
 //! What rules 3.06 and 4.02 have in common: a guard whose hold is over, and a successor.
 
-use std::time::Duration;
-
-use dlock_core::ErrorKind;
-
-use crate::claims::Need;
-use crate::cx::Cx;
-use crate::subject::Held;
-use crate::verdict::{Seen, Verdict};
-use crate::{ensure, fail};
+use super::prelude::*;
 
 /// Who holds the lock after the guard's hold is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,14 +32,14 @@ enum Use {
 pub(super) async fn stale_guard(cx: &Cx, successor: Successor) -> Verdict {
     let (a, b, c) = (cx.connect().await?, cx.connect().await?, cx.connect().await?);
     let mut ends = vec![(End::Expiry, Use::Release), (End::Expiry, Use::Renew)];
-    if cx.claims().has(Need::ForceRelease) {
+    if cx.has(Need::ForceRelease) {
         ends.extend([
             (End::Force, Use::Release),
             (End::Force, Use::Renew),
             (End::Force, Use::Drop),
         ]);
     }
-    if !cx.claims().has(Need::Renew) {
+    if !cx.has(Need::Renew) {
         ends.retain(|(_, used)| !matches!(used, Use::Renew));
     }
     for (end, used) in ends {
@@ -57,42 +49,28 @@ pub(super) async fn stale_guard(cx: &Cx, successor: Successor) -> Verdict {
         } else {
             60_000
         }));
-        let stale = a
-            .acquire(&name, &cx.ask().ttl(ttl))
-            .await
-            .seen("A acquires a free name")?;
-        match (end, c.observe()) {
-            (End::Force, Some(operator)) => {
-                operator
-                    .force_release(&name)
-                    .await
-                    .seen("an operator ends A's hold")?;
-            }
-            _ => cx.sleep(stale.ttl() + cx.skew(stale.ttl())).await,
+        let stale = a.acquire(&name, &cx.ask().ttl(ttl)).await;
+        let stale = stale.seen("A acquires a free name")?;
+        match end {
+            End::Force => drop(cx.force(&*c, &name).await?),
+            End::Expiry => cx.sleep(stale.ttl() + cx.skew(stale.ttl())).await,
         }
         let next = if successor == Successor::Stranger { &b } else { &a };
         let by = cx.now() + cx.slack();
-        let live = cx
-            .free_by(&**next, &name, &cx.ask(), by, "after the end of A's hold")
-            .await?;
+        let when = "after the end of A's hold";
+        let live = cx.free_by(&**next, &name, &cx.ask(), by, when).await?;
         let what = format!("{used:?} of a guard whose hold is over ({end:?})");
         use_stale(stale, used, &what).await?;
         // What a drop sets going in the background has its time to do harm.
-        cx.sleep(Duration::from_millis(10)).await;
+        cx.sleep(ms(10)).await;
         ensure!(
             live.is_valid(),
             "{what}: the successor's guard is not valid any more"
         );
-        cx.expect_held(
-            &*c,
-            &name,
-            &cx.ask(),
-            format!("{what}, while the successor holds"),
-        )
-        .await?;
-        live.release()
-            .await
-            .seen(format_args!("{what}: the successor releases"))?;
+        let then = format!("{what}, while the successor holds");
+        c.is_refused(&name, &cx.ask(), then).await?;
+        let released = live.release().await;
+        released.seen(format_args!("{what}: the successor releases"))?;
         cx.evidence("stale_ends");
     }
     Ok(())

@@ -1,24 +1,30 @@
 //! The bodies of rules that count: what passes over a network, and who is woken. 2.12, 5.12, 8.10.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
-use dlock_core::{LockName, Timestamp};
+use dlock_core::Timestamp;
 use futures::channel::mpsc;
 use futures::{FutureExt, StreamExt};
 
 use super::faulty::faulty;
-use super::s11_policy::queued;
-use crate::cx::Cx;
+use super::prelude::*;
 use crate::network::Network;
-use crate::subject::{Ask, Held, Subject};
 use crate::task::Task;
-use crate::verdict::{Failure, Seen, Verdict};
-use crate::{ensure, fail, inconclusive};
 
-/// 2.12.
-pub(super) async fn an_uncontended_cycle_is_cheap(cx: Cx) -> Verdict {
+rules! {
+    round_trips_are_few, renewals_leave_time_for_another, one_release_wakes_few,
+}
+
+rule! { "2.12" Should phase 2 [Lock, Try] Both P D round_trips_are_few,
+    evidence ["cycles" >= 100, "round_trips" >= 20], bug "chatty_acquire"
+    "An acquire of a lock that nobody holds and its release cost at most the claimed number of round trips, \
+        for a try and a wait, for a name that is new and one that is not."
+    why "Where the store is far away every question more is what a lock costs; a look before the grant and \
+        another after it make it three times as slow."
+    check "Which requests are sent besides the one that asks and the one that lets go: a look before, a \
+        confirmation after, a sign of life for each lock?"
+}
+async fn round_trips_are_few(cx: Cx) -> Verdict {
     // What a client sends besides, a sign of life say, falls into some of the batches; so does a busy machine
     // that sends in two parts what goes out together. Into all of them falls only what belongs to a cycle.
     const BATCHES: std::ops::RangeInclusive<usize> = 3..=12;
@@ -46,7 +52,7 @@ pub(super) async fn an_uncontended_cycle_is_cheap(cx: Cx) -> Verdict {
                     false => cx.name(tries),
                 };
                 let held = match tries {
-                    true => cx.expect_free(&*f.a, &name, &ask, "nobody asks but A").await?,
+                    true => f.a.is_granted(&name, &ask, "nobody asks but A").await?,
                     false => f.a.acquire(&name, &ask).await.seen("A acquires")?,
                 };
                 held.release().await.seen("A releases")?;
@@ -70,10 +76,18 @@ pub(super) async fn an_uncontended_cycle_is_cheap(cx: Cx) -> Verdict {
     Ok(())
 }
 
-/// 5.12.
-pub(super) async fn renewals_leave_time_for_another(cx: Cx) -> Verdict {
+rule! { "5.12" Should phase 2 [Lock, Lease, AutoRenew] Engine P T renewals_leave_time_for_another,
+    evidence ["renewals" >= 12], bug "renew_at_95pct", budget 120 s
+    "A guard that renews itself does so twice in a ttl at least, and clients that begin together do not \
+        renew in step for ever."
+    why "Whoever renews at the last moment loses the lock with one lost packet; a thousand clients that came \
+        back in one moment hit the store in one moment, three times in each ttl."
+    check "What is the period of a renewal, is it counted from the last send, and is any part of it chosen \
+        at random?"
+}
+async fn renewals_leave_time_for_another(cx: Cx) -> Verdict {
     const CLIENTS: usize = 4;
-    let ask = cx.ask().ttl(cx.ttl(Duration::from_millis(600))).auto_renew();
+    let ask = cx.ask().ttl(cx.ttl(ms(600))).auto_renew();
     // All connect before the first one acquires: nobody looks meanwhile, and connecting may take longer than
     // a period.
     let mut clients = Vec::new();
@@ -91,7 +105,7 @@ pub(super) async fn renewals_leave_time_for_another(cx: Cx) -> Verdict {
     let until = cx.now() + ttl * 11 / 5;
     while cx.now() < until {
         sent.iter_mut().for_each(|sent| sent.look(&cx));
-        cx.sleep(Duration::from_millis(1)).await;
+        cx.sleep(ms(1)).await;
     }
     let end = cx.now();
     ensure!(
@@ -164,8 +178,15 @@ const FEW: usize = 3;
 /// How many requests it may cause: its own, and two of each of those.
 const FEW_REQUESTS: u64 = 7;
 
-/// 8.10.
-pub(super) async fn one_release_wakes_few(cx: Cx) -> Verdict {
+rule! { "8.10" Should phase 3 [Lock, Wait, BoundedWakes] Both A D one_release_wakes_few,
+    evidence ["releases" >= 2], bug "herd_wakeup", budget 120 s
+    "One release wakes a few of those who wait, however many they are: in one client by the tasks that are \
+        polled, and of many clients by the requests that are sent."
+    why "When each release wakes everybody the store answers a thousand questions to grant one lock, and the \
+        next release comes before the last answer."
+    check "Is the news of a release sent to the next in line, or to everybody who watches the name?"
+}
+async fn one_release_wakes_few(cx: Cx) -> Verdict {
     let b = cx.connect().await?;
     let one = vec![cx.connect().await?; CROWD];
     one_client(&cx, &*b, &one).await?;
@@ -271,7 +292,7 @@ async fn many_clients(cx: &Cx, b: &dyn Subject, clients: &[Arc<dyn Subject>], ne
 
 /// How long something is waited for that should not happen.
 fn window(cx: &Cx) -> Duration {
-    cx.claims().wake_p99.min(Duration::from_millis(100))
+    cx.claims().wake_p99.min(ms(100))
 }
 
 type Granted = dlock_core::Result<Box<dyn Held>>;
@@ -315,7 +336,7 @@ impl Crowd {
             }));
         }
         let in_line = u32::try_from(clients.len()).unwrap_or(u32::MAX);
-        queued(cx, observer, name, in_line).await?;
+        cx.in_line(observer, name, in_line).await?;
         // The answers to the last of them are on their way.
         cx.sleep(window(cx)).await;
         Ok(crowd)

@@ -3,18 +3,17 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::sync::{Mutex, MutexGuard};
 
-use dlock_core::{Change, Holder, LockName, Result, Timestamp, Token};
+use dlock_core::{Change, Holder, Result, Timestamp, Token};
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 
-use crate::cx::Cx;
+use futures::future::try_join_all;
+
+use super::prelude::*;
 use crate::policy::Merging;
-use crate::subject::{Observe, Subject};
-use crate::verdict::{Failure, Seen, Verdict};
-use crate::{ensure, fail};
+use crate::subject::Observe;
 
 /// The grants of a name with one holder at a time, in their order: each is written down before its holder
 /// lets go.
@@ -34,7 +33,7 @@ impl Grants {
     }
 
     pub(super) fn all(&self) -> MutexGuard<'_, Vec<Grant>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 }
 
@@ -68,6 +67,30 @@ pub(super) fn observer(client: &dyn Subject) -> Verdict<&dyn Observe> {
     client.observe().ok_or_else(|| {
         Failure::Broken("a client has nothing to watch with although it is claimed".to_owned())
     })
+}
+
+/// All of them take what comes until these hold, and no others.
+pub(super) async fn all_believe(
+    cx: &Cx,
+    streams: &mut [Watching],
+    by: Timestamp,
+    ids: &[String],
+) -> Verdict<()> {
+    try_join_all(streams.iter_mut().map(|stream| stream.until_holders(cx, by, ids))).await?;
+    Ok(())
+}
+
+/// Somebody watches beside a holder, and somebody elsewhere.
+pub(super) async fn beside_and_elsewhere(
+    cx: &Cx,
+    name: &LockName,
+    (beside, elsewhere): (&dyn Subject, &dyn Subject),
+    who: &str,
+) -> Verdict<Vec<Watching>> {
+    Ok(vec![
+        Watching::begin(cx, beside, name, format!("{who} beside a holder")).await?,
+        Watching::begin(cx, elsewhere, name, format!("{who} elsewhere")).await?,
+    ])
 }
 
 impl Watching {

@@ -1,21 +1,20 @@
 //! The bodies of rules about watching over a network that fails: 12.05, 12.06.
 
 use std::pin::{Pin, pin};
-use std::sync::Arc;
-use std::time::Duration;
 
-use dlock_core::{Change, ErrorKind, Inspection, LockName, Result, Timestamp};
+use dlock_core::{Change, Inspection, Result, Timestamp};
 use futures::StreamExt;
 use futures::future::{Either, select};
 use futures::stream::{BoxStream, Peekable};
 
 use super::faulty::{Faulty, faulty, patience, struck};
+use super::prelude::*;
 use super::watching::{Watching, observer};
-use crate::cx::Cx;
 use crate::network::{Cut, Direction, Fault};
-use crate::subject::{Held, Subject};
-use crate::verdict::{Seen, Verdict};
-use crate::{ensure, fail};
+
+rules! {
+    cut_is_told, nothing_is_told_that_never_was,
+}
 
 type Changes = Peekable<BoxStream<'static, Result<Change>>>;
 
@@ -36,8 +35,15 @@ const BREAKS: [Break; 4] = [
     Break::InFlight,
 ];
 
-/// 12.05.
-pub(super) async fn a_cut_is_told(cx: Cx) -> Verdict {
+rule! { "12.05" Must phase 2 [Watch, Lock, Wait] Both P T cut_is_told, evidence ["cuts_told" >= 4],
+    bug "watch_silent_stall", budget 120 s
+    "A stream whose connection breaks ends with an error, or goes on with a snapshot that says that changes \
+        are missing, or misses none; it is never silent, and watching again shows what is."
+    why "A stream that has died and says nothing looks like a lock that nobody touches; the follower waits \
+        for the end of a leader that has long gone."
+    check "Who hears that the connection of a watch broke, and what does the reader of the stream see of it?"
+}
+async fn cut_is_told(cx: Cx) -> Verdict {
     let f = faulty(&cx).await?;
     let c = cx.connect().await?;
     for how in BREAKS {
@@ -94,7 +100,7 @@ async fn hand_over(
         Break::Away => {
             let away = f.net.begin(Fault::Away);
             let held = hand_over.await?;
-            cx.sleep(Duration::from_millis(50)).await;
+            cx.sleep(ms(50)).await;
             away.heal();
             Ok(held)
         }
@@ -194,7 +200,7 @@ async fn watch_again(cx: &Cx, client: &dyn Subject, name: &LockName, by: Timesta
                 patience(cx)
             );
         }
-        cx.sleep(Duration::from_millis(5)).await;
+        cx.sleep(ms(5)).await;
     }
 }
 
@@ -207,8 +213,16 @@ fn shows(now: &Inspection, ids: &[String], what: &str) -> Verdict {
     Ok(())
 }
 
-/// 12.06.
-pub(super) async fn nothing_is_told_that_never_was(cx: Cx) -> Verdict {
+rule! { "12.06" Must phase 2 [Watch, Lock, Wait, Try, Renew] Both P D nothing_is_told_that_never_was,
+    evidence ["late_messages" >= 2, "snapshots_after_a_cut" >= 2], bug "watch_phantom", budget 120 s
+    "No watcher is told of a hold that is none: a late sign of life of a former holder is no grant, and a \
+        watcher that comes back from a cut is shown what is, and nothing from before it."
+    why "A leader that is seen once more after its end is followed once more; that is how two of them come \
+        to be at work (CURATOR-604)."
+    check "Are changes told from what the store has done, or from what it was asked to do? Is anything of a \
+        connection that broke kept for the next?"
+}
+async fn nothing_is_told_that_never_was(cx: Cx) -> Verdict {
     let f = faulty(&cx).await?;
     let w = cx.connect().await?;
     for taken in [true, false] {
@@ -222,12 +236,9 @@ pub(super) async fn nothing_is_told_that_never_was(cx: Cx) -> Verdict {
 async fn a_late_sign_of_life(cx: &Cx, f: &Faulty, w: &dyn Subject, taken: bool) -> Verdict {
     let (name, ask) = (cx.name(format_args!("late-{taken}")), cx.ask());
     let mut watcher = Watching::begin(cx, w, &name, "a watcher").await?;
-    let held: Arc<dyn Held> = Arc::from(f.a.acquire(&name, &ask).await.seen("A acquires")?);
+    let held = f.a_holds(&name, &ask).await?;
     let kept = f.net.begin(Fault::DeliverLate);
-    let renewing = {
-        let held = Arc::clone(&held);
-        cx.spawn(async move { held.renew().await })
-    };
+    let renewing = cx.renews(&held);
     struck(cx, &kept, "A's renewal is kept on its way").await?;
     let what = "a renewal whose connection broke";
     // What it is told is the matter of others.
@@ -244,7 +255,7 @@ async fn a_late_sign_of_life(cx: &Cx, f: &Faulty, w: &dyn Subject, taken: bool) 
     }
     watcher.until_holders(cx, cx.now() + cx.slack(), &holders).await?;
     kept.heal();
-    let until = cx.now() + cx.slack().min(Duration::from_millis(200));
+    let until = cx.now() + cx.slack().min(ms(200));
     let when = "a late renewal of a holder that has let go has arrived";
     watcher.follow_until(cx, until).await.seen(when)?;
     ensure!(
@@ -281,7 +292,7 @@ async fn back_from_a_cut(cx: &Cx, f: &Faulty, w: &dyn Subject, taken: bool) -> V
     shows(&now, &holders, "a stream that was begun after a cut")?;
     cx.evidence("snapshots_after_a_cut");
     // The old stream, if it goes on, is not to bring the old holder back.
-    let until = cx.now() + cx.slack().min(Duration::from_millis(100));
+    let until = cx.now() + cx.slack().min(ms(100));
     while let Some(Some(Ok(change))) = cx.timeout(cx.now().until(until), changes.next()).await {
         let told_of = match change {
             Change::Snapshot { now, .. } => now.holders,

@@ -1,0 +1,14 @@
+//! What nearly every rule uses.
+
+pub(super) use std::sync::Arc;
+pub(super) use std::time::Duration;
+
+pub(super) use dlock_core::{ErrorKind, LockName};
+
+pub(super) use super::steps::{all, end_of, granted_within, is_lost, ms, refused, token_of};
+pub(super) use crate::claims::Need;
+pub(super) use crate::cx::{Cx, lock};
+pub(super) use crate::rule::{rule, rules};
+pub(super) use crate::subject::{Ask, Held, Subject};
+pub(super) use crate::verdict::{Failure, Seen, Verdict};
+pub(super) use crate::{ensure, fail, inconclusive};

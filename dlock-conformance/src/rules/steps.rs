@@ -1,0 +1,220 @@
+//! What clients do, and what is expected of them, in many rules.
+
+use std::fmt;
+use std::future::Future;
+
+use dlock_core::{Error, Timestamp, Token};
+
+use super::prelude::*;
+use crate::task::Task;
+
+/// Somebody who waits for a lock in a task.
+pub(super) type Waiting = Task<dlock_core::Result<Box<dyn Held>>>;
+
+/// So many milliseconds.
+pub(super) const fn ms(n: u64) -> Duration {
+    Duration::from_millis(n)
+}
+
+impl dyn Subject + '_ {
+    /// Tries, and breaks the rule unless it is granted at once.
+    pub(crate) async fn is_granted(
+        &self,
+        name: &LockName,
+        ask: &Ask,
+        when: impl fmt::Display + Send,
+    ) -> Verdict<Box<dyn Held>> {
+        let tried = self.try_acquire(name, ask).await;
+        match tried.seen(format_args!("{when}: try_acquire"))? {
+            Some(held) => Ok(held),
+            None => fail!("{when}: `{name}` was refused although nobody holds it"),
+        }
+    }
+
+    /// Tries, and breaks the rule unless the name is held by somebody else.
+    pub(crate) async fn is_refused(
+        &self,
+        name: &LockName,
+        ask: &Ask,
+        when: impl fmt::Display + Send,
+    ) -> Verdict {
+        let tried = self.try_acquire(name, ask).await;
+        let granted = tried.seen(format_args!("{when}: try_acquire"))?.is_some();
+        ensure!(!granted, "{when}: `{name}` was granted although it is held");
+        Ok(())
+    }
+
+    /// It is granted at once, and lets go.
+    pub(super) async fn passes(
+        &self,
+        name: &LockName,
+        ask: &Ask,
+        when: impl fmt::Display + Send + Sync,
+    ) -> Verdict {
+        let held = self.is_granted(name, ask, &when).await?;
+        let done = held.release().await;
+        done.seen(format_args!("{when}: the release"))
+    }
+}
+
+impl Cx {
+    /// New clients, connected one after the other.
+    pub(super) async fn clients(&self, n: usize) -> Verdict<Vec<Arc<dyn Subject>>> {
+        let mut clients = Vec::new();
+        for _ in 0..n {
+            clients.push(self.connect().await?);
+        }
+        Ok(clients)
+    }
+
+    /// How long an operation may take that has nothing to wait for.
+    pub(super) fn prompt(&self) -> Duration {
+        self.claims().op_bound + self.slack()
+    }
+
+    /// By when a lease of that ttl, confirmed by now, is over for everybody.
+    pub(super) fn lapsed_by(&self, ttl: Duration) -> Timestamp {
+        self.now() + ttl + self.skew(ttl) + self.slack()
+    }
+
+    /// Somebody waits for the lock, in a task.
+    pub(super) fn waits(&self, client: &Arc<dyn Subject>, name: &LockName, ask: &Ask) -> Waiting {
+        let (client, name, ask) = (client.clone(), name.clone(), ask.clone());
+        self.spawn(async move { client.acquire(&name, &ask).await })
+    }
+
+    /// The holder renews, in a task.
+    pub(super) fn renews(&self, held: &Arc<dyn Held>) -> Task<Result<(), Error>> {
+        let held = Arc::clone(held);
+        self.spawn(async move { held.renew().await })
+    }
+
+    /// The holder releases, in a task.
+    pub(super) fn releases(&self, held: &Arc<dyn Held>) -> Task<Result<(), Error>> {
+        let held = Arc::clone(held);
+        self.spawn(async move { held.release().await })
+    }
+
+    /// An operator ends whatever holds of that name there are.
+    pub(super) async fn force(&self, operator: &dyn Subject, name: &LockName) -> Verdict<u32> {
+        match operator.observe() {
+            Some(operator) => operator.force_release(name).await.seen("an operator ends a hold"),
+            None => fail!("ending holds by force is claimed, and the subject offers nobody to do so"),
+        }
+    }
+
+    /// What is done within that time, and without an error.
+    pub(super) async fn done<T>(
+        &self,
+        limit: Duration,
+        what: impl fmt::Display + Send + Sync,
+        doing: impl Future<Output = Result<T, Error>>,
+    ) -> Verdict<T> {
+        self.within(limit, &what, doing).await?.seen(what)
+    }
+
+    /// It is granted by then, as by [`free_by`](Self::free_by), and let go of.
+    pub(super) async fn passes_by(
+        &self,
+        client: &dyn Subject,
+        name: &LockName,
+        ask: &Ask,
+        by: Timestamp,
+        when: impl fmt::Display + Send + Sync,
+    ) -> Verdict {
+        let held = self.free_by(client, name, ask, by, &when).await?;
+        let done = held.release().await;
+        done.seen(format_args!("{when}: the release"))
+    }
+
+    /// Comes back when so many are in line, as far as that can be seen.
+    pub(super) async fn in_line(&self, client: &dyn Subject, name: &LockName, n: u32) -> Verdict {
+        let Some(observe) = client.observe().filter(|_| self.has(Need::Inspect)) else {
+            self.sleep(ms(30)).await;
+            return Ok(());
+        };
+        let in_line = async {
+            while observe.inspect(name).await.seen("inspect")?.waiting < n {
+                self.sleep(ms(2)).await;
+            }
+            Ok(())
+        };
+        let what = format!("seeing {n} in line for a held name");
+        self.within(self.claims().op_bound, what, in_line).await?
+    }
+}
+
+/// Waits for all of them.
+pub(super) async fn all<T>(tasks: impl IntoIterator<Item = Task<Verdict<T>>>) -> Verdict<Vec<T>> {
+    let mut done = Vec::new();
+    for task in tasks {
+        done.push(task.await?);
+    }
+    Ok(done)
+}
+
+/// Breaks the rule unless this is an error of that kind.
+pub(super) fn refused<T>(answer: Result<T, Error>, kind: ErrorKind, what: impl fmt::Display) -> Verdict {
+    match answer {
+        Err(e) if e.kind() == kind => Ok(()),
+        Err(e) => fail!("{what}: {e} ({:?}), and not `{kind:?}`", e.kind()),
+        Ok(_) => fail!("{what}: answered Ok, and not `{kind:?}`"),
+    }
+}
+
+/// The token of a grant.
+pub(super) fn token_of(held: &dyn Held, how: impl fmt::Display) -> Verdict<Token> {
+    match held.token() {
+        Some(token) => Ok(token),
+        None => fail!("{how}: the grant has no token"),
+    }
+}
+
+/// From when on, and by when, a lease of that ttl is over for others. The store cannot have begun to count
+/// before it was sent, nor after it was answered.
+pub(super) fn end_of(cx: &Cx, sent: Timestamp, answered: Timestamp, ttl: Duration) -> (Timestamp, Timestamp) {
+    (
+        sent + ttl.saturating_sub(cx.skew(ttl)),
+        answered + ttl + cx.slack(),
+    )
+}
+
+/// Tries until it is granted, and breaks the rule if that is before `earliest` or not by `latest`. Counts
+/// the refusals until then.
+pub(super) async fn granted_within(
+    cx: &Cx,
+    client: &dyn Subject,
+    (name, ask): (&LockName, &Ask),
+    (earliest, latest): (Timestamp, Timestamp),
+    refusals: &'static str,
+    what: impl fmt::Display + Send,
+) -> Verdict<Box<dyn Held>> {
+    loop {
+        let asked = cx.now();
+        let granted = client.try_acquire(name, ask).await;
+        let granted = granted.seen(format_args!("{what}: another tries"))?;
+        let now = cx.now();
+        if let Some(held) = granted {
+            let early = now.until(earliest);
+            ensure!(
+                early.is_zero(),
+                "{what}: granted to another {early:?} before its end"
+            );
+            return Ok(held);
+        }
+        if now < earliest {
+            cx.evidence(refusals);
+        }
+        ensure!(
+            asked < latest,
+            "{what}: still refused to others {:?} after the latest time at which it may have ended",
+            latest.until(asked)
+        );
+        cx.sleep(ms(3)).await;
+    }
+}
+
+/// Breaks the rule unless this is the answer `Lost`.
+pub(super) fn is_lost<T>(answer: Result<T, Error>, what: impl fmt::Display) -> Verdict {
+    refused(answer, ErrorKind::Lost, what)
+}

@@ -7,7 +7,7 @@ use super::s02_extremes::endurance;
 use crate::task::Task;
 
 rules! {
-    first_come_first_served, a_try_does_not_overtake, a_live_waiter_keeps_its_place, the_most_urgent_is_next,
+    first_come_first_served, a_long_line_keeps_its_order, a_try_does_not_overtake, a_live_waiter_keeps_its_place, the_most_urgent_is_next,
     the_least_urgent_is_served,
 }
 
@@ -100,30 +100,52 @@ rule! { "8.04" Must phase 2 [Lock, Wait, Fair] Both A D first_come_first_served,
     check "At which end do new waiters enter, and by what are they sorted?"
 }
 async fn first_come_first_served(cx: Cx) -> Verdict {
-    let holder = cx.connect().await?;
-    let clients = cx.clients(3).await?;
-    let ask = cx.ask();
+    let (holder, clients) = (cx.connect().await?, cx.clients(3).await?);
     for round in 0..cx.rounds(2, 30) {
-        let line = Line::new(&cx, cx.name(round));
-        let held = holder.acquire(&line.name, &ask).await;
-        let held = held.seen("the holder acquires")?;
-        let mut waits = Vec::new();
-        for number in 0..8 {
-            // Of one client several wait: its own do not overtake one another either.
-            waits.push(line.join(&clients[number % clients.len()], &ask, number));
-            line.until_waiting(&*holder, number + 1).await?;
-        }
-        line.nobody_passed()?;
-        held.release().await.seen("the holder releases")?;
-        line.drain(waits).await?;
-        let order = line.order();
-        ensure!(
-            order.is_sorted(),
-            "those who waited were granted in the order {order:?}; they came in the order of their numbers"
-        );
-        cx.evidence_by("hand_overs", order.len() as u64);
+        granted_in_order(&cx, &*holder, &clients, cx.name(round), 8).await?;
     }
     Ok(())
+}
+
+/// So many waiters come one after the other, and are granted in that order.
+async fn granted_in_order(
+    cx: &Cx,
+    holder: &dyn Subject,
+    clients: &[Arc<dyn Subject>],
+    name: LockName,
+    waiters: usize,
+) -> Verdict {
+    let (line, ask) = (Line::new(cx, name), cx.ask());
+    let held = holder.acquire(&line.name, &ask).await;
+    let held = held.seen("the holder acquires")?;
+    let mut waits = Vec::new();
+    for number in 0..waiters {
+        // Of one client several wait: its own do not overtake one another either.
+        waits.push(line.join(&clients[number % clients.len()], &ask, number));
+        line.until_waiting(holder, number + 1).await?;
+    }
+    line.nobody_passed()?;
+    held.release().await.seen("the holder releases")?;
+    line.drain(waits).await?;
+    let order = line.order();
+    ensure!(
+        order.is_sorted(),
+        "those who waited were granted in the order {order:?}; they came in the order of their numbers"
+    );
+    cx.evidence_by("hand_overs", order.len() as u64);
+    Ok(())
+}
+
+rule! { "8.13" Must phase 2 [Lock, Wait, Fair] Both A D a_long_line_keeps_its_order,
+    evidence ["hand_overs" >= 28], bug "long_line_overtaken"
+    "Whoever comes to a line of twenty or more stands at its end."
+    why "A queue that is read, sorted or kept up to some length is right with three waiters; newcomers pass \
+        it on the day that it matters."
+    check "Is there a limit to how much of the line is read, sorted or kept?"
+}
+async fn a_long_line_keeps_its_order(cx: Cx) -> Verdict {
+    let (holder, clients) = (cx.connect().await?, cx.clients(4).await?);
+    granted_in_order(&cx, &*holder, &clients, cx.name("long"), 28).await
 }
 
 rule! { "8.05" Must phase 2 [Lock, Try, Wait, Fair] Both A D a_try_does_not_overtake,

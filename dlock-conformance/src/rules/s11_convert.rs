@@ -8,7 +8,7 @@ use super::prelude::*;
 use crate::subject::{Convert, Upgraded};
 
 rules! {
-    downgrade_is_one_step, upgraders_never_deadlock, failed_upgrade_keeps_the_read,
+    downgrade_is_one_step, downgrade_admits_readers, upgraders_never_deadlock, failed_upgrade_keeps_the_read,
 }
 
 /// The part of a guard that changes its mode, where that is claimed.
@@ -93,6 +93,35 @@ async fn downgrade_is_one_step(cx: Cx) -> Verdict {
             }
         })
         .await?;
+    }
+    Ok(())
+}
+
+rule! { "11.16" Must phase 3 [Shared, Downgrade, Wait] Backend A T downgrade_admits_readers,
+    evidence ["readers_admitted" >= 3], bug "downgrade_admits_nobody"
+    "A downgrade lets in the readers that wait, at once."
+    why "Readers that are let in by the next request only stand outside for as long as the writer goes on \
+        reading."
+    check "Is whoever is next admitted after a conversion, as after a release?"
+}
+async fn downgrade_admits_readers(cx: Cx) -> Verdict {
+    let clients = cx.clients(3).await?;
+    // Longer than the wait may take: the end of a lease admits as well.
+    let (write, read) = (cx.ask().ttl(cx.long_ttl()), cx.ask().ttl(cx.long_ttl()).reader());
+    for round in 0..cx.rounds(3, 20) {
+        let name = cx.name(round);
+        let held = clients[0].is_granted(&name, &write, "the writer").await?;
+        let reader = cx.waits(&clients[1], &name, &read);
+        cx.in_line(&*clients[2], &name, 1).await?;
+        converts(&*held)?.downgrade().await.seen("the downgrade")?;
+        // Nobody else touches the name: any request might admit.
+        let bound = cx.claims().wake_p99 + cx.slack();
+        let read = cx
+            .done(bound, "letting in a reader after a downgrade", reader)
+            .await?;
+        cx.evidence("readers_admitted");
+        read.release().await.seen("the reader releases")?;
+        held.release().await.seen("the downgraded hold is released")?;
     }
     Ok(())
 }

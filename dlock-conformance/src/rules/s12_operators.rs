@@ -4,10 +4,10 @@
 use dlock_core::{Inspection, Mode};
 
 use super::prelude::*;
-use super::watching::observer;
+use super::watching::{Told, Watching, observer};
 
 rules! {
-    inspection_is_true, force_ends_every_hold,
+    inspection_is_true, force_ends_every_hold, a_forced_end_is_no_release, each_shared_end_is_told,
 }
 
 /// What an operator reads when they look at a name.
@@ -199,4 +199,65 @@ async fn force_ends_every_hold(cx: Cx) -> Verdict {
         drop(next);
     }
     Ok(())
+}
+
+rule! { "12.12" Must phase 2 [Watch, ForceRelease, Lock, Try] Backend A D a_forced_end_is_no_release,
+    evidence ["ends" >= 4], bug "forced_told_as_released"
+    "An end by force is told as such, or a snapshot stands for it; never as the release of the holder."
+    why "A release says that the work is done. Whoever goes on from there builds on half of it."
+    check "What does the stream know of why a hold ended: is it written down where it is ended?"
+}
+async fn a_forced_end_is_no_release(cx: Cx) -> Verdict {
+    let (holder, operator) = (cx.connect().await?, cx.connect().await?);
+    for (n, client) in [&holder, &operator].into_iter().enumerate() {
+        let name = cx.name(n);
+        let mut stream = Watching::begin(&cx, &**client, &name, "a watcher").await?;
+        for forced in [true, false] {
+            let held = holder.is_granted(&name, &cx.ask(), "a watched name").await?;
+            let id = held.id();
+            let (by, holds) = (cx.now() + cx.claims().op_bound, [id.clone()]);
+            stream.until_holders(&cx, by, &holds).await?;
+            match forced {
+                true => drop(cx.force(&*operator, &name).await?),
+                false => held.release().await.seen("the holder releases")?,
+            }
+            let by = cx.now() + cx.claims().op_bound;
+            stream.until_holders(&cx, by, &[]).await?;
+            let how = stream.told().iter().find_map(|told| match told {
+                Told::Ended(ended, how) if *ended == id => Some(*how),
+                _ => None,
+            });
+            let expected = if forced { "forced" } else { "released" };
+            ensure!(
+                how.is_none_or(|how| how == expected),
+                "a hold that was {expected} is told as {how:?}"
+            );
+            cx.evidence("ends");
+        }
+    }
+    Ok(())
+}
+
+rule! { "12.13" Must phase 2 [Watch, Shared, Lock, Try] Backend A D each_shared_end_is_told,
+    evidence ["ends" >= 3], bug "shared_end_untold"
+    "A watcher is told of the end of each of several shared holds, and not of the last alone."
+    why "Who waits for one reader to go, a node to be drained say, waits for all of them."
+    check "Is an end told for each lease, or when the name becomes free?"
+}
+async fn each_shared_end_is_told(cx: Cx) -> Verdict {
+    let (clients, watcher) = (cx.clients(3).await?, cx.connect().await?);
+    let (name, ask) = (cx.name("several"), cx.ask().reader());
+    let mut stream = Watching::begin(&cx, &*watcher, &name, "a watcher").await?;
+    let mut held = Vec::new();
+    for client in &clients {
+        held.push(client.is_granted(&name, &ask, "one of three readers").await?);
+    }
+    loop {
+        let ids: Vec<_> = held.iter().map(|held| held.id()).collect();
+        let by = cx.now() + cx.claims().op_bound;
+        stream.until_holders(&cx, by, &ids).await?;
+        let Some(next) = held.pop() else { return Ok(()) };
+        next.release().await.seen("a reader releases")?;
+        cx.evidence("ends");
+    }
 }

@@ -4,7 +4,7 @@ use super::prelude::*;
 use super::s07_fencing::footprint;
 
 rules! {
-    namespaces_isolate, many_names_are_held, dead_names_leave_nothing, limits_are_exact, labels_come_back,
+    namespaces_isolate, many_names_are_held, dead_names_leave_nothing, limits_are_exact, labels_come_back, labels_outlast_renewals,
 }
 
 /// What is held, by whom.
@@ -434,4 +434,42 @@ async fn labels_come_back(cx: Cx) -> Verdict {
         ),
     }
     b.passes(&name, &cx.ask(), "after a label that is too long").await
+}
+
+rule! { "13.16" Must phase 3 [Lock, Try, OwnerLabel, Inspect, Renew] Both A D labels_outlast_renewals,
+    evidence ["renewals" >= 3], bug "label_lost_by_renewal"
+    "An owner label is there as long as the hold: renewed, and converted where that can be done."
+    why "A hold of hours is looked at after its renewals, when somebody asks who is in the way."
+    check "Does a renewal write the whole record anew, and does it know all of it?"
+}
+async fn labels_outlast_renewals(cx: Cx) -> Verdict {
+    let client = cx.connect().await?;
+    let Some(observer) = client.observe() else {
+        fail!("inspecting is claimed, and the subject offers none");
+    };
+    let (name, label) = (cx.name("labelled"), "nightly@web-3");
+    let held = client
+        .is_granted(&name, &cx.ask().label(label), "with a label")
+        .await?;
+    let shown = async |after: &str| -> Verdict {
+        let seen = observer.inspect(&name).await.seen("inspecting")?;
+        let owner = seen.holders.first().and_then(|holder| holder.owner.as_deref());
+        ensure!(
+            owner == Some(label),
+            "after {after} the label {label:?} is shown as {owner:?}"
+        );
+        Ok(())
+    };
+    for n in 1..=3 {
+        held.renew().await.seen("renewing")?;
+        shown(&format!("renewal {n}")).await?;
+        cx.evidence("renewals");
+    }
+    if cx.has(Need::Downgrade)
+        && let Some(convert) = held.convert()
+    {
+        convert.downgrade().await.seen("downgrading")?;
+        shown("a downgrade").await?;
+    }
+    held.release().await.seen("releasing")
 }

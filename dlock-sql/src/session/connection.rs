@@ -18,15 +18,15 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_core::{ErrorKind, RequestId, Timestamp, Token};
+use dlock_core::{ErrorKind, RequestId, Timestamp};
 use futures::StreamExt as _;
 use futures::channel::mpsc;
 use futures::future::{Either, select};
 
 use super::board::Bid;
 use super::connections::Connections;
-use super::dialect::{Backend, Request, Session, Wire, pooled};
-use super::failure::{Answer, Failed, ended, no_token, perhaps_done};
+use super::dialect::{Backend, Request, Session, Told, Wire, pooled};
+use super::failure::{Answer, Failed, ended, perhaps_done, token};
 use super::handle::{Handle, Job, Life, What};
 use super::keys::Key;
 
@@ -175,7 +175,7 @@ impl Connection {
     }
 
     /// Asks the session, with a time limit. Its answer is a sign of life.
-    async fn ask(&mut self, request: Request<'_>) -> Answer<Option<u64>> {
+    async fn ask(&mut self, request: Request<'_>) -> Answer<Option<i64>> {
         let (sent, limit) = (self.now(), self.limit());
         let asked = self.wire.ask(request);
         let answer = match select(asked, self.client.runtime.sleep(limit)).await {
@@ -188,7 +188,7 @@ impl Connection {
     }
 
     /// Each answer has to be of the session that was asked from the beginning.
-    pub(super) fn read(&self, answer: sqlx::Result<(Option<u64>, Option<i64>)>) -> Answer<Option<u64>> {
+    pub(super) fn read(&self, answer: sqlx::Result<Told>) -> Answer<Option<i64>> {
         let server = &self.client.server;
         let (value, by) = answer.map_err(|e| server.failed(e))?;
         match by.is_none_or(|by| by == self.backend.id) {
@@ -198,7 +198,7 @@ impl Connection {
     }
 
     /// Where that is not done, the session has to end.
-    async fn must(&mut self, request: Request<'_>) -> Answer<Option<u64>> {
+    async fn must(&mut self, request: Request<'_>) -> Answer<Option<i64>> {
         self.ask(request).await.map_err(Failed::into_fatal)
     }
 
@@ -232,15 +232,12 @@ impl Connection {
     pub(super) async fn settle(
         &mut self,
         bid: &mut Bid,
-        answer: Answer<Option<u64>>,
+        answer: Answer<Option<i64>>,
         me: &Arc<Handle>,
         undo: Request<'_>,
     ) -> Answer<bool> {
-        let none = || Failed {
-            error: no_token(&self.client.server.site().at),
-            fatal: false,
-        };
-        let token = answer.and_then(|value| value.map(|n| Token::new(n).ok_or_else(none)).transpose());
+        let at = &self.client.server.site().at;
+        let token = answer.and_then(|value| value.map(|n| token(n, at)).transpose());
         if let Ok(Some(token)) = token
             && let Some(id) = bid.won(token, me.clone(), self.now())
         {

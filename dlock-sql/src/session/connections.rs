@@ -70,7 +70,12 @@ impl Connections {
         let asked = self.now();
         let mut spread = [0];
         self.runtime.fill_random(&mut spread);
-        let connecting = async { self.server.connect(spread[0]).await.map_err(|failed| failed.error) };
+        let connecting = async {
+            self.server
+                .connect(spread[0])
+                .await
+                .map_err(|failed| failed.error)
+        };
         let (at, limit) = (&self.server.site().at, self.settings.timeout);
         let session = within(limit, &self.runtime, at, connecting).await?;
         let id = self.ids.fetch_add(1, Ordering::Relaxed);

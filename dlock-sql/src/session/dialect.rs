@@ -93,18 +93,19 @@ pub(super) struct Session {
     pub(super) closed_for: Duration,
 }
 
+/// A number, and which session has answered it, where that is told.
+pub(super) type Told = (Option<i64>, Option<i64>);
+
 /// The connection of a session.
 #[async_trait]
 pub(super) trait Wire: Send {
-    /// Sends a request and reads the answer: a number, and which session it is of, where that is told. A
-    /// future of it that is dropped leaves the connection useless.
-    async fn ask(&mut self, request: Request<'_>) -> sqlx::Result<(Option<u64>, Option<i64>)>;
+    /// Sends a request and reads the answer. A future of it that is dropped leaves the connection useless.
+    async fn ask(&mut self, request: Request<'_>) -> sqlx::Result<Told>;
 
     /// Completes when the idle connection is found to have ended, as far as the driver can see that. May be
     /// dropped at any poll.
     async fn broken(&mut self) -> sqlx::Error;
 
-    /// Closes it.
     async fn close(self: Box<Self>);
 }
 
@@ -128,7 +129,7 @@ pub(super) enum Request<'a> {
 }
 
 /// A session of the server, in its own terms.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone)]
 pub(super) struct Backend {
     /// The process or thread.
     pub(super) id: i64,

@@ -1,6 +1,6 @@
 //! Requests that failed: what the caller is told, and whether the connection is still of use.
 
-use dlock_core::{Error, ErrorKind, Result};
+use dlock_core::{Error, ErrorKind, Result, Token};
 
 pub(super) type Answer<T> = Result<T, Failed>;
 
@@ -87,10 +87,14 @@ pub(super) fn shut_down() -> Error {
     unavailable("the runtime that was given has been shut down")
 }
 
-/// What was drawn is no token. The lock may be held all the same.
-pub(super) fn no_token(at: &str) -> Error {
-    let message = format!("the tokens at {at} gave none; has something changed their sequence or table?");
-    Error::new(ErrorKind::BackendData, message)
+/// The token that was drawn. If it is none the lock may be held all the same.
+pub(super) fn token(drawn: i64, at: &str) -> Answer<Token> {
+    let token = u64::try_from(drawn).ok().and_then(Token::new);
+    token.ok_or_else(|| {
+        let message = format!("the tokens at {at} gave none; has something changed their sequence or table?");
+        let error = Error::new(ErrorKind::BackendData, message);
+        Failed { error, fatal: false }
+    })
 }
 
 /// The request may have been done before its connection failed.

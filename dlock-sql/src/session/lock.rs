@@ -8,9 +8,7 @@ use async_trait::async_trait;
 use dlock_core::spi::{
     Abandoned, Acquire, Attempt, Fencing, Grant, LeaseKey, Lock, Release, Released, Renew, Signal, Wait, Wake,
 };
-use dlock_core::{
-    Capabilities, Error, LockName, LossReason, Mode, Nature, Result, Runtime, Strength,
-};
+use dlock_core::{Capabilities, Error, LockName, LossReason, Mode, Nature, Result, Runtime, Strength};
 use futures::StreamExt as _;
 use futures::future::join_all;
 use futures::stream::{self, BoxStream};

@@ -348,7 +348,10 @@ fn the_last_connection_is_for_whoever_has_met_somebody() {
 #[test]
 fn a_late_answer_takes_back_nothing() {
     let t = |seconds: u64| at(seconds * 1000);
-    let life = Handle::new(1, false, t(100), Duration::from_secs(10)).0.life.clone();
+    let life = Handle::new(1, false, t(100), Duration::from_secs(10))
+        .0
+        .life
+        .clone();
     life.confirm(t(103));
     life.confirm(t(101));
     assert_eq!((life.confirmed(), life.lapses()), (t(103), t(113)));

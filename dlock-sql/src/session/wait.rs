@@ -127,7 +127,7 @@ impl Connection {
     }
 
     /// One turn, which is cut short when it is told to stop.
-    async fn turn(&mut self, bid: &mut Bid, stop: &mut Stop) -> Answer<Option<u64>> {
+    async fn turn(&mut self, bid: &mut Bid, stop: &mut Stop) -> Answer<Option<i64>> {
         let Settings { turn, timeout, .. } = self.client.settings;
         let limit = turn * 2 + timeout.min(turn);
         let mut over = self.client.runtime.sleep(limit);

@@ -161,12 +161,7 @@ impl Bid {
 
     /// The server has let it in, on that connection. Answers for whom. If that is nobody, the connection
     /// unlocks before it drops the bid.
-    pub(crate) fn won(
-        &mut self,
-        token: Token,
-        connection: Arc<Handle>,
-        now: Timestamp,
-    ) -> Option<RequestId> {
+    pub(crate) fn won(&mut self, token: Token, connection: Arc<Handle>, now: Timestamp) -> Option<RequestId> {
         let state = &mut *self.board.state();
         // There is none after the client was closed.
         let name = state.names.get_mut(&self.key)?;

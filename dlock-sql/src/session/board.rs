@@ -128,7 +128,6 @@ pub(super) enum Step {
 /// What was found of a request that is withdrawn.
 pub(super) enum Found {
     Nothing,
-    InLine,
     /// The server is asked for it; this says that it is not any more.
     Bidding(EventListener),
     Holding(Holder),
@@ -191,9 +190,12 @@ impl Board {
         Ok(state.shared.get_or_insert_with(begin).clone())
     }
 
-    /// That connection holds nothing and waits for nothing.
+    /// That connection holds nothing and waits for nothing: if it is one to wait on, it is anybody's to take.
     pub(super) fn put_back(&self, connection: Arc<Handle>, now: Timestamp) {
-        self.state().put_back(connection, now);
+        let mut state = self.state();
+        if !state.closed && !connection.is_shared {
+            state.idle.push((connection, now));
+        }
     }
 
     /// Ends the connections that nobody has needed for long.
@@ -269,7 +271,6 @@ impl Board {
         let state = &mut *self.state();
         state.check_closed()?;
         state.buried.bury(id, now);
-        let mut found = Found::Nothing;
         let shared = state.shared().cloned();
         if let Some(name) = state.names.get_mut(key) {
             if let Some(holder) = name.holder(id) {
@@ -277,7 +278,6 @@ impl Board {
                 return Ok(Found::Holding(holder.clone()));
             }
             if name.line.iter().any(|w| w.lease.id == id) {
-                found = Found::InLine;
                 name.line.retain(|w| w.lease.id != id && w.is_here(now));
                 // Its wait goes on for the others, if there are any.
                 if let Some(wait) = name.bidding.as_mut().filter(|_| name.line.is_empty()) {
@@ -292,7 +292,7 @@ impl Board {
         }
         state.doubtful.retain(|_, until| now < *until);
         match state.doubtful.contains_key(&id) {
-            false => Ok(found),
+            false => Ok(Found::Nothing),
             true => Err(Error::new(
                 ErrorKind::Unknown,
                 "the request may have the lock in a session that nothing was heard of; the server ends that \
@@ -313,7 +313,7 @@ impl Board {
 
     /// What hangs on that connection and nobody has renewed: it is being given back from now on. Its client
     /// has stopped without a word, or did not hear that it was let in.
-    pub(super) fn lapsed(&self, connection: u64, now: Timestamp) -> Vec<(Key, RequestId)> {
+    pub(super) fn lapsed(&self, connection: u64, now: Timestamp) -> Vec<(Key, RequestId, Arc<Handle>)> {
         let State { names, buried, .. } = &mut *self.state();
         let mut lapsed = Vec::new();
         for (key, name) in names {
@@ -322,7 +322,7 @@ impl Board {
             if let Some(holder) = holder.filter(is_over) {
                 holder.leaving = true;
                 buried.bury(holder.lease.id, now);
-                lapsed.push((*key, holder.lease.id));
+                lapsed.push((*key, holder.lease.id, holder.connection.clone()));
             }
         }
         lapsed
@@ -334,13 +334,8 @@ impl Board {
         if was_held {
             state.released.bury(id, now);
         }
-        let holder = state.names.get_mut(key).map(|name| &mut name.holder);
-        let holder = holder.and_then(|holder| holder.take_if(|h| h.lease.id == id));
-        // First this: the next waiter, who is rung then, finds it.
-        if let Some(holder) = holder {
-            state.put_back(holder.connection, now);
-        }
-        if let Some(name) = state.names.get(key) {
+        if let Some(name) = state.names.get_mut(key) {
+            name.holder.take_if(|h| h.lease.id == id);
             name.ring_first();
         }
         state.tidy(key);
@@ -412,13 +407,6 @@ impl State {
     fn shared(&self) -> Option<&Arc<Handle>> {
         let made = self.shared.as_ref()?.peek()?.as_ref().ok()?;
         made.as_ref().ok().filter(|shared| shared.is_open())
-    }
-
-    /// A connection to wait on that has nothing to do is anybody's to take.
-    fn put_back(&mut self, connection: Arc<Handle>, now: Timestamp) {
-        if !self.closed && !connection.is_shared {
-            self.idle.push((connection, now));
-        }
     }
 
     /// Nothing is kept of a name that nobody of this client is at.

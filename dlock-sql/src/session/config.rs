@@ -13,7 +13,7 @@ use sqlx::mysql::{MySqlConnectOptions, MySqlPool};
 use sqlx::postgres::{PgConnectOptions, PgPool};
 
 use super::connections::{in_task, within};
-use super::dialect::{Database, Server, Settings};
+use super::dialect::{Database, Limits, Server};
 use super::failure::{invalid, shut_down};
 use super::lock::SessionLock;
 #[cfg(feature = "postgres")]
@@ -40,18 +40,19 @@ const LONGEST_TTL: Duration = Duration::from_secs(600);
 #[must_use]
 pub struct Config {
     database: Arc<dyn Database>,
-    ttl: Duration,
+    pub(super) limits: Limits,
+    pub(super) ttl: Duration,
     prefix: String,
-    schema: Option<String>,
-    most_waiting: usize,
-    timeout: Duration,
-    /// The ttl unless something else is set.
+    pub(super) schema: Option<String>,
+    pub(super) most_waiting: usize,
+    pub(super) timeout: Duration,
     restart_grace: Option<Duration>,
 }
 
 impl Config {
     fn new(database: Arc<dyn Database>) -> Self {
         Self {
+            limits: database.limits(),
             database,
             ttl: Duration::from_secs(30),
             prefix: "dlock_".to_owned(),
@@ -186,9 +187,9 @@ impl Config {
     /// that is too old, or behind a pooler that shares sessions; `BackendData` if the tokens are not as dlock
     /// keeps them; `PermissionDenied`; `Unavailable`, also on a standby.
     pub async fn connect(self, runtime: Arc<dyn Runtime>) -> Result<SessionLock> {
-        let settings = self.checked()?;
-        let server = self.open(&settings, &runtime).await?;
-        SessionLock::connect(server, runtime, settings).await
+        let config = self.checked()?;
+        let server = config.open(&runtime).await?;
+        SessionLock::connect(server, runtime, config).await
     }
 
     /// Locks that live as long as a transaction of yours, under the same names: see [`TransactionLocks`]. Of
@@ -201,20 +202,22 @@ impl Config {
     /// As [`connect`](Self::connect); `Unsupported` if the database is not PostgreSQL.
     #[cfg(feature = "postgres")]
     pub async fn transaction_locks(self, runtime: Arc<dyn Runtime>) -> Result<TransactionLocks> {
-        let settings = self.checked()?;
-        if !settings.limits.is_postgres {
+        let config = self.checked()?;
+        if !config.limits.is_postgres {
             return Err(unsupported(
                 "MySQL and MariaDB have no locks that end with a transaction",
             ));
         }
-        let server = self.open(&settings, &runtime).await?;
+        let server = config.open(&runtime).await?;
         Ok(TransactionLocks::new(server.site()))
     }
 
-    async fn open(&self, settings: &Settings, runtime: &Arc<dyn Runtime>) -> Result<Arc<dyn Server>> {
-        let (limit, database, settings) = (self.timeout, self.database.clone(), settings.clone());
-        let its_own = runtime.clone();
-        let opening = async move { within(limit, &its_own, "the database", database.open(settings)).await };
+    async fn open(&self, runtime: &Arc<dyn Runtime>) -> Result<Arc<dyn Server>> {
+        let (config, its_own) = (self.clone(), runtime.clone());
+        let opening = async move {
+            let opening = config.database.open(config.clone());
+            within(config.timeout, &its_own, "the database", opening).await
+        };
         let opened = in_task(runtime, opening).await;
         opened.unwrap_or_else(|_| Err(shut_down()))
     }
@@ -223,8 +226,8 @@ impl Config {
     ///
     /// # Errors
     /// `InvalidInput`.
-    pub(super) fn checked(&self) -> Result<Settings> {
-        let limits = self.database.limits();
+    pub(super) fn checked(&self) -> Result<Self> {
+        let limits = &self.limits;
         let (ttl, shortest) = (self.ttl, limits.shortest_ttl);
         let is_first = |c: char| c.is_ascii_lowercase() || c == '_';
         let is_other = |c: char| is_first(c) || c.is_ascii_digit();
@@ -247,20 +250,30 @@ impl Config {
         if !wrong.is_empty() {
             return Err(invalid(wrong));
         }
-        let unit = limits.granularity.as_millis();
-        let in_units = |units: u128| Duration::from_millis(u64::try_from(units * unit).unwrap_or(u64::MAX));
-        let rounded = in_units(ttl.as_nanos().div_ceil(unit * 1_000_000));
-        Ok(Settings {
-            limits,
-            ttl: rounded,
-            turn: in_units((rounded.as_millis() / 3 / unit).max(1)),
-            timeout: self.timeout,
-            grace: self.restart_grace.unwrap_or(rounded),
-            #[cfg(feature = "postgres")]
-            schema: self.schema.clone(),
-            sequence: format!("{}session_token", self.prefix),
-            most_waiting: self.most_waiting,
-        })
+        let units = ttl.as_nanos().div_ceil(limits.granularity.as_nanos());
+        let mut checked = self.clone();
+        checked.ttl = self.in_units(units);
+        Ok(checked)
+    }
+
+    fn in_units(&self, units: u128) -> Duration {
+        self.limits.granularity * u32::try_from(units).unwrap_or(u32::MAX)
+    }
+
+    /// How long a wait is sent for.
+    pub(super) fn turn(&self) -> Duration {
+        let third = self.ttl.as_nanos() / 3 / self.limits.granularity.as_nanos();
+        self.in_units(third.max(1))
+    }
+
+    /// For how long a server that has started grants nothing.
+    pub(super) fn grace(&self) -> Duration {
+        self.restart_grace.unwrap_or(self.ttl)
+    }
+
+    /// The sequence or table that the tokens come from.
+    pub(super) fn sequence(&self) -> String {
+        format!("{}session_token", self.prefix)
     }
 }
 
@@ -268,7 +281,7 @@ impl Config {
 impl fmt::Debug for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Config")
-            .field("database", &self.database.limits().name)
+            .field("database", &self.limits.name)
             .field("prefix", &self.prefix)
             .field("session_ttl", &self.ttl)
             .finish_non_exhaustive()

@@ -66,7 +66,7 @@ impl Connection {
         id: u64,
         asked: Timestamp,
     ) -> (Self, Arc<Handle>) {
-        let (handle, jobs) = Handle::new(id, is_shared, asked, client.settings.ttl);
+        let (handle, jobs) = Handle::new(id, is_shared, asked, client.config.ttl);
         let now = client.now();
         let connection = Self {
             client,
@@ -97,7 +97,7 @@ impl Connection {
             job.refuse(why.clone());
         }
         // A server that does not answer is not waited for.
-        let limit = self.client.runtime.sleep(self.client.settings.timeout);
+        let limit = self.client.runtime.sleep(self.client.config.timeout);
         select(self.wire.close(), limit).await;
     }
 
@@ -144,7 +144,7 @@ impl Connection {
     fn ping_at(&self) -> Timestamp {
         let every = match self.held.is_empty() {
             true => self.life.ttl / 3,
-            false => self.client.settings.limits.ping.min(self.life.ttl / 3),
+            false => self.client.config.limits.ping.min(self.life.ttl / 3),
         };
         self.life.confirmed() + every
     }
@@ -154,8 +154,8 @@ impl Connection {
         self.looked = self.now();
         let board = self.client.board.clone();
         board.retire(self.looked);
-        for (key, id) in board.lapsed(self.id, self.looked) {
-            self.unlock(&key, id).await?;
+        for (key, id, me) in board.lapsed(self.id, self.looked) {
+            self.unlock(&key, id, me).await?;
         }
         if self.now() >= self.ping_at() {
             self.must(Request::Ping).await?;
@@ -167,7 +167,7 @@ impl Connection {
         match what {
             What::Try(bid) => self.try_lock(bid, &me).await,
             What::Wait(bid, stop) => self.wait(bid, stop, me).await,
-            What::Unlock(key, id) => self.unlock(&key, id).await,
+            What::Unlock(key, id) => self.unlock(&key, id, me).await,
             What::Ping(since) if self.life.confirmed() >= since => Ok(true),
             What::Ping(_) => self.must(Request::Ping).await.map(|_| true),
             What::Cancel(other) => self.ask(Request::Cancel(&other)).await.map(|_| true),
@@ -206,7 +206,7 @@ impl Connection {
     fn limit(&self) -> Duration {
         let believed = self.now().until(self.life.lapses());
         match self.held.is_empty() {
-            true => believed.min(self.client.settings.timeout),
+            true => believed.min(self.client.config.timeout),
             false => believed,
         }
     }
@@ -260,7 +260,7 @@ impl Connection {
     }
 
     /// Whether it was held. After an error all that hangs on the session is told as lost.
-    async fn unlock(&mut self, key: &Key, id: RequestId) -> Answer<bool> {
+    async fn unlock(&mut self, key: &Key, id: RequestId, me: Arc<Handle>) -> Answer<bool> {
         if self.held.get(key) != Some(&id) {
             return Ok(self.client.board.was_released(id));
         }
@@ -271,7 +271,10 @@ impl Connection {
         };
         let was_held = answer == Some(1);
         self.held.remove(key);
-        self.client.board.unlocked(key, id, was_held, self.now());
+        let board = &self.client.board;
+        // First this: the next waiter, who is rung by the other, finds it.
+        board.put_back(me, self.now());
+        board.unlocked(key, id, was_held, self.now());
         Ok(was_held)
     }
 }

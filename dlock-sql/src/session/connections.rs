@@ -15,8 +15,9 @@ use futures::channel::oneshot;
 use futures::future::{Either, select};
 
 use super::board::{Board, Making};
+use super::config::Config;
 use super::connection::Connection;
-use super::dialect::{Server, Settings};
+use super::dialect::Server;
 use super::failure::{shut_down, unavailable};
 use super::handle::Handle;
 
@@ -25,17 +26,17 @@ pub(super) struct Connections {
     pub(super) board: Arc<Board>,
     pub(super) runtime: Arc<dyn Runtime>,
     pub(super) server: Arc<dyn Server>,
-    pub(super) settings: Settings,
+    pub(super) config: Config,
     ids: AtomicU64,
 }
 
 impl Connections {
-    pub(super) fn new(server: Arc<dyn Server>, runtime: Arc<dyn Runtime>, settings: Settings) -> Self {
+    pub(super) fn new(server: Arc<dyn Server>, runtime: Arc<dyn Runtime>, config: Config) -> Self {
         Self {
-            board: Arc::new(Board::new(settings.most_waiting)),
+            board: Arc::new(Board::new(config.most_waiting)),
             runtime,
             server,
-            settings,
+            config,
             ids: AtomicU64::new(1),
         }
     }
@@ -76,7 +77,7 @@ impl Connections {
                 .await
                 .map_err(|failed| failed.error)
         };
-        let (at, limit) = (&self.server.site().at, self.settings.timeout);
+        let (at, limit) = (&self.server.site().at, self.config.timeout);
         let session = within(limit, &self.runtime, at, connecting).await?;
         let id = self.ids.fetch_add(1, Ordering::Relaxed);
         let (connection, handle) = Connection::new(self.clone(), session, is_shared, id, asked);

@@ -7,6 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use dlock_core::{ErrorKind, Result, Strength};
 
+use super::config::Config;
 use super::failure::{Answer, Failed};
 use super::keys::Key;
 use super::restart::Grace;
@@ -28,26 +29,6 @@ pub(super) struct Limits {
     pub(super) is_postgres: bool,
 }
 
-/// What a client is opened with.
-#[derive(Clone)]
-pub(super) struct Settings {
-    pub(super) limits: Limits,
-    /// After which the server ends a session that it hears nothing of.
-    pub(super) ttl: Duration,
-    /// How long a wait is sent for.
-    pub(super) turn: Duration,
-    /// How long an answer is waited for, where no lock depends on it.
-    pub(super) timeout: Duration,
-    /// For how long a server that has started grants nothing.
-    pub(super) grace: Duration,
-    #[cfg(feature = "postgres")]
-    pub(super) schema: Option<String>,
-    /// The sequence or table that the tokens come from.
-    pub(super) sequence: String,
-    /// How many connections may wait.
-    pub(super) most_waiting: usize,
-}
-
 /// Where a server is, and what the tokens come from there.
 pub(super) struct Site {
     /// For messages; without a password.
@@ -66,7 +47,7 @@ pub(super) trait Database: Send + Sync {
     fn limits(&self) -> Limits;
 
     /// Finds or makes what the tokens come from.
-    async fn open(&self, settings: Settings) -> Result<Arc<dyn Server>>;
+    async fn open(&self, config: Config) -> Result<Arc<dyn Server>>;
 }
 
 /// Where sessions come from.

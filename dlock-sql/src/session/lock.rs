@@ -14,8 +14,9 @@ use futures::future::join_all;
 use futures::stream::{self, BoxStream};
 
 use super::board::{Asked, Found, Holder};
+use super::config::Config;
 use super::connections::Connections;
-use super::dialect::{Server, Settings};
+use super::dialect::Server;
 use super::failure::{perhaps_done, unsupported};
 use super::handle::What;
 use super::keys::Key;
@@ -31,17 +32,17 @@ impl SessionLock {
     pub(super) async fn connect(
         server: Arc<dyn Server>,
         runtime: Arc<dyn Runtime>,
-        settings: Settings,
+        config: Config,
     ) -> Result<Self> {
-        let bits = settings.limits.key_bytes * 8;
-        let mut capabilities = Capabilities::new(settings.limits.name)
+        let bits = config.limits.key_bytes * 8;
+        let mut capabilities = Capabilities::new(config.limits.name)
             .with_nature(Nature::Session)
             .with_ttl(
-                settings.ttl..=Duration::from_secs(24 * 3600),
+                config.ttl..=Duration::from_secs(24 * 3600),
                 Duration::from_millis(1),
             );
         capabilities.name_hash_bits = u32::try_from(bits).ok();
-        let client = Arc::new(Connections::new(server, runtime, settings));
+        let client = Arc::new(Connections::new(server, runtime, config));
         let lock = Self { client, capabilities };
         lock.client.shared().await?;
         Ok(lock)
@@ -49,11 +50,7 @@ impl SessionLock {
 
     pub(super) fn key(&self, name: &LockName) -> Key {
         let client = &self.client;
-        Key::new(
-            &client.server.site().space,
-            name,
-            client.settings.limits.key_bytes,
-        )
+        Key::new(&client.server.site().space, name, client.config.limits.key_bytes)
     }
 
     fn check(&self, request: &Acquire) -> Result<()> {
@@ -129,11 +126,9 @@ impl SessionLock {
 
     async fn abandon_one(&self, lease: &LeaseKey) -> Result<Abandoned> {
         let (board, key) = (&self.client.board, self.key(&lease.name));
-        let mut nothing = Abandoned::Nothing;
         loop {
             match board.withdraw(&key, lease.id, self.client.now())? {
-                Found::Nothing => return Ok(nothing),
-                Found::InLine => return Ok(Abandoned::Withdrawn),
+                Found::Nothing => return Ok(Abandoned::Nothing),
                 // What it was granted is given back before that, or the next look finds it.
                 Found::Bidding(over) => over.await,
                 Found::Holding(holder) => {
@@ -143,7 +138,6 @@ impl SessionLock {
                     };
                 }
             }
-            nothing = Abandoned::Withdrawn;
         }
     }
 }

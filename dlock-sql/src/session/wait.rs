@@ -33,7 +33,7 @@ use futures::{FutureExt as _, StreamExt as _};
 use super::board::{Bid, Step, Stop};
 use super::connection::{Connection, no_answer};
 use super::connections::Connections;
-use super::dialect::{Request, Settings};
+use super::dialect::Request;
 use super::failure::{Answer, Failed};
 use super::handle::{Handle, What};
 use super::keys::Key;
@@ -128,7 +128,7 @@ impl Connection {
 
     /// One turn, which is cut short when it is told to stop.
     async fn turn(&mut self, bid: &mut Bid, stop: &mut Stop) -> Answer<Option<i64>> {
-        let Settings { turn, timeout, .. } = self.client.settings;
+        let (turn, timeout) = (self.client.config.turn(), self.client.config.timeout);
         let limit = turn * 2 + timeout.min(turn);
         let mut over = self.client.runtime.sleep(limit);
         bid.doubt = Some(self.now() + limit + self.life.ttl);

@@ -26,29 +26,25 @@ use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Executor as _, R
 
 use super::failure::{failed, is_interrupted, is_no_thread};
 use super::schema::{Product, age, run};
-use crate::session::dialect::{Backend, Request, Server, Session, Settings, Site, Told, Wire, pooled};
+use crate::session::config::Config;
+use crate::session::dialect::{Backend, Request, Server, Session, Site, Told, Wire, pooled};
 use crate::session::failure::{Answer, Failed};
 use crate::session::keys::Key;
 
 /// Where sessions come from.
 pub(super) struct MySqlServer {
     options: MySqlConnectOptions,
-    settings: Settings,
+    config: Config,
     site: Site,
     product: Product,
 }
 
 impl MySqlServer {
-    pub(super) fn new(
-        options: &MySqlConnectOptions,
-        settings: Settings,
-        site: Site,
-        product: Product,
-    ) -> Self {
+    pub(super) fn new(options: &MySqlConnectOptions, config: Config, site: Site, product: Product) -> Self {
         Self {
             // Not logged: a wait is slow by design.
             options: options.clone().disable_statement_logging(),
-            settings,
+            config,
             site,
             product,
         }
@@ -56,7 +52,7 @@ impl MySqlServer {
 
     async fn begin(&self) -> sqlx::Result<(MySqlConnection, (i64, i64, i64, i64))> {
         let mut connection = MySqlConnection::connect_with(&self.options).await?;
-        let (ttl, product) = (self.settings.ttl.as_secs(), self.product);
+        let (ttl, product) = (self.config.ttl.as_secs(), self.product);
         let limit = match product {
             Product::MariaDb => "max_statement_time",
             Product::MySql => "max_execution_time",
@@ -84,14 +80,14 @@ impl Server for MySqlServer {
 
     async fn connect(&self, _: u8) -> Answer<Session> {
         let (connection, (id, limit, run, age)) = self.begin().await.map_err(|e| self.failed(e))?;
-        if u64::try_from(limit) != Ok(self.settings.ttl.as_secs()) {
+        if u64::try_from(limit) != Ok(self.config.ttl.as_secs()) {
             return Err(pooled(&self.site.at));
         }
         // In whole seconds, of which the last one may not be over.
         let age = Duration::from_secs(u64::try_from(age - 1).unwrap_or(0));
         let wire = MySqlWire {
             connection,
-            turn: self.settings.turn.as_secs(),
+            turn: self.config.turn().as_secs(),
             product: self.product,
             tokens: self.site.quoted.clone(),
         };

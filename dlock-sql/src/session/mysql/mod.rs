@@ -29,8 +29,9 @@ use async_trait::async_trait;
 use dlock_core::Result;
 use sqlx::mysql::MySqlConnectOptions;
 
-use super::dialect::{Database, Limits, Server, Settings};
-use super::keys::MYSQL_BYTES;
+use super::config::Config;
+use super::dialect::{Database, Limits, Server};
+use super::keys::Key;
 
 #[async_trait]
 impl Database for MySqlConnectOptions {
@@ -42,14 +43,14 @@ impl Database for MySqlConnectOptions {
             granularity: Duration::from_secs(1),
             // The end of a session is seen by a ping only.
             ping: Duration::from_secs(1),
-            key_bytes: MYSQL_BYTES,
+            key_bytes: Key::OF_MYSQL,
             is_postgres: false,
         }
     }
 
-    async fn open(&self, settings: Settings) -> Result<Arc<dyn Server>> {
-        let (product, site) = schema::prepare(self, &settings).await?;
-        let server = connection::MySqlServer::new(self, settings, site, product);
+    async fn open(&self, config: Config) -> Result<Arc<dyn Server>> {
+        let (product, site) = schema::prepare(self, &config).await?;
+        let server = connection::MySqlServer::new(self, config, site, product);
         Ok(Arc::new(server))
     }
 }

@@ -5,7 +5,8 @@ use sqlx::mysql::{MySqlConnectOptions, MySqlConnection};
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _};
 
 use super::failure::failed;
-use crate::session::dialect::{Settings, Site, shown};
+use crate::session::config::Config;
+use crate::session::dialect::{Site, shown};
 use crate::session::failure::{invalid, unsupported};
 use crate::session::restart::{Grace, comment};
 
@@ -31,7 +32,7 @@ pub(super) fn run(product: Product) -> String {
     format!("CAST(UNIX_TIMESTAMP() AS SIGNED) - {}", age(product))
 }
 
-pub(super) async fn prepare(options: &MySqlConnectOptions, settings: &Settings) -> Result<(Product, Site)> {
+pub(super) async fn prepare(options: &MySqlConnectOptions, config: &Config) -> Result<(Product, Site)> {
     let database = options.get_database().unwrap_or_default();
     let at = &shown(
         options.get_socket(),
@@ -56,7 +57,7 @@ pub(super) async fn prepare(options: &MySqlConnectOptions, settings: &Settings) 
             "the options for {at} name no database, and the tokens need one"
         ))
     })?;
-    let name = &settings.sequence;
+    let name = &config.sequence();
     let quoted = format!("{}.{}", quote(&database), quote(name));
     let made = make(&mut connection, product, (&database, name), &quoted).await;
     let noted = made.map_err(told)?.ok_or_else(|| {
@@ -76,7 +77,7 @@ pub(super) async fn prepare(options: &MySqlConnectOptions, settings: &Settings) 
             // The log of the last tokens may be lost in a crash.
             _ => Strength::WhileStateSurvives,
         },
-        grace: Grace::new(settings.grace, Some(&noted)),
+        grace: Grace::new(config.grace(), Some(&noted)),
     };
     Ok((product, site))
 }

@@ -21,14 +21,15 @@ use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _};
 
 use super::failure::{failed, is_not_yet};
 use super::schema::{AGE, RUN, draw};
-use crate::session::dialect::{Backend, Request, Server, Session, Settings, Site, Told, Wire, pooled};
+use crate::session::config::Config;
+use crate::session::dialect::{Backend, Request, Server, Session, Site, Told, Wire, pooled};
 use crate::session::failure::{Answer, Failed};
 use crate::session::keys::Key;
 
 /// Where sessions come from.
 pub(super) struct PgServer {
     options: PgConnectOptions,
-    settings: Settings,
+    config: Config,
     site: Site,
     /// They take a key and draw a token.
     try_lock: Arc<str>,
@@ -38,7 +39,7 @@ pub(super) struct PgServer {
 }
 
 impl PgServer {
-    pub(super) fn new(options: &PgConnectOptions, settings: Settings, site: Site) -> Self {
+    pub(super) fn new(options: &PgConnectOptions, config: Config, site: Site) -> Self {
         let token = draw(&site.quoted);
         let try_lock =
             format!("SELECT CASE WHEN pg_try_advisory_lock($1) THEN {token} END, pg_backend_pid()");
@@ -49,7 +50,7 @@ impl PgServer {
         Self {
             // Not logged: a wait is slow by design.
             options: options.clone().disable_statement_logging(),
-            settings,
+            config,
             site,
             try_lock: try_lock.into(),
             wait: wait.into(),
@@ -59,7 +60,7 @@ impl PgServer {
 
     /// Who it is that answers, and whether it has taken what the session was started with.
     async fn greet(&self, listener: &mut PgListener) -> Answer<(Backend, Duration)> {
-        let (at, ttl) = (&self.site.at, self.settings.ttl);
+        let (at, ttl) = (&self.site.at, self.config.ttl);
         let who = format!(
             "SELECT pg_backend_pid(), \
              (SELECT backend_start::text FROM pg_stat_activity WHERE pid = pg_backend_pid()), \
@@ -124,9 +125,7 @@ impl Server for PgServer {
     }
 
     async fn connect(&self, spread: u8) -> Answer<Session> {
-        let Settings {
-            ttl, turn, timeout, ..
-        } = self.settings;
+        let (ttl, turn, timeout) = (self.config.ttl, self.config.turn(), self.config.timeout);
         if self.away.load(Ordering::Relaxed) {
             // A pool tries again and again where nobody listens. The caller is to hear of it at once.
             let seen = PgConnection::connect_with(&self.options).await;

@@ -22,8 +22,9 @@ use dlock_core::Result;
 use sqlx::postgres::PgConnectOptions;
 
 pub use self::transaction::TransactionLocks;
-use super::dialect::{Database, Limits, Server, Settings};
-use super::keys::POSTGRES_BYTES;
+use super::config::Config;
+use super::dialect::{Database, Limits, Server};
+use super::keys::Key;
 
 #[async_trait]
 impl Database for PgConnectOptions {
@@ -34,13 +35,13 @@ impl Database for PgConnectOptions {
             shortest_ttl: Duration::from_millis(300),
             granularity: Duration::from_millis(1),
             ping: Duration::MAX,
-            key_bytes: POSTGRES_BYTES,
+            key_bytes: Key::OF_POSTGRES,
             is_postgres: true,
         }
     }
 
-    async fn open(&self, settings: Settings) -> Result<Arc<dyn Server>> {
-        let site = schema::prepare(self, &settings).await?;
-        Ok(Arc::new(connection::PgServer::new(self, settings, site)))
+    async fn open(&self, config: Config) -> Result<Arc<dyn Server>> {
+        let site = schema::prepare(self, &config).await?;
+        Ok(Arc::new(connection::PgServer::new(self, config, site)))
     }
 }

@@ -5,7 +5,8 @@ use sqlx::postgres::{PgConnectOptions, PgConnection};
 use sqlx::{AssertSqlSafe, Connection as _};
 
 use super::failure::{code, failed};
-use crate::session::dialect::{Settings, Site, shown};
+use crate::session::config::Config;
+use crate::session::dialect::{Site, shown};
 use crate::session::failure::invalid;
 use crate::session::restart::{Grace, comment};
 
@@ -33,7 +34,7 @@ pub(super) fn draw(quoted: &str) -> String {
 }
 
 /// Finds or makes the sequence.
-pub(super) async fn prepare(options: &PgConnectOptions, settings: &Settings) -> Result<Site> {
+pub(super) async fn prepare(options: &PgConnectOptions, config: &Config) -> Result<Site> {
     let database = options.get_database().unwrap_or(options.get_username());
     let at = &shown(
         options.get_socket(),
@@ -45,7 +46,7 @@ pub(super) async fn prepare(options: &PgConnectOptions, settings: &Settings) -> 
     let mut connection = PgConnection::connect_with(options).await.map_err(told)?;
     // Behind a pooler the statements of a transaction are of one session, and others are not.
     let mut tx = connection.begin().await.map_err(told)?;
-    let schema = match settings.schema.clone() {
+    let schema = match config.schema.clone() {
         Some(schema) => schema,
         None => {
             let first = sqlx::query_scalar::<_, Option<String>>("SELECT current_schema()::text");
@@ -57,7 +58,8 @@ pub(super) async fn prepare(options: &PgConnectOptions, settings: &Settings) -> 
             })?
         }
     };
-    let quoted = format!("{}.{}", quote(&schema), quote(&settings.sequence));
+    let sequence = config.sequence();
+    let quoted = format!("{}.{}", quote(&schema), quote(&sequence));
     let mut found = look(&mut tx, &quoted).await.map_err(told)?;
     if found.is_none() {
         match make(&mut tx, &quoted).await {
@@ -81,10 +83,10 @@ pub(super) async fn prepare(options: &PgConnectOptions, settings: &Settings) -> 
     };
     Ok(Site {
         at: at.clone(),
-        space: format!("{schema}.{}", settings.sequence),
+        space: format!("{schema}.{sequence}"),
         quoted,
         strength: Strength::AcrossRestart,
-        grace: Grace::new(settings.grace, comment.as_deref()),
+        grace: Grace::new(config.grace(), comment.as_deref()),
     })
 }
 

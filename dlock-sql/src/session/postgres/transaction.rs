@@ -9,7 +9,7 @@ use super::failure::failed;
 use super::schema::{AGE, RUN, draw};
 use crate::session::dialect::Site;
 use crate::session::failure::{invalid, token};
-use crate::session::keys::{Key, POSTGRES_BYTES};
+use crate::session::keys::Key;
 
 /// Locks in a transaction of yours: taken in it, and given back by its end, be it a commit, a rollback or the
 /// loss of its connection. They are those of [`SessionLock`](crate::session::SessionLock) with that prefix in
@@ -113,7 +113,7 @@ impl TransactionLocks {
                 "the name has {len} bytes, dlock takes at most {LONGEST_NAME}"
             )));
         }
-        let key = Key::new(&self.space, name, POSTGRES_BYTES);
+        let key = Key::new(&self.space, name, Key::OF_POSTGRES);
         // Not prepared under a name: the next transaction may be in another session.
         let asked = sqlx::query_scalar(AssertSqlSafe(sql.clone()))
             .bind(key.as_i64())

@@ -10,9 +10,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use dlock_core::{Result, Runtime, Timestamp};
-use futures::FutureExt as _;
 use futures::channel::oneshot;
 use futures::future::{Either, select};
+use futures::{FutureExt as _, TryFutureExt as _};
 
 use super::board::{Board, Making};
 use super::config::Config;
@@ -69,14 +69,7 @@ impl Connections {
     /// A new connection, and its task. To be called in a task of the given runtime.
     pub(super) async fn make(self: &Arc<Self>, is_shared: bool) -> Result<Arc<Handle>> {
         let asked = self.now();
-        let mut spread = [0];
-        self.runtime.fill_random(&mut spread);
-        let connecting = async {
-            self.server
-                .connect(spread[0])
-                .await
-                .map_err(|failed| failed.error)
-        };
+        let connecting = self.server.connect().map_err(|failed| failed.error);
         let (at, limit) = (&self.server.site().at, self.config.timeout);
         let session = within(limit, &self.runtime, at, connecting).await?;
         let id = self.ids.fetch_add(1, Ordering::Relaxed);

@@ -57,10 +57,7 @@ pub(super) trait Server: Send + Sync + 'static {
 
     /// Begins a session that ends after the ttl without a request. It has answered at least once, the last
     /// time to a request that was sent after this call began.
-    ///
-    /// `spread` is a random number by which turns of waiting differ: those of many clients are not to end
-    /// together, release after release.
-    async fn connect(&self, spread: u8) -> Answer<Session>;
+    async fn connect(&self) -> Answer<Session>;
 
     /// What an error of a session means.
     fn failed(&self, e: sqlx::Error) -> Failed;

@@ -34,35 +34,29 @@ impl Failed {
 }
 
 fn of_driver(e: &sqlx::Error) -> Meaning {
-    use ErrorKind::{BackendData, InvalidInput, Unavailable};
-    match e {
-        sqlx::Error::Configuration(_) | sqlx::Error::InvalidArgument(_) => {
-            (InvalidInput, "cannot be connected to with these options", true)
-        }
-        sqlx::Error::Tls(_) => (
-            Unavailable,
-            "cannot be reached by TLS; check the certificates",
-            true,
-        ),
+    use sqlx::Error;
+    let kind = match e {
+        Error::Configuration(_) | Error::InvalidArgument(_) => ErrorKind::InvalidInput,
+        Error::ColumnDecode { .. } | Error::RowNotFound => ErrorKind::BackendData,
+        _ => ErrorKind::Unavailable,
+    };
+    let what = match e {
+        Error::Configuration(_) | Error::InvalidArgument(_) => "cannot be connected to with these options",
+        Error::ColumnDecode { .. } | Error::RowNotFound => "answered what is no answer",
+        Error::Tls(_) => "cannot be reached by TLS; check the certificates",
         // Said of a connection that was idle.
-        sqlx::Error::Io(e) if e.kind() == std::io::ErrorKind::ConnectionAborted => (
-            Unavailable,
-            "has ended the session: it was stopped, or somebody has ended this connection",
-            true,
-        ),
-        // A value that cannot be decoded was read to its end. All other errors leave the stream out of step.
-        sqlx::Error::ColumnDecode { .. } | sqlx::Error::RowNotFound => {
-            (BackendData, "answered what is no answer", false)
+        Error::Io(e) if e.kind() == std::io::ErrorKind::ConnectionAborted => {
+            "has ended the session: it was stopped, or somebody has ended this connection"
         }
         // A proxy without a server, as during a fail-over, may send nothing, which is this error.
-        sqlx::Error::Protocol(_) => (
-            Unavailable,
+        Error::Protocol(_) => {
             "does not answer as such a server does; is there a proxy without a server, something else, or a \
-             login method that the driver does not have?",
-            true,
-        ),
-        _ => (Unavailable, "cannot be reached", true),
-    }
+             login method that the driver does not have?"
+        }
+        _ => "cannot be reached",
+    };
+    // A value that cannot be decoded was read to its end. All other errors leave the stream out of step.
+    (kind, what, kind != ErrorKind::BackendData)
 }
 
 pub(super) fn invalid(message: impl Into<String>) -> Error {

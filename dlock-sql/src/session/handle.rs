@@ -1,8 +1,8 @@
 //! What others have of a connection, and until when it can be relied on.
 //!
-//! The server ends a session that it has heard nothing of for the ttl. It begins to count when it has
-//! answered, which is not before the request was *sent*. So a belief counts from when the last request that
-//! was answered had been sent, and lasts one ttl; the engine takes its margin for drift off that.
+//! The server ends a session that it has heard nothing of for the ttl, from its last answer, which is not
+//! before the request was *sent*. So a belief counts from when the last request that was answered had been
+//! sent, and lasts one ttl; the engine takes its margin for drift off that.
 //!
 //! What could break it, and why it does not:
 //!

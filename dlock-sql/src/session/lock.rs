@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use dlock_core::spi::{
     Abandoned, Acquire, Attempt, Fencing, Grant, LeaseKey, Lock, Release, Released, Renew, Signal, Wait, Wake,
 };
-use dlock_core::{Capabilities, Error, LockName, LossReason, Mode, Nature, Result, Runtime, Strength};
+use dlock_core::{Capabilities, Error, LockName, LossReason, Nature, Result, Runtime, Strength};
 use futures::StreamExt as _;
 use futures::future::join_all;
 use futures::stream::{self, BoxStream};
@@ -53,18 +53,6 @@ impl SessionLock {
         Key::new(&client.server.site().space, name, client.config.limits.key_bytes)
     }
 
-    fn check(&self, request: &Acquire) -> Result<()> {
-        Err(unsupported(if request.mode != Mode::Exclusive {
-            "session locks are exclusive; the lease strategy has the other modes"
-        } else if request.priority != Acquire::DEFAULT_PRIORITY {
-            "session locks have no priorities; the lease strategy has"
-        } else if request.owner.is_some() {
-            "session locks keep no label of their owner"
-        } else {
-            return self.capabilities.check(request);
-        }))
-    }
-
     /// A lease on that connection.
     async fn grant(&self, key: &Key, lease: &LeaseKey, holder: Holder) -> Result<Attempt> {
         let (now, connection) = (self.client.now(), holder.connection);
@@ -79,7 +67,7 @@ impl SessionLock {
     }
 
     async fn try_attempt(&self, request: &Acquire) -> Result<Attempt> {
-        self.check(request)?;
+        self.capabilities.check(request)?;
         let (lease, key) = (&request.key, self.key(&request.key.name));
         // First the connection: nothing is awaited between bidding and sending.
         let shared = self.client.shared().await?;

@@ -1,13 +1,11 @@
 //! What a server that has just started does not know: who held what before.
 //!
 //! Its locks are in its memory. A client that was cut off or stood still when the server went down believes
-//! in its locks until their deadline, and so does one whose driver does not read while nothing is asked
-//! (MySQL), for up to a second. So for a *grace* after the start of the server nobody here asks: every name
-//! is taken to be held. The grace is the ttl of sessions: what was believed in when the server ended counts
-//! from a request that it had answered before.
-//!
-//! A server on which the sequence of the tokens was made *in this run* has no clients of before: the run is
-//! noted in the comment of the sequence, and then there is no grace. So a new prefix does not wait.
+//! in its locks until their deadline, and one whose driver does not read while nothing is asked (MySQL) for
+//! up to a second. So for a *grace* after the start of the server nobody here asks: every name is taken to be
+//! held. The grace is the ttl of sessions: what was believed in when the server ended counts from a request
+//! that it had answered before. Where the sequence of the tokens was made *in this run*, which its comment
+//! says, there are no clients of before, and no grace.
 //!
 //! What could break it, and why it does not:
 //!

@@ -78,7 +78,7 @@ impl Server for MySqlServer {
         &self.site
     }
 
-    async fn connect(&self, _: u8) -> Answer<Session> {
+    async fn connect(&self) -> Answer<Session> {
         let (connection, (id, limit, run, age)) = self.begin().await.map_err(|e| self.failed(e))?;
         if u64::try_from(limit) != Ok(self.config.ttl.as_secs()) {
             return Err(pooled(&self.site.at));

@@ -124,7 +124,7 @@ impl Server for PgServer {
         &self.site
     }
 
-    async fn connect(&self, spread: u8) -> Answer<Session> {
+    async fn connect(&self) -> Answer<Session> {
         let (ttl, turn, timeout) = (self.config.ttl, self.config.turn(), self.config.timeout);
         if self.away.load(Ordering::Relaxed) {
             // A pool tries again and again where nobody listens. The caller is to hear of it at once.
@@ -132,8 +132,6 @@ impl Server for PgServer {
             let _ = seen.map_err(|e| self.failed(e))?.close().await;
             self.away.store(false, Ordering::Relaxed);
         }
-        // Three quarters of it at least.
-        let turn = turn - turn * u32::from(spread) / 1024;
         // For one connection, which the driver's listener insists on taking from a pool.
         let pool = PgPoolOptions::new()
             .max_connections(1)

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use dlock_core::{LockName, Result, Token};
+use dlock_core::{Capabilities, LockName, Result, Token};
 use sqlx::{AssertSqlSafe, Postgres, Transaction};
 
 use super::failure::failed;
 use super::schema::{AGE, RUN, draw};
 use crate::session::dialect::Site;
-use crate::session::failure::{invalid, token};
+use crate::session::failure::token;
 use crate::session::keys::Key;
 
 /// Locks in a transaction of yours: taken in it, and given back by its end, be it a commit, a rollback or the
@@ -106,13 +106,7 @@ impl TransactionLocks {
         name: &LockName,
         sql: &Arc<str>,
     ) -> Result<Option<i64>> {
-        const LONGEST_NAME: usize = 1024;
-        let len = name.as_bytes().len();
-        if len > LONGEST_NAME {
-            return Err(invalid(format!(
-                "the name has {len} bytes, dlock takes at most {LONGEST_NAME}"
-            )));
-        }
+        Capabilities::new("postgres-session").check_name(name)?;
         let key = Key::new(&self.space, name, Key::OF_POSTGRES);
         // Not prepared under a name: the next transaction may be in another session.
         let asked = sqlx::query_scalar(AssertSqlSafe(sql.clone()))

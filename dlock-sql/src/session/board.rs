@@ -11,13 +11,10 @@
 //! ```
 //!
 //! A session is let in again by a lock that it holds. So this table keeps the requests *of one client* from
-//! one another:
-//!
-//! * *One bids at a time*: by a try on the shared connection, and only while nobody of this client holds, as
-//!   two tries in one session would both be let in; or by a wait on a connection of its own that holds
-//!   nothing. That may stand behind a holder of this client: another session, which keeps it out. It is for
-//!   whoever is the first in line when it is let in.
-//! * *By the key, not by the name*: two names of one hash are one lock.
+//! one another, by the key, as two names of one hash are one lock. *One bids at a time*: by a try on the
+//! shared connection, and only while nobody of this client holds, as two tries in one session would both be
+//! let in; or by a wait on a connection of its own that holds nothing. That may stand behind a holder of this
+//! client: another session, which keeps it out. It is for whoever is the first in line when it is let in.
 //!
 //! What could break it, and why it does not:
 //!

@@ -133,3 +133,8 @@ pub(super) fn shown(socket: Option<impl AsRef<Path>>, host: &str, port: u16, dat
         None => format!("{host}:{port}/{database}"),
     }
 }
+
+/// A name in that kind of quotes.
+pub(super) fn quote(name: &str, mark: char) -> String {
+    format!("{mark}{}{mark}", name.replace(mark, &mark.to_string().repeat(2)))
+}

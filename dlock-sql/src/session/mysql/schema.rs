@@ -6,7 +6,7 @@ use sqlx::{AssertSqlSafe, Connection as _, Executor as _};
 
 use super::failure::failed;
 use crate::session::config::Config;
-use crate::session::dialect::{Site, shown};
+use crate::session::dialect::{Site, quote, shown};
 use crate::session::failure::{invalid, unsupported};
 use crate::session::restart::{Grace, comment};
 
@@ -34,12 +34,8 @@ pub(super) fn run(product: Product) -> String {
 
 pub(super) async fn prepare(options: &MySqlConnectOptions, config: &Config) -> Result<(Product, Site)> {
     let database = options.get_database().unwrap_or_default();
-    let at = &shown(
-        options.get_socket(),
-        options.get_host(),
-        options.get_port(),
-        database,
-    );
+    let (host, port) = (options.get_host(), options.get_port());
+    let at = &shown(options.get_socket(), host, port, database);
     let told = |e| failed(e, at).error;
     let mut connection = MySqlConnection::connect_with(options).await.map_err(told)?;
     const WHO: &str = "SELECT CAST(VERSION() AS CHAR), \
@@ -47,18 +43,12 @@ pub(super) async fn prepare(options: &MySqlConnectOptions, config: &Config) -> R
          (SELECT CAST(schema_name AS CHAR) FROM information_schema.schemata WHERE schema_name = DATABASE())";
     let who = sqlx::query_as::<_, (String, i64, Option<String>)>(WHO);
     let (version, flush, database) = who.fetch_one(&mut connection).await.map_err(told)?;
-    let product = product(&version).ok_or_else(|| {
-        unsupported(format!(
-            "{at} is of version {version}; session locks need MySQL 8.0 or MariaDB 10.5"
-        ))
-    })?;
-    let database = database.ok_or_else(|| {
-        invalid(format!(
-            "the options for {at} name no database, and the tokens need one"
-        ))
-    })?;
+    let too_old = || format!("{at} is of version {version}; session locks need MySQL 8.0 or MariaDB 10.5");
+    let product = product(&version).ok_or_else(|| unsupported(too_old()))?;
+    let none = || format!("the options for {at} name no database, and the tokens need one");
+    let database = database.ok_or_else(|| invalid(none()))?;
     let name = &config.sequence();
-    let quoted = format!("{}.{}", quote(&database), quote(name));
+    let quoted = format!("{}.{}", quote(&database, '`'), quote(name, '`'));
     let made = make(&mut connection, product, (&database, name), &quoted).await;
     let noted = made.map_err(told)?.ok_or_else(|| {
         let message = format!(
@@ -180,10 +170,6 @@ async fn look(
          WHERE table_schema = ? AND table_name = ?";
     let found = sqlx::query_as(LOOK).bind(database).bind(name);
     found.fetch_optional(connection).await
-}
-
-fn quote(name: &str) -> String {
-    format!("`{}`", name.replace('`', "``"))
 }
 
 #[cfg(test)]

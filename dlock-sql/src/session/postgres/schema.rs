@@ -6,7 +6,7 @@ use sqlx::{AssertSqlSafe, Connection as _};
 
 use super::failure::{code, failed};
 use crate::session::config::Config;
-use crate::session::dialect::{Site, shown};
+use crate::session::dialect::{Site, quote, shown};
 use crate::session::failure::invalid;
 use crate::session::restart::{Grace, comment};
 
@@ -36,12 +36,8 @@ pub(super) fn draw(quoted: &str) -> String {
 /// Finds or makes the sequence.
 pub(super) async fn prepare(options: &PgConnectOptions, config: &Config) -> Result<Site> {
     let database = options.get_database().unwrap_or(options.get_username());
-    let at = &shown(
-        options.get_socket(),
-        options.get_host(),
-        options.get_port(),
-        database,
-    );
+    let (host, port) = (options.get_host(), options.get_port());
+    let at = &shown(options.get_socket(), host, port, database);
     let told = |e| failed(e, at).error;
     let mut connection = PgConnection::connect_with(options).await.map_err(told)?;
     // Behind a pooler the statements of a transaction are of one session, and others are not.
@@ -51,15 +47,12 @@ pub(super) async fn prepare(options: &PgConnectOptions, config: &Config) -> Resu
         None => {
             let first = sqlx::query_scalar::<_, Option<String>>("SELECT current_schema()::text");
             let first = first.persistent(false).fetch_one(&mut *tx).await.map_err(told)?;
-            first.ok_or_else(|| {
-                invalid(format!(
-                    "the search path at {at} has no schema that exists; choose one for dlock"
-                ))
-            })?
+            let none = || format!("the search path at {at} has no schema that exists; choose one for dlock");
+            first.ok_or_else(|| invalid(none()))?
         }
     };
     let sequence = config.sequence();
-    let quoted = format!("{}.{}", quote(&schema), quote(&sequence));
+    let quoted = format!("{}.{}", quote(&schema, '"'), quote(&sequence, '"'));
     let mut found = look(&mut tx, &quoted).await.map_err(told)?;
     if found.is_none() {
         match make(&mut tx, &quoted).await {
@@ -109,8 +102,4 @@ async fn make(tx: &mut PgConnection, quoted: &str) -> sqlx::Result<()> {
     let sql = format!("COMMENT ON SEQUENCE {quoted} IS '{}'", comment(&run));
     let noted = sqlx::query(AssertSqlSafe(sql)).persistent(false);
     noted.execute(tx).await.map(drop)
-}
-
-fn quote(name: &str) -> String {
-    format!("\"{}\"", name.replace('"', "\"\""))
 }

@@ -1,14 +1,11 @@
 //! Waiting: in line within this client, then at the server, turn after turn.
 //!
 //! A wait is sent for a *turn*, a third of the ttl, and then anew. That costs two requests a turn, and others
-//! who wait at the server may come in front. It is worth it:
-//!
-//! * The server counts the idle time of the session from when it let the waiter in, which nobody here sees.
-//!   It was not before the turn was sent: so the grant counts from there, and two thirds of the ttl are left
-//!   of it at least, without another request.
-//! * A statement that waits holds a snapshot (PostgreSQL), which stops vacuum and holds up `CREATE INDEX
-//!   CONCURRENTLY`. So it is no older than a turn.
-//! * A dead connection is found out within two turns.
+//! who wait at the server may come in front. But the server counts the idle time of the session from when it
+//! let the waiter in, which nobody here sees and which was not before the turn was sent: so the grant counts
+//! from there, and two thirds of the ttl are left of it at least, without another request. A statement that
+//! waits holds a snapshot (PostgreSQL), which stops vacuum and holds up `CREATE INDEX CONCURRENTLY`: it is no
+//! older than a turn. And a dead connection is found out within two turns.
 //!
 //! What could break it, and why it does not:
 //!

@@ -17,39 +17,60 @@
 //! * *The shared connection blocks*: `GET_LOCK` with a limit of nothing does not, and what draws a token
 //!   waits no longer than a second for whoever keeps the tokens locked (a backup, say).
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use dlock_core::Result;
 use futures::future::pending;
 use sqlx::mysql::{MySqlConnectOptions, MySqlConnection};
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Executor as _, Row as _};
 
 use super::failure::{failed, is_interrupted, is_no_thread};
-use super::schema::{Product, age, run};
+use super::schema::{self, Product, age, run};
 use crate::session::config::Config;
-use crate::session::dialect::{Backend, Request, Server, Session, Site, Told, Wire, pooled};
+use crate::session::dialect::{
+    Backend, Database, Limits, Request, Server, Session, Site, Told, Wire, pooled,
+};
 use crate::session::failure::{Answer, Failed};
 use crate::session::keys::Key;
 
 /// Where sessions come from.
-pub(super) struct MySqlServer {
+struct MySqlServer {
     options: MySqlConnectOptions,
     config: Config,
     site: Site,
     product: Product,
 }
 
-impl MySqlServer {
-    pub(super) fn new(options: &MySqlConnectOptions, config: Config, site: Site, product: Product) -> Self {
-        Self {
-            // Not logged: a wait is slow by design.
-            options: options.clone().disable_statement_logging(),
-            config,
-            site,
-            product,
+#[async_trait]
+impl Database for MySqlConnectOptions {
+    fn limits(&self) -> Limits {
+        Limits {
+            name: "mysql-session",
+            // The servers count in seconds, and a third of it is a turn of waiting.
+            shortest_ttl: Duration::from_secs(3),
+            granularity: Duration::from_secs(1),
+            // The end of a session is seen by a ping only.
+            ping: Duration::from_secs(1),
+            key_bytes: Key::OF_MYSQL,
+            is_postgres: false,
         }
     }
 
+    async fn open(&self, config: Config) -> Result<Arc<dyn Server>> {
+        let (product, site) = schema::prepare(self, &config).await?;
+        Ok(Arc::new(MySqlServer {
+            // Not logged: a wait is slow by design.
+            options: self.clone().disable_statement_logging(),
+            config,
+            site,
+            product,
+        }))
+    }
+}
+
+impl MySqlServer {
     async fn begin(&self) -> sqlx::Result<(MySqlConnection, (i64, i64, i64, i64))> {
         let mut connection = MySqlConnection::connect_with(&self.options).await?;
         let (ttl, product) = (self.config.ttl.as_secs(), self.product);

@@ -21,36 +21,3 @@
 mod connection;
 mod failure;
 mod schema;
-
-use std::sync::Arc;
-use std::time::Duration;
-
-use async_trait::async_trait;
-use dlock_core::Result;
-use sqlx::mysql::MySqlConnectOptions;
-
-use super::config::Config;
-use super::dialect::{Database, Limits, Server};
-use super::keys::Key;
-
-#[async_trait]
-impl Database for MySqlConnectOptions {
-    fn limits(&self) -> Limits {
-        Limits {
-            name: "mysql-session",
-            // The servers count in seconds, and a third of it is a turn of waiting.
-            shortest_ttl: Duration::from_secs(3),
-            granularity: Duration::from_secs(1),
-            // The end of a session is seen by a ping only.
-            ping: Duration::from_secs(1),
-            key_bytes: Key::OF_MYSQL,
-            is_postgres: false,
-        }
-    }
-
-    async fn open(&self, config: Config) -> Result<Arc<dyn Server>> {
-        let (product, site) = schema::prepare(self, &config).await?;
-        let server = connection::MySqlServer::new(self, config, site, product);
-        Ok(Arc::new(server))
-    }
-}

@@ -15,19 +15,21 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use dlock_core::ErrorKind;
+use dlock_core::{ErrorKind, Result};
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgListener, PgPool, PgPoolOptions};
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _};
 
 use super::failure::{failed, is_not_yet};
-use super::schema::{AGE, RUN, draw};
+use super::schema::{self, AGE, RUN, draw};
 use crate::session::config::Config;
-use crate::session::dialect::{Backend, Request, Server, Session, Site, Told, Wire, pooled};
+use crate::session::dialect::{
+    Backend, Database, Limits, Request, Server, Session, Site, Told, Wire, pooled,
+};
 use crate::session::failure::{Answer, Failed};
 use crate::session::keys::Key;
 
 /// Where sessions come from.
-pub(super) struct PgServer {
+struct PgServer {
     options: PgConnectOptions,
     config: Config,
     site: Site,
@@ -38,26 +40,39 @@ pub(super) struct PgServer {
     away: AtomicBool,
 }
 
-impl PgServer {
-    pub(super) fn new(options: &PgConnectOptions, config: Config, site: Site) -> Self {
-        let token = draw(&site.quoted);
-        let try_lock =
-            format!("SELECT CASE WHEN pg_try_advisory_lock($1) THEN {token} END, pg_backend_pid()");
+#[async_trait]
+impl Database for PgConnectOptions {
+    fn limits(&self) -> Limits {
+        Limits {
+            name: "postgres-session",
+            // A third of it is a turn of waiting, and a ping.
+            shortest_ttl: Duration::from_millis(300),
+            granularity: Duration::from_millis(1),
+            ping: Duration::MAX,
+            key_bytes: Key::OF_POSTGRES,
+            is_postgres: true,
+        }
+    }
+
+    async fn open(&self, config: Config) -> Result<Arc<dyn Server>> {
+        let site = schema::prepare(self, &config).await?;
+        let (token, by) = (draw(&site.quoted), "pg_backend_pid()");
+        let try_lock = format!("SELECT CASE WHEN pg_try_advisory_lock($1) THEN {token} END, {by}");
         // It is never null, and evaluated before what depends on that.
-        let wait = format!(
-            "SELECT CASE WHEN pg_advisory_lock($1) IS NULL THEN NULL ELSE {token} END, pg_backend_pid()"
-        );
-        Self {
+        let wait = format!("SELECT CASE WHEN pg_advisory_lock($1) IS NULL THEN NULL ELSE {token} END, {by}");
+        Ok(Arc::new(PgServer {
             // Not logged: a wait is slow by design.
-            options: options.clone().disable_statement_logging(),
+            options: self.clone().disable_statement_logging(),
             config,
             site,
             try_lock: try_lock.into(),
             wait: wait.into(),
             away: AtomicBool::new(false),
-        }
+        }))
     }
+}
 
+impl PgServer {
     /// Who it is that answers, and whether it has taken what the session was started with.
     async fn greet(&self, listener: &mut PgListener) -> Answer<(Backend, Duration)> {
         let (at, ttl) = (&self.site.at, self.config.ttl);

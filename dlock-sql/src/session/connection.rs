@@ -16,16 +16,17 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use dlock_core::{ErrorKind, RequestId, Timestamp};
-use futures::StreamExt as _;
+use dlock_core::{ErrorKind, RequestId, Result, Timestamp};
 use futures::channel::mpsc;
 use futures::future::{Either, select};
+use futures::{FutureExt as _, StreamExt as _, TryFutureExt as _};
 
 use super::board::Bid;
-use super::connections::Connections;
-use super::dialect::{Backend, Request, Session, Told, Wire, pooled};
+use super::connections::{Connections, within};
+use super::dialect::{Backend, Request, Told, Wire, pooled};
 use super::failure::{Answer, Failed, ended, perhaps_done, token};
 use super::handle::{Handle, Job, Life, What};
 use super::keys::Key;
@@ -57,19 +58,16 @@ enum Event {
     Due,
 }
 
-impl Connection {
-    /// A connection that was asked for at that time.
-    pub(super) fn new(
-        client: Arc<Connections>,
-        session: Session,
-        is_shared: bool,
-        id: u64,
-        asked: Timestamp,
-    ) -> (Self, Arc<Handle>) {
-        let (handle, jobs) = Handle::new(id, is_shared, asked, client.config.ttl);
-        let now = client.now();
-        let connection = Self {
-            client,
+impl Connections {
+    /// A new connection, and its task. To be called in a task of the given runtime.
+    pub(super) async fn make(self: &Arc<Self>, is_shared: bool) -> Result<Arc<Handle>> {
+        let (asked, at) = (self.now(), &self.server.site().at);
+        let connecting = self.server.connect().map_err(|failed| failed.error);
+        let session = within(self.config.timeout, &self.runtime, at, connecting).await?;
+        let id = self.ids.fetch_add(1, Ordering::Relaxed);
+        let (handle, jobs) = Handle::new(id, is_shared, asked, self.config.ttl);
+        let connection = Connection {
+            client: self.clone(),
             wire: session.wire,
             backend: session.backend,
             life: handle.life.clone(),
@@ -77,12 +75,15 @@ impl Connection {
             is_shared,
             jobs,
             held: HashMap::new(),
-            looked: now,
-            opens: now + session.closed_for,
+            looked: self.now(),
+            opens: self.now() + session.closed_for,
         };
-        (connection, handle)
+        self.runtime.spawn(connection.serve().boxed());
+        Ok(handle)
     }
+}
 
+impl Connection {
     /// Until it is not needed any more, or has ended.
     pub(super) async fn serve(mut self) {
         let why = self.work().await.err();
@@ -246,16 +247,15 @@ impl Connection {
         }
         // The session may have the lock all the same: what draws the token fails after that, and the end of
         // a turn crosses with the grant.
-        let failed = token.err();
-        let undone = match &failed {
-            Some(failed) if failed.fatal => Err(failed.clone()),
+        let undone = match &token {
+            Err(failed) if failed.fatal => Err(failed.clone()),
             _ => self.must(undo).await,
         };
         bid.doubt = undone.is_err().then(|| self.now() + self.life.ttl);
-        match (failed, undone) {
-            (None, undone) => undone.map(|_| false),
-            (Some(failed), Ok(_)) => Err(failed),
-            (Some(failed), Err(_)) => Err(failed.into_fatal()),
+        match (token, undone) {
+            (Err(failed), Err(_)) => Err(failed.into_fatal()),
+            (Err(failed), Ok(_)) | (Ok(_), Err(failed)) => Err(failed),
+            (Ok(_), Ok(_)) => Ok(false),
         }
     }
 

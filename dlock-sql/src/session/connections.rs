@@ -6,17 +6,16 @@
 
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use dlock_core::{Result, Runtime, Timestamp};
+use futures::FutureExt as _;
 use futures::channel::oneshot;
 use futures::future::{Either, select};
-use futures::{FutureExt as _, TryFutureExt as _};
 
 use super::board::{Board, Making};
 use super::config::Config;
-use super::connection::Connection;
 use super::dialect::Server;
 use super::failure::{shut_down, unavailable};
 use super::handle::Handle;
@@ -27,7 +26,7 @@ pub(super) struct Connections {
     pub(super) runtime: Arc<dyn Runtime>,
     pub(super) server: Arc<dyn Server>,
     pub(super) config: Config,
-    ids: AtomicU64,
+    pub(super) ids: AtomicU64,
 }
 
 impl Connections {
@@ -64,18 +63,6 @@ impl Connections {
             made
         };
         in_task(&self.runtime, making).shared()
-    }
-
-    /// A new connection, and its task. To be called in a task of the given runtime.
-    pub(super) async fn make(self: &Arc<Self>, is_shared: bool) -> Result<Arc<Handle>> {
-        let asked = self.now();
-        let connecting = self.server.connect().map_err(|failed| failed.error);
-        let (at, limit) = (&self.server.site().at, self.config.timeout);
-        let session = within(limit, &self.runtime, at, connecting).await?;
-        let id = self.ids.fetch_add(1, Ordering::Relaxed);
-        let (connection, handle) = Connection::new(self.clone(), session, is_shared, id, asked);
-        self.runtime.spawn(connection.serve().boxed());
-        Ok(handle)
     }
 }
 

@@ -13,12 +13,11 @@
 //!   crashed. It forgets its statistics then; so a run begins when they do, if that is later.
 //! * *Two runs of one name*: MySQL and MariaDB tell their start in whole seconds, and are back from a crash
 //!   in less. Nothing is made in the second in which a run began.
-//! * *The clock of the server is set* forward between its start and the connection: the grace is shorter, as
-//!   a session of PostgreSQL is. The [docs](super) say so.
 //! * *The connection was made long ago.* It ends with the run, so its server has not been restarted since.
 //! * *The age is old when it arrives.* It counts from the arrival, so the grace ends late, never early.
-//! * *A primary that takes over* has been running for long and has never known anything. This is no defence
-//!   against that, and the docs say so.
+//!
+//! It is shorter where the clock of the server was set forward meanwhile, and no defence against a primary
+//! that takes over, which has been running for long and has never known anything. The [docs](super) say so.
 
 use std::time::Duration;
 

@@ -10,10 +10,9 @@
 //!   limit that it was given is looked at, and each answer names its session.
 //! * *A waiting statement holds up others.* One that names a table keeps a metadata lock as long as it waits,
 //!   behind which `FLUSH TABLES WITH READ LOCK` waits, and behind that all writers. So what waits names none:
-//!   MariaDB is sent a block whose second statement draws the token, and that one opens the sequence when it
-//!   is its turn, which is when the lock is there. MySQL has no such blocks: it is sent two statements.
-//! * *The block is ended between the lock and the token*, by a kill or by an error of the sequence: see
-//!   [`Request::Wait`], it is cleaned.
+//!   MariaDB is sent a block whose second statement opens the sequence, when the lock is there. MySQL has no
+//!   such blocks: it is sent two statements.
+//! * *The block is ended between the lock and the token*, by a kill or an error: see [`Request::Wait`].
 //! * *The shared connection blocks*: `GET_LOCK` with a limit of nothing does not, and what draws a token
 //!   waits no longer than a second for whoever keeps the tokens locked (a backup, say).
 

@@ -89,9 +89,8 @@ fn product(version: &str) -> Option<Product> {
 /// What is made after this is made in the run of this comment.
 ///
 /// A run is called by the second in which it began. A server that crashed in its first second, and was back
-/// within that, would have two runs of one name, and what was believed in before would be taken for nothing.
-/// So nothing is made in the second in which the run began: any later run begins after this is answered, and
-/// so in another second. It is waited for by the server's clock, and once in the life of a prefix.
+/// within that, would have two runs of one name. So nothing is made in that second, by the server's clock:
+/// any later run begins in another one. That is waited for once in the life of a prefix.
 async fn this_run(connection: &mut MySqlConnection, product: Product) -> sqlx::Result<String> {
     loop {
         let sql = AssertSqlSafe(format!("SELECT {}, {}", run(product), age(product)));

@@ -107,7 +107,7 @@ pub(super) enum Request<'a> {
 }
 
 /// A session of the server, in its own terms.
-#[derive(Clone)]
+#[derive(Clone, PartialEq, Eq)]
 pub(super) struct Backend {
     /// The process or thread.
     pub(super) id: i64,

@@ -54,8 +54,8 @@ pub(super) const GRACE: Duration = Duration::from_secs(3);
 /// How long a waiting connection is kept that nobody needs.
 const KEPT_IDLE: Duration = Duration::from_secs(30);
 
-/// A late call of an abandoned request comes from this process: nothing overtakes within a session. So its
-/// memory is enough. No call is under way for a day, nor are so many at once.
+/// A late call of an abandoned request comes from this process, since nothing overtakes within a session.
+/// None is under way for a day, nor are so many at once.
 const REMEMBERED: (Duration, usize) = (Duration::from_secs(24 * 3600), 1 << 14);
 
 /// The shared connection, or what makes it just now, for all who wait for it.

@@ -1,8 +1,8 @@
 //! One connection, and the task that owns it: nobody else touches it, so nobody who goes away leaves a
 //! request on it half read.
 //!
-//! The *shared* one holds what was free when it was asked for, and never waits. Any other [waits](super::wait)
-//! for one lock, holds that one alone, and waits for another after its release.
+//! The *shared* one holds what was free when it was asked for, and never waits. Any other
+//! [waits](super::wait) for one lock, holds that one alone, and waits for another after its release.
 //!
 //! What could break it, and why it does not:
 //!

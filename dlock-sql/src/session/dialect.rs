@@ -20,8 +20,7 @@ pub(super) struct Limits {
     pub(super) shortest_ttl: Duration,
     /// What the server counts a ttl and a turn in.
     pub(super) granularity: Duration,
-    /// The longest pause between two pings of a session that holds something. A third of the ttl is enough
-    /// where the end of a session is seen at once.
+    /// The longest pause between two pings of a session that holds something, beside a third of the ttl.
     pub(super) ping: Duration,
     /// How much of a key it takes.
     pub(super) key_bytes: usize,
@@ -90,8 +89,7 @@ pub(super) trait Wire: Send {
 /// What a session is asked for.
 #[derive(Clone, Copy)]
 pub(super) enum Request<'a> {
-    /// To take the lock if it is free, and draw a token behind it. Never waits. The session must not hold it:
-    /// it would be let in again.
+    /// To take the lock if it is free, and draw a token behind it. The session must not hold it.
     Try(&'a Key),
     /// To wait for the lock for one turn, and draw a token behind it. After any other answer than a token the
     /// lock may be held all the same: [`Clean`](Self::Clean) it.
@@ -115,8 +113,7 @@ pub(super) struct Backend {
     pub(super) since: String,
 }
 
-/// A pooler drops settings, or lets other sessions answer: what was held in the one that was asked is out of
-/// reach then.
+/// A pooler drops settings, or lets other sessions answer.
 pub(super) fn pooled(at: &str) -> Failed {
     let message = format!(
         "{at} did not take the settings of a session, or answered by another one: there is a pooler in \

@@ -10,9 +10,9 @@
 //!   worth less, never more.
 //! * *The lock comes at the end of a long wait.* A grant counts from when its *turn* was sent, which is a
 //!   third of a ttl at most: see [`wait`](super::wait).
-//! * *The session is ended sooner*, by an operator or a job that ends idle ones. Then its connection ends as
-//!   well, which is seen at once where the driver can listen while it is idle (PostgreSQL), and else at the
-//!   next ping. Until then two may believe to hold the lock: the fence keeps the first one out.
+//! * *The session is ended sooner*, by an operator or a job that ends idle ones. That is seen at once where
+//!   the driver can listen while its connection is idle (PostgreSQL), and else at the next ping. Until then
+//!   two may believe to hold the lock: the fence keeps the first one out.
 //! * *Another server answers* behind a proxy. Each answer names its backend, and another one is a loss.
 
 use std::sync::Arc;

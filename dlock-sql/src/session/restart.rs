@@ -10,7 +10,7 @@
 //! What could break it, and why it does not:
 //!
 //! * *A server starts again without its process having ended*: PostgreSQL, when one of its processes has
-//!   crashed. It forgets its statistics then; so a run begins when they do, if that is later.
+//!   crashed. A run begins when its statistics do, if that is later.
 //! * *Two runs of one name*: MySQL and MariaDB tell their start in whole seconds, and are back from a crash
 //!   in less. Nothing is made in the second in which a run began.
 //! * *The connection was made long ago.* It ends with the run, so its server has not been restarted since.

@@ -58,9 +58,8 @@ pub(crate) enum Asked {
     Granted(Holder),
     /// Somebody of this client is there.
     Wait,
-    /// Somebody of another client was there a moment ago, and this connection to wait on is to spare. A
-    /// waiter is let in at once if nobody is there: one request, where a try in vain would be the first of
-    /// two.
+    /// Somebody of another client was there a moment ago, and this connection is to spare: wait on it at
+    /// once, where a try in vain would be one request more.
     Contend(Arc<Handle>, Bid, Stop),
     /// Try it.
     Try(Bid),

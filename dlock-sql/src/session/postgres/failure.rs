@@ -74,8 +74,8 @@ fn what(code: &str) -> &'static str {
         "3F000" => "does not have this schema; make it, or mend the option",
         "42704" => "is too old: `idle_session_timeout` came with version 14",
         "42501" => {
-            "does not let this user do what a lock needs: USAGE on the sequence of the tokens, or CREATE on its \
-             schema"
+            "does not let this user do what a lock needs: USAGE on the sequence of the tokens, or CREATE on \
+             its schema"
         }
         "42P01" | "42809" => "does not have the sequence of the tokens; was it removed?",
         _ if code.starts_with("28") => "refuses this user or password",

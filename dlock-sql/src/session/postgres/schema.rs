@@ -13,8 +13,8 @@ use crate::session::restart::{Grace, comment};
 /// When this run of the server began: see [`restart`](crate::session::restart).
 ///
 /// When one of its processes has crashed, the postmaster ends all others and begins with empty memory, and
-/// stays itself. Then statistics are thrown away: those of two kinds begin at that moment. One kind alone does
-/// so when somebody resets it.
+/// stays itself. Then statistics are thrown away: those of two kinds begin at that moment. One kind alone
+/// does so when somebody resets it.
 macro_rules! began {
     () => {
         "greatest(pg_postmaster_start_time(), \

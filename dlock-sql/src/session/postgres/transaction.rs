@@ -27,8 +27,8 @@ use crate::session::keys::Key;
 /// * There is no ttl, no renewal, and no word of a loss but the failure of the next statement. A client that
 ///   stands still holds the lock as long as its transaction is open: set
 ///   `idle_in_transaction_session_timeout`.
-/// * A transaction that holds the lock is let in again, with a new token. Going back to a savepoint gives back
-///   what was taken after it. An error ends a transaction, also that of a `lock_timeout` that you have set.
+/// * A transaction that holds the lock is let in again, with a new token. Going back to a savepoint gives
+///   back what was taken after it. An error ends a transaction, also that of a `lock_timeout` of yours.
 #[derive(Clone, Debug)]
 pub struct TransactionLocks {
     space: Arc<str>,

@@ -1,30 +1,27 @@
 //! What one client has and wants, by the keys that the server knows: a state machine without I/O.
 //!
 //! ```text
-//!              asked for, and nobody of this client is there
-//!   (nothing) ------------------------------------------------> bidder (a try) ---> holder
-//!       |                                                          | somebody else has it
-//!       | somebody of this client is there                         v
-//!       +--------------------------------> in line <---------- (nothing)
-//!                                             | the first, and nobody bids
-//!                                             v           the server lets it in
-//!                                       bidder (a wait) ----------------------> holder
+//!            nobody of this client is there             let in
+//! (nothing) --------------------------------> a try -------------> holder
+//!     | somebody is                             | not let in          ^ for the first in line
+//!     v                                         v                     |
+//!   in line <-----------------------------------+        a wait ------+
+//!     | the first, and nobody bids                          ^
+//!     +-----------------------------------------------------+
 //! ```
 //!
 //! A session is let in again by a lock that it holds. So this table keeps the requests *of one client* from
-//! one another:
-//!
-//! * *One bids at a time*: by a try on the shared connection, and only while nobody of this client holds, as
-//!   two tries in one session would both be let in; or by a wait on a connection of its own that holds
-//!   nothing. That may stand behind a holder of this client: another session, which keeps it out.
-//! * *By the key, not by the name*: two names of one hash are one lock.
+//! one another, by the key, as two names of one hash are one lock. *One bids at a time*: by a try on the
+//! shared connection, and only while nobody of this client holds, as two tries in one session would both be
+//! let in; or by a wait on a connection of its own that holds nothing. That may stand behind a holder of this
+//! client: another session, which keeps it out. It is for whoever is the first in line when it is let in.
 //!
 //! What could break it, and why it does not:
 //!
 //! * *The caller goes away while its request bids.* The [connection](super::connection) has the [`Bid`], not
 //!   the caller. An abandon buries the request first; then the connection gives back what it was granted, and
 //!   only then drops the bid: nobody of this client bids meanwhile.
-//! * *The server lets a waiter in, and a holder of this client is still here.* Its release is on its way back
+//! * *The server lets a wait in, and a holder of this client is still here.* Its release is on its way back
 //!   (it is `leaving`), or its session was ended: then it is told of its loss before the next one is.
 //! * *A waiter is gone without a word*, as a request that is answered `Held` may. It keeps its place while
 //!   somebody listens, and for a [`GRACE`], since the engine is away for a moment when it asks again. Then it
@@ -40,11 +37,12 @@ use std::time::Duration;
 
 use dlock_core::spi::{LeaseKey, LostLeases, Signal, Tombstones};
 use dlock_core::{Error, ErrorKind, LossReason, RequestId, Result, Timestamp, Token};
-use event_listener::{Event, EventListener, IntoNotification as _};
-use futures::channel::mpsc;
+use event_listener::EventListener;
+use futures::channel::{mpsc, oneshot};
+use futures::future::Shared;
 
 pub(super) use self::bid::{Asked, Bid, Stop};
-use self::bid::{Bidder, Waiter};
+use self::bid::{Bidding, Waiter};
 use super::failure::Failed;
 use super::handle::Handle;
 use super::keys::Key;
@@ -53,12 +51,15 @@ use crate::lately::Lately;
 /// How long a waiter may be away between two questions.
 pub(super) const GRACE: Duration = Duration::from_secs(3);
 
-/// For so long after somebody of another client was there, one is counted on.
-const CROWDED: Duration = Duration::from_secs(1);
+/// How long a waiting connection is kept that nobody needs.
+const KEPT_IDLE: Duration = Duration::from_secs(30);
 
-/// A late call of an abandoned request comes from this process: nothing overtakes within a session. So its
-/// memory is enough. No call is under way for a day, nor are so many at once.
+/// A late call of an abandoned request comes from this process, since nothing overtakes within a session.
+/// None is under way for a day, nor are so many at once.
 const REMEMBERED: (Duration, usize) = (Duration::from_secs(24 * 3600), 1 << 14);
+
+/// The shared connection, or what makes it just now, for all who wait for it.
+pub(super) type Making = Shared<oneshot::Receiver<Result<Arc<Handle>>>>;
 
 /// See the head of the file.
 pub(super) struct Board {
@@ -75,13 +76,11 @@ struct State {
     released: Tombstones<RequestId>,
     /// Requests that may be granted in a session of which no more is heard, and until when that may live.
     doubtful: HashMap<RequestId, Timestamp>,
-    shared: Option<Arc<Handle>>,
-    /// Connections that wait for nothing and hold nothing, the latest last.
-    idle: Vec<Arc<Handle>>,
+    shared: Option<Making>,
+    /// Connections that wait for nothing and hold nothing, and since when; the latest last.
+    idle: Vec<(Arc<Handle>, Timestamp)>,
     /// How many connections there are beside the shared one, with those that are being made.
     waiting: usize,
-    /// There may be a connection to wait on.
-    free: Event,
     /// When somebody of another client was there last.
     crowded: Lately<Key, Timestamp>,
     signals: Vec<mpsc::UnboundedSender<Signal>>,
@@ -93,7 +92,7 @@ struct State {
 #[derive(Default)]
 struct Name {
     holder: Option<Holder>,
-    bidder: Option<Bidder>,
+    bidding: Option<Bidding>,
     line: VecDeque<Waiter>,
 }
 
@@ -115,8 +114,8 @@ pub(super) enum Step {
     Ready,
     /// Wait for this. It hears all that happens after the look.
     Stay(EventListener),
-    /// There is no connection to wait on: ask on the shared one after either of these.
-    Starved(EventListener, EventListener),
+    /// There is no connection to wait on: ask on the shared one after this, or when the engine does.
+    Starved(EventListener),
     /// It is its turn to wait at the server, on that connection or on a new one.
     Contend(Option<Arc<Handle>>, Bid, Stop),
     /// It could not wait at the server.
@@ -126,8 +125,7 @@ pub(super) enum Step {
 /// What was found of a request that is withdrawn.
 pub(super) enum Found {
     Nothing,
-    InLine,
-    /// It is told to stop; this says that it has, or that something else has happened.
+    /// The server is asked for it; this says that it is not any more.
     Bidding(EventListener),
     Holding(Holder),
 }
@@ -143,7 +141,6 @@ impl Board {
             shared: None,
             idle: Vec::new(),
             waiting: 0,
-            free: Event::new(),
             crowded: Lately::default(),
             signals: Vec::new(),
             pooler: None,
@@ -165,49 +162,49 @@ impl Board {
         receive
     }
 
+    /// There is a shared connection again.
+    pub(super) fn back(&self) {
+        self.state().signal(&Signal::Back);
+    }
+
     /// # Errors
     /// `Closed`, or `Unsupported` behind a pooler.
     pub(super) fn check_open(&self) -> Result<()> {
         self.state().check_open()
     }
 
-    /// The shared connection, if there is one that works.
-    pub(super) fn shared(&self) -> Option<Arc<Handle>> {
-        self.state().shared.clone().filter(|shared| shared.is_open())
-    }
-
+    /// The shared connection. Where there is none that works, it begins to be made.
+    ///
     /// # Errors
     /// As [`check_open`](Self::check_open).
-    pub(super) fn install(&self, shared: Arc<Handle>) -> Result<()> {
+    pub(super) fn shared(&self, begin: impl FnOnce() -> Making) -> Result<Making> {
         let mut state = self.state();
         state.check_open()?;
-        state.shared = Some(shared);
-        state.signal(&Signal::Back);
-        Ok(())
+        let being_made = state.shared.as_ref().filter(|shared| shared.peek().is_none());
+        if being_made.is_none() && state.shared().is_none() {
+            state.shared = None;
+        }
+        Ok(state.shared.get_or_insert_with(begin).clone())
     }
 
-    /// That connection holds nothing and waits for nothing.
-    pub(super) fn put_back(&self, connection: Arc<Handle>) {
+    /// That connection holds nothing and waits for nothing: if it is one to wait on, it is anybody's to take.
+    pub(super) fn put_back(&self, connection: Arc<Handle>, now: Timestamp) {
         let mut state = self.state();
-        if !state.closed {
-            state.idle.push(connection);
-            state.free.notify(1.additional());
+        if !state.closed && !connection.is_shared {
+            state.idle.push((connection, now));
         }
     }
 
-    /// Takes an idle connection out for good. `false` if somebody has just taken it.
-    pub(super) fn retire(&self, connection: u64) -> bool {
+    /// Ends the connections that nobody has needed for long.
+    pub(super) fn retire(&self, now: Timestamp) {
         let mut state = self.state();
-        let before = state.idle.len();
-        state.idle.retain(|idle| idle.id != connection);
-        state.idle.len() < before
+        state.idle.retain(|(_, since)| now.since(*since) < KEPT_IDLE);
     }
 
     /// A connection to wait on has ended, or was not made.
     pub(super) fn one_less(&self) {
         let mut state = self.state();
         state.waiting = state.waiting.saturating_sub(1);
-        state.free.notify(1.additional());
     }
 
     #[cfg(test)]
@@ -220,8 +217,8 @@ impl Board {
         self.state().crowded.note(key, now);
     }
 
-    /// Somebody listens for its turn; `expects` an idle connection, and has not tried.
-    pub(super) fn step(self: &Arc<Self>, key: &Key, lease: &LeaseKey, expects: bool, now: Timestamp) -> Step {
+    /// Somebody listens for its turn.
+    pub(super) fn step(self: &Arc<Self>, key: &Key, lease: &LeaseKey, now: Timestamp) -> Step {
         let state = &mut *self.state();
         if state.check_open().is_err() || state.buried.has(&lease.id) {
             return Step::Ready;
@@ -230,51 +227,34 @@ impl Board {
         if name.holder(lease.id).is_some() {
             return Step::Ready;
         }
-        if let Some(bidder) = name.bidder(lease.id) {
-            bidder.waiter.left = None;
-            return Step::Stay(bidder.waiter.bell.listen());
-        }
-        let place = name.line.iter().position(|w| w.lease.id == lease.id);
-        let place = place.unwrap_or_else(|| {
-            name.line.push_back(Waiter::new(lease));
-            name.line.len() - 1
-        });
-        name.line[place].left = None;
-        let rung = name.line[place].bell.listen();
+        let waiter = name.join(lease);
+        waiter.left = None;
+        let rung = waiter.bell.listen();
         name.pass_over(now);
-        let is_free = name.bidder.is_none();
+        let may_bid = name.bidding.is_none();
         let first = name.line.front_mut();
-        let Some(first) = first.filter(|first| is_free && first.lease.id == lease.id) else {
+        let Some(first) = first.filter(|first| may_bid && first.lease.id == lease.id) else {
             return Step::Stay(rung);
         };
         if std::mem::take(&mut first.failed) {
             return Step::Failed;
         }
-        let connection = state.idle.pop();
-        if connection.is_none() {
-            if expects {
-                return Step::Ready;
-            }
+        let idle = state.idle.pop().map(|(connection, _)| connection);
+        if idle.is_none() {
             if state.waiting >= self.most_waiting {
-                return Step::Starved(rung, state.free.listen());
+                return Step::Starved(rung);
             }
             state.waiting += 1;
         }
-        let first = first.clone();
-        name.line.pop_front();
-        let stop = name.contend(first);
-        Step::Contend(connection, Bid::new(self, key, lease), stop)
+        let (bid, stop) = name.contend(self, key);
+        Step::Contend(idle, bid, stop)
     }
 
     /// Whoever listened listens no more.
     pub(super) fn left(&self, key: &Key, lease: &LeaseKey, now: Timestamp) {
         let mut state = self.state();
-        let Some(name) = state.names.get_mut(key) else {
-            return;
-        };
-        let bidder = name.bidder.iter_mut().map(|bidder| &mut bidder.waiter);
-        let mut all = bidder.chain(&mut name.line);
-        if let Some(waiter) = all.find(|w| w.lease.id == lease.id) {
+        let line = state.names.get_mut(key).map(|name| &mut name.line);
+        if let Some(waiter) = line.and_then(|line| line.iter_mut().find(|w| w.lease.id == lease.id)) {
             waiter.left = Some(now);
         }
     }
@@ -288,28 +268,28 @@ impl Board {
         let state = &mut *self.state();
         state.check_closed()?;
         state.buried.bury(id, now);
-        let mut found = Found::Nothing;
+        let shared = state.shared().cloned();
         if let Some(name) = state.names.get_mut(key) {
             if let Some(holder) = name.holder(id) {
                 holder.leaving = true;
                 return Ok(Found::Holding(holder.clone()));
             }
-            if let Some(bidder) = name.bidder(id) {
-                let over = bidder.waiter.bell.listen();
-                bidder.stop(state.shared.as_ref());
-                return Ok(Found::Bidding(over));
+            if name.line.iter().any(|w| w.lease.id == id) {
+                name.line.retain(|w| w.lease.id != id && w.is_here(now));
+                // Its wait goes on for the others, if there are any.
+                if let Some(wait) = name.bidding.as_mut().filter(|_| name.line.is_empty()) {
+                    wait.stop(Some(id), shared);
+                }
             }
-            let before = name.line.len();
-            name.line.retain(|w| w.lease.id != id);
-            if name.line.len() < before {
-                found = Found::InLine;
+            if let Some(bidding) = name.bidding.as_ref().filter(|bidding| bidding.of == Some(id)) {
+                return Ok(Found::Bidding(bidding.over.listen()));
             }
             name.ring_first();
             state.tidy(key);
         }
         state.doubtful.retain(|_, until| now < *until);
         match state.doubtful.contains_key(&id) {
-            false => Ok(found),
+            false => Ok(Found::Nothing),
             true => Err(Error::new(
                 ErrorKind::Unknown,
                 "the request may have the lock in a session that nothing was heard of; the server ends that \
@@ -318,26 +298,19 @@ impl Board {
         }
     }
 
-    /// Somebody believes in it until then. `false` if it is not held any more.
-    pub(super) fn extend(&self, key: &Key, id: RequestId, until: Timestamp) -> bool {
+    /// Somebody believes in that lease from now on for as long as in its session: the connection on which it
+    /// hangs, and since when that counts. `None` if it is not held any more.
+    pub(super) fn extend(&self, key: &Key, id: RequestId) -> Option<(Arc<Handle>, Timestamp)> {
         let mut state = self.state();
-        let holder = state.names.get_mut(key).and_then(|name| name.holder(id));
-        holder.filter(|h| !h.leaving).is_some_and(|holder| {
-            holder.until = holder.until.max(until);
-            true
-        })
-    }
-
-    /// The connection on which that lease hangs.
-    pub(super) fn connection(&self, key: &Key, id: RequestId) -> Option<Arc<Handle>> {
-        let mut state = self.state();
-        let holder = state.names.get_mut(key)?.holder(id)?;
-        (!holder.leaving).then(|| holder.connection.clone())
+        let holder = state.names.get_mut(key)?.holder(id).filter(|h| !h.leaving)?;
+        let (connection, from) = (&holder.connection, holder.connection.life.confirmed());
+        holder.until = holder.until.max(from + connection.life.ttl);
+        Some((connection.clone(), from))
     }
 
     /// What hangs on that connection and nobody has renewed: it is being given back from now on. Its client
     /// has stopped without a word, or did not hear that it was let in.
-    pub(super) fn lapsed(&self, connection: u64, now: Timestamp) -> Vec<(Key, RequestId)> {
+    pub(super) fn lapsed(&self, connection: u64, now: Timestamp) -> Vec<(Key, RequestId, Arc<Handle>)> {
         let State { names, buried, .. } = &mut *self.state();
         let mut lapsed = Vec::new();
         for (key, name) in names {
@@ -346,7 +319,7 @@ impl Board {
             if let Some(holder) = holder.filter(is_over) {
                 holder.leaving = true;
                 buried.bury(holder.lease.id, now);
-                lapsed.push((*key, holder.lease.id));
+                lapsed.push((*key, holder.lease.id, holder.connection.clone()));
             }
         }
         lapsed
@@ -376,8 +349,7 @@ impl Board {
         if let Some(why) = why.filter(|why| why.error.kind() == ErrorKind::Unsupported) {
             state.pooler.get_or_insert_with(|| why.error.clone());
         }
-        state.shared.take_if(|shared| shared.id == connection);
-        state.idle.retain(|idle| idle.id != connection);
+        state.idle.retain(|(idle, _)| idle.id != connection);
         let mut lost = Vec::new();
         for name in state.names.values_mut() {
             if let Some(holder) = name.holder.take_if(|h| h.connection.id == connection) {
@@ -394,24 +366,21 @@ impl Board {
     /// Nothing is asked for any more, and no connection is kept: each ends when it has done what it was
     /// asked.
     pub(super) fn close(&self) {
-        let (names, shared, _idle) = {
-            let mut state = self.state();
-            if state.closed {
-                return;
-            }
-            state.closed = true;
-            // First this: with the connections go the locks.
-            state.lost(LostLeases::All, LossReason::Closed);
-            let names = std::mem::take(&mut state.names);
-            (names, state.shared.take(), std::mem::take(&mut state.idle))
-        };
-        for mut name in names.into_values() {
-            if let Some(mut bidder) = name.bidder {
+        let state = &mut *self.state();
+        if std::mem::replace(&mut state.closed, true) {
+            return;
+        }
+        // First this: with the connections go the locks.
+        state.lost(LostLeases::All, LossReason::Closed);
+        let shared = state.shared().cloned();
+        state.shared = None;
+        state.idle.clear();
+        for mut name in std::mem::take(&mut state.names).into_values() {
+            if let Some(bidding) = &mut name.bidding {
                 // The shared connection lives until the server is told.
-                bidder.stop(shared.as_ref());
-                name.line.push_back(bidder.waiter);
+                bidding.stop(None, shared.clone());
             }
-            for waiter in name.line {
+            for waiter in &name.line {
                 waiter.bell.notify(usize::MAX);
             }
         }
@@ -429,6 +398,12 @@ impl State {
     fn check_open(&self) -> Result<()> {
         self.check_closed()?;
         self.pooler.clone().map_or(Ok(()), Err)
+    }
+
+    /// The shared connection, if there is one that works.
+    fn shared(&self) -> Option<&Arc<Handle>> {
+        let made = self.shared.as_ref()?.peek()?.as_ref().ok()?;
+        made.as_ref().ok().filter(|shared| shared.is_open())
     }
 
     /// Nothing is kept of a name that nobody of this client is at.
@@ -449,15 +424,11 @@ impl State {
 
 impl Name {
     fn is_empty(&self) -> bool {
-        self.holder.is_none() && self.bidder.is_none() && self.line.is_empty()
+        self.holder.is_none() && self.bidding.is_none() && self.line.is_empty()
     }
 
     fn holder(&mut self, id: RequestId) -> Option<&mut Holder> {
         self.holder.as_mut().filter(|h| h.lease.id == id)
-    }
-
-    fn bidder(&mut self, id: RequestId) -> Option<&mut Bidder> {
-        self.bidder.as_mut().filter(|b| b.waiter.lease.id == id)
     }
 
     /// Who is away for too long is no longer in line.

@@ -1,24 +1,24 @@
 //! What can be set, and how it becomes a lock.
 
 use std::fmt;
+use std::str::FromStr as _;
 use std::sync::Arc;
 use std::time::Duration;
 
 use dlock_core::spi::Url;
 use dlock_core::{Result, Runtime};
-use futures::FutureExt;
-use futures::channel::oneshot;
-use futures::future::{Either, select};
 #[cfg(feature = "mysql")]
 use sqlx::mysql::{MySqlConnectOptions, MySqlPool};
 #[cfg(feature = "postgres")]
 use sqlx::postgres::{PgConnectOptions, PgPool};
 
-use super::dialect::{Database, Server, Settings};
-use super::failure::{invalid, shut_down, unavailable, unsupported};
+use super::connections::{in_task, within};
+use super::dialect::{Database, Limits, Server};
+use super::failure::{invalid, shut_down};
 use super::lock::SessionLock;
 #[cfg(feature = "postgres")]
-use super::postgres::TransactionLocks;
+use super::{failure::unsupported, postgres::TransactionLocks};
+use crate::driver_url::driver_url;
 
 /// The longest ttl. Linux gives up a connection whose other end is silent after a quarter of an hour. With it
 /// goes the session, while a client that is cut off believes in it for the ttl.
@@ -40,18 +40,19 @@ const LONGEST_TTL: Duration = Duration::from_secs(600);
 #[must_use]
 pub struct Config {
     database: Arc<dyn Database>,
-    ttl: Duration,
+    pub(super) limits: Limits,
+    pub(super) ttl: Duration,
     prefix: String,
-    schema: Option<String>,
-    most_waiting: usize,
-    timeout: Duration,
-    /// The ttl unless something else is set.
+    pub(super) schema: Option<String>,
+    pub(super) most_waiting: usize,
+    pub(super) timeout: Duration,
     restart_grace: Option<Duration>,
 }
 
 impl Config {
     fn new(database: Arc<dyn Database>) -> Self {
         Self {
+            limits: database.limits(),
             database,
             ttl: Duration::from_secs(30),
             prefix: "dlock_".to_owned(),
@@ -62,27 +63,48 @@ impl Config {
         }
     }
 
-    /// The database of that URL, as sqlx takes it: `postgres://user:password@host:5432/database`, or
-    /// `mysql://user:password@host:3306/database`, which is MariaDB as well.
+    /// As [`read`](Self::read), of a URL that is not parsed yet.
     ///
     /// # Errors
-    /// `InvalidInput` if it is not such a URL; `Unsupported` if the build has no driver for it.
+    /// As [`read`](Self::read).
     pub fn from_url(url: &str) -> Result<Self> {
+        Self::read(Url::parse(url)?)
+    }
+
+    /// What a URL says: `postgres://user:password@host:5432/database`, or
+    /// `mysql://user:password@host:3306/database`, which is MariaDB as well.
+    ///
+    /// The keys are `session_ttl`, `table_prefix`, `schema`, `most_waiting`, `timeout`, `restart_grace`, as
+    /// the methods of these names (the prefix is [`prefix`](Self::prefix)), and what [the
+    /// driver](crate::driver_url) is told.
+    ///
+    /// # Errors
+    /// `InvalidInput` for what is no such URL, or a key that is not known; `Unsupported` if the build has no
+    /// driver for it.
+    pub fn read(mut url: Url) -> Result<Self> {
+        let driver = driver_url(&mut url)?;
         // No error quotes the URL: there may be a password in it.
-        let database: Option<Arc<dyn Database>> = match url.split_once(':').map_or("", |(scheme, _)| scheme) {
+        let database: Option<Arc<dyn Database>> = match driver.split_once(':') {
             #[cfg(feature = "postgres")]
-            "postgres" | "postgresql" => url.parse::<PgConnectOptions>().ok().map(|o| Arc::new(o) as _),
+            Some(("postgres", _)) => PgConnectOptions::from_str(&driver).ok().map(|o| Arc::new(o) as _),
             #[cfg(feature = "mysql")]
-            "mysql" | "mariadb" => url.parse::<MySqlConnectOptions>().ok().map(|o| Arc::new(o) as _),
-            #[cfg(not(feature = "postgres"))]
-            "postgres" | "postgresql" => return Err(no_driver("postgres")),
-            #[cfg(not(feature = "mysql"))]
-            "mysql" | "mariadb" => return Err(no_driver("mysql")),
+            Some(("mysql", _)) => MySqlConnectOptions::from_str(&driver)
+                .ok()
+                .map(|o| Arc::new(o) as _),
             _ => None,
         };
         let no_url = "this is no URL of a database server; it looks like \
                       postgres://user:password@host:5432/database, or mysql://user:password@host/database";
-        database.map(Self::new).ok_or_else(|| invalid(no_url))
+        let mut config = Self::new(database.ok_or_else(|| invalid(no_url))?);
+        config.ttl = url.take("session_ttl")?.unwrap_or(config.ttl);
+        config.prefix = url.take("table_prefix")?.unwrap_or(config.prefix);
+        config.schema = url.take("schema")?;
+        config.timeout = url.take("timeout")?.unwrap_or(config.timeout);
+        config.restart_grace = url.take("restart_grace")?;
+        let connections = url.take::<u32>("most_waiting")?;
+        config.most_waiting = connections.map_or(config.most_waiting, |many| many as usize);
+        url.finish()?;
+        Ok(config)
     }
 
     /// The database of that pool, on connections of the lock's own. They are made with the pool's options,
@@ -99,25 +121,10 @@ impl Config {
         Self::new(pool.connect_options())
     }
 
-    /// Sets what the query of that URL sets: `session_ttl`, `most_waiting`, `timeout`, `restart_grace`.
-    ///
-    /// # Errors
-    /// `InvalidInput` for a value that cannot be read.
-    pub fn read(mut self, url: &mut Url) -> Result<Self> {
-        self.ttl = url.take("session_ttl")?.unwrap_or(self.ttl);
-        self.timeout = url.take("timeout")?.unwrap_or(self.timeout);
-        self.restart_grace = url.take("restart_grace")?.or(self.restart_grace);
-        if let Some(connections) = url.take::<u32>("most_waiting")? {
-            self.most_waiting = connections as usize;
-        }
-        Ok(self)
-    }
-
     /// After how long without a request the server ends a session, and gives its locks away. So long a lock
-    /// stays taken at most when its client has vanished; it is the smallest ttl of a lock.
-    ///
-    /// 30 seconds unless set; ten minutes at most. At least 300 ms, rounded up to milliseconds, with
-    /// PostgreSQL; at least 3 seconds, rounded up to seconds, with MySQL and MariaDB.
+    /// stays taken at most when its client has vanished; it is the smallest ttl of a lock. 30 seconds unless
+    /// set; ten minutes at most, and at least 300 ms with PostgreSQL, 3 seconds with MySQL and MariaDB, which
+    /// count in whole seconds.
     pub fn session_ttl(mut self, ttl: Duration) -> Self {
         self.ttl = ttl;
         self
@@ -180,9 +187,9 @@ impl Config {
     /// that is too old, or behind a pooler that shares sessions; `BackendData` if the tokens are not as dlock
     /// keeps them; `PermissionDenied`; `Unavailable`, also on a standby.
     pub async fn connect(self, runtime: Arc<dyn Runtime>) -> Result<SessionLock> {
-        let settings = self.checked()?;
-        let server = self.open(&settings, &runtime).await?;
-        SessionLock::connect(server, runtime, settings).await
+        let config = self.checked()?;
+        let server = config.open(&runtime).await?;
+        SessionLock::connect(server, runtime, config).await
     }
 
     /// Locks that live as long as a transaction of yours, under the same names: see [`TransactionLocks`]. Of
@@ -195,101 +202,86 @@ impl Config {
     /// As [`connect`](Self::connect); `Unsupported` if the database is not PostgreSQL.
     #[cfg(feature = "postgres")]
     pub async fn transaction_locks(self, runtime: Arc<dyn Runtime>) -> Result<TransactionLocks> {
-        let settings = self.checked()?;
-        if !settings.limits.is_postgres {
+        let config = self.checked()?;
+        if !config.limits.is_postgres {
             return Err(unsupported(
                 "MySQL and MariaDB have no locks that end with a transaction",
             ));
         }
-        let server = self.open(&settings, &runtime).await?;
+        let server = config.open(&runtime).await?;
         Ok(TransactionLocks::new(server.site()))
     }
 
-    /// With a time limit, in a task of the given runtime: the driver connects on the one that is current.
-    async fn open(&self, settings: &Settings, runtime: &Arc<dyn Runtime>) -> Result<Arc<dyn Server>> {
-        let (limit, database, settings) = (self.timeout, self.database.clone(), settings.clone());
-        let (mut send, receive) = oneshot::channel();
+    async fn open(&self, runtime: &Arc<dyn Runtime>) -> Result<Arc<dyn Server>> {
+        let (config, its_own) = (self.clone(), runtime.clone());
         let opening = async move {
-            // Whoever is not waited for any more does not go on.
-            let opened = match select(database.open(settings), send.cancellation()).await {
-                Either::Left((opened, _)) => opened,
-                Either::Right(_) => return,
-            };
-            let _ = send.send(opened);
+            let opening = config.database.open(config.clone());
+            within(config.timeout, &its_own, "the database", opening).await
         };
-        runtime.spawn(opening.boxed());
-        match select(receive, runtime.sleep(limit)).await {
-            Either::Left((opened, _)) => opened.unwrap_or_else(|_| Err(shut_down())),
-            Either::Right(_) => Err(unavailable(format!(
-                "the database was not opened within {limit:?}"
-            ))),
-        }
+        let opened = in_task(runtime, opening).await;
+        opened.unwrap_or_else(|_| Err(shut_down()))
     }
 
     /// With the ttl rounded up to what the server counts in.
     ///
     /// # Errors
     /// `InvalidInput`.
-    pub(super) fn checked(&self) -> Result<Settings> {
-        let limits = self.database.limits();
+    pub(super) fn checked(&self) -> Result<Self> {
+        let limits = &self.limits;
         let (ttl, shortest) = (self.ttl, limits.shortest_ttl);
-        if ttl < shortest || ttl > LONGEST_TTL {
-            return Err(invalid(format!(
-                "a session ttl of {ttl:?} is not between {shortest:?} and {LONGEST_TTL:?}"
-            )));
-        }
-        if let Some(grace) = self.restart_grace.filter(|grace| *grace > LONGEST_TTL) {
-            return Err(invalid(format!(
-                "a grace of {grace:?} after a restart is longer than {LONGEST_TTL:?}, the longest session ttl"
-            )));
-        }
-        if self.timeout.is_zero() {
-            return Err(invalid("the time limit of a request must be longer than nothing"));
-        }
         let is_first = |c: char| c.is_ascii_lowercase() || c == '_';
         let is_other = |c: char| is_first(c) || c.is_ascii_digit();
         // Lower case: what is folded by one server and not by another would be two sequences.
         let is_good = self.prefix.starts_with(is_first) && self.prefix.chars().all(is_other);
-        if !is_good || self.prefix.len() > 40 {
-            return Err(invalid(format!(
-                "the prefix `{}` is not a lower-case letter or underscore, then such and digits, 40 in all",
-                self.prefix.escape_default()
-            )));
+        let wrong = if ttl < shortest || ttl > LONGEST_TTL {
+            format!("a session ttl of {ttl:?} is not between {shortest:?} and {LONGEST_TTL:?}")
+        } else if self.restart_grace.is_some_and(|grace| grace > LONGEST_TTL) {
+            format!("a grace after a restart is at most {LONGEST_TTL:?}, the longest session ttl")
+        } else if self.timeout.is_zero() {
+            "the time limit of a request must be longer than nothing".to_owned()
+        } else if !is_good || self.prefix.len() > 40 {
+            let prefix = self.prefix.escape_default();
+            format!("the prefix `{prefix}` is not a small letter or `_`, then such and digits, 40 at most")
+        } else if self.schema.is_some() && !limits.is_postgres {
+            "MySQL takes no `schema`: session locks are of the database that is connected to".to_owned()
+        } else {
+            String::new()
+        };
+        if !wrong.is_empty() {
+            return Err(invalid(wrong));
         }
-        if self.schema.is_some() && !limits.is_postgres {
-            return Err(invalid(
-                "MySQL and MariaDB have no `schema`: session locks are of the database that is connected to",
-            ));
-        }
-        let unit = limits.granularity.as_millis();
-        let in_units = |units: u128| Duration::from_millis(u64::try_from(units * unit).unwrap_or(u64::MAX));
-        let rounded = in_units(ttl.as_nanos().div_ceil(unit * 1_000_000));
-        Ok(Settings {
-            limits,
-            ttl: rounded,
-            turn: in_units((rounded.as_millis() / 3 / unit).max(1)),
-            timeout: self.timeout,
-            grace: self.restart_grace.unwrap_or(rounded),
-            #[cfg(feature = "postgres")]
-            schema: self.schema.clone(),
-            sequence: format!("{}session_token", self.prefix),
-            most_waiting: self.most_waiting,
-        })
+        let units = ttl.as_nanos().div_ceil(limits.granularity.as_nanos());
+        let mut checked = self.clone();
+        checked.ttl = self.in_units(units);
+        Ok(checked)
     }
-}
 
-#[cfg(not(all(feature = "postgres", feature = "mysql")))]
-fn no_driver(feature: &str) -> dlock_core::Error {
-    unsupported(format!(
-        "this build has no driver for that database: enable the feature `{feature}`"
-    ))
+    fn in_units(&self, units: u128) -> Duration {
+        self.limits.granularity * u32::try_from(units).unwrap_or(u32::MAX)
+    }
+
+    /// How long a wait is sent for.
+    pub(super) fn turn(&self) -> Duration {
+        let third = self.ttl.as_nanos() / 3 / self.limits.granularity.as_nanos();
+        self.in_units(third.max(1))
+    }
+
+    /// For how long a server that has started grants nothing.
+    pub(super) fn grace(&self) -> Duration {
+        self.restart_grace.unwrap_or(self.ttl)
+    }
+
+    /// The sequence or table that the tokens come from.
+    pub(super) fn sequence(&self) -> String {
+        format!("{}session_token", self.prefix)
+    }
 }
 
 /// Without the options of the driver, which show the password.
 impl fmt::Debug for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Config")
-            .field("database", &self.database.limits().name)
+            .field("database", &self.limits.name)
             .field("prefix", &self.prefix)
             .field("session_ttl", &self.ttl)
             .finish_non_exhaustive()

@@ -1,9 +1,8 @@
 //! One connection, and the task that owns it: nobody else touches it, so nobody who goes away leaves a
 //! request on it half read.
 //!
-//! There are two kinds. The *shared* one holds what was free when it was asked for, and never waits. A
-//! *waiting* one holds nothing, [waits](super::wait) for one lock, holds that one when it has it, and waits
-//! for another after that one's release. A lock cannot move from one session to another.
+//! The *shared* one holds what was free when it was asked for, and never waits. Any other
+//! [waits](super::wait) for one lock, holds that one alone, and waits for another after its release.
 //!
 //! What could break it, and why it does not:
 //!
@@ -15,55 +14,41 @@
 //! * *This task is dropped with its runtime.* With it goes the connection, and with that the session.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use dlock_core::{Error, ErrorKind, LossReason, RequestId, Result, Timestamp, Token};
-use futures::StreamExt as _;
+use dlock_core::{ErrorKind, RequestId, Result, Timestamp};
 use futures::channel::mpsc;
-use futures::future::{BoxFuture, Either, select};
+use futures::future::{Either, select};
+use futures::{FutureExt as _, StreamExt as _, TryFutureExt as _};
 
 use super::board::Bid;
-use super::connections::Connections;
-use super::dialect::{Backend, Request, Session, Wire, pooled};
-use super::failure::{Answer, Failed, ended, no_token, perhaps_done};
-use super::handle::{Handle, Job, Life};
+use super::connections::{Connections, within};
+use super::dialect::{Backend, Request, Told, Wire, pooled};
+use super::failure::{Answer, Failed, ended, perhaps_done, token};
+use super::handle::{Handle, Job, Life, What};
 use super::keys::Key;
-
-/// How long a waiting connection is kept that nobody needs.
-const KEPT_IDLE: Duration = Duration::from_secs(30);
 
 /// How often it is looked whether something that is held has lapsed, or sooner where sessions are short.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
-    Shared,
-    Waiting,
-}
 
 /// The task.
 pub(super) struct Connection {
     pub(super) client: Arc<Connections>,
     pub(super) wire: Box<dyn Wire>,
     pub(super) backend: Backend,
-    kind: Kind,
-    jobs: mpsc::UnboundedReceiver<Job>,
-    /// None of its own: it would never end.
-    me: Weak<Handle>,
-    id: u64,
     pub(super) life: Life,
+    id: u64,
+    is_shared: bool,
+    jobs: mpsc::UnboundedReceiver<Job>,
     /// What the session holds, and for whom. Unlocking is by this: a second unlock of a request never meets a
     /// successor's lock of the same name.
-    pub(super) held: HashMap<Key, RequestId>,
+    held: HashMap<Key, RequestId>,
     /// When it was last looked whether something of that has lapsed.
     looked: Timestamp,
-    /// When it was last needed.
-    used: Timestamp,
     /// Before that nothing is to be locked in it: see [`restart`](super::restart).
     pub(super) opens: Timestamp,
-    /// When to look whether a ping is due, at the latest.
-    timer: Option<(Timestamp, BoxFuture<'static, ()>)>,
 }
 
 enum Event {
@@ -72,50 +57,47 @@ enum Event {
     Due,
 }
 
-impl Connection {
-    /// A connection that was asked for at that time.
-    pub(super) fn new(
-        client: Arc<Connections>,
-        session: Session,
-        kind: Kind,
-        id: u64,
-        asked: Timestamp,
-    ) -> (Self, Arc<Handle>) {
-        let (handle, jobs) = Handle::new(id, asked, client.settings.ttl);
-        let now = client.now();
-        let connection = Self {
-            opens: now + session.closed_for,
-            client,
+impl Connections {
+    /// A new connection, and its task. To be called in a task of the given runtime.
+    pub(super) async fn make(self: &Arc<Self>, is_shared: bool) -> Result<Arc<Handle>> {
+        let (asked, at) = (self.now(), &self.server.site().at);
+        let connecting = self.server.connect().map_err(|failed| failed.error);
+        let session = within(self.config.timeout, &self.runtime, at, connecting).await?;
+        let id = self.ids.fetch_add(1, Ordering::Relaxed);
+        let (handle, jobs) = Handle::new(id, is_shared, asked, self.config.ttl);
+        let connection = Connection {
+            client: self.clone(),
             wire: session.wire,
             backend: session.backend,
-            kind,
-            jobs,
-            me: Arc::downgrade(&handle),
-            id,
             life: handle.life.clone(),
+            id,
+            is_shared,
+            jobs,
             held: HashMap::new(),
-            looked: now,
-            used: now,
-            timer: None,
+            looked: self.now(),
+            opens: self.now() + session.closed_for,
         };
-        (connection, handle)
+        self.runtime.spawn(connection.serve().boxed());
+        Ok(handle)
     }
+}
 
+impl Connection {
     /// Until it is not needed any more, or has ended.
     pub(super) async fn serve(mut self) {
         let why = self.work().await.err();
         // What is lost is told before the connection is closed: with it go its locks.
         self.client.board.over(self.id, why.as_ref());
-        if self.kind == Kind::Waiting {
+        if !self.is_shared {
             self.client.board.one_less();
         }
         self.jobs.close();
         let why = why.map_or_else(ended, |failed| failed.error);
         while let Some(job) = self.jobs.next().await {
-            refuse(job, why.clone());
+            job.refuse(why.clone());
         }
         // A server that does not answer is not waited for.
-        let limit = self.client.runtime.sleep(self.client.settings.timeout);
+        let limit = self.client.runtime.sleep(self.client.config.timeout);
         select(self.wire.close(), limit).await;
     }
 
@@ -123,44 +105,27 @@ impl Connection {
         loop {
             match self.next().await {
                 Event::Job(None) => return Ok(()),
-                Event::Job(Some(job)) => {
-                    self.run(job).await?;
-                    self.used = self.now();
-                }
-                Event::Broken(e) => return Err(self.client.server.failed(e).into_fatal()),
-                Event::Due if self.is_idle() && self.client.board.retire(self.id) => return Ok(()),
-                Event::Due => {
-                    self.lapse().await?;
-                    if self.now() >= self.ping_at() {
-                        self.must(Request::Ping).await?;
+                Event::Job(Some(Job { what, me, reply })) => match self.run(what, me).await {
+                    Err(failed) if failed.fatal => {
+                        // Who asked looks whether it is lost.
+                        self.client.board.over(self.id, Some(&failed));
+                        let _ = reply.send(Err(perhaps_done(failed.error.clone())));
+                        return Err(failed);
                     }
-                }
+                    answer => drop(reply.send(answer.map_err(|failed| failed.error))),
+                },
+                Event::Broken(e) => return Err(self.client.server.failed(e).into_fatal()),
+                Event::Due => self.look().await?,
             }
         }
     }
 
     async fn next(&mut self) -> Event {
-        loop {
-            let at = self.due_at();
-            // One timer for many jobs: it may be early, and then there is another one.
-            let (_, due) = match self.timer.take().filter(|(armed, _)| *armed <= at) {
-                Some(timer) => self.timer.insert(timer),
-                None => {
-                    let sleep = self.client.runtime.sleep(self.now().until(at));
-                    self.timer.insert((at, sleep))
-                }
-            };
-            let job = self.jobs.next();
-            let broken = self.wire.broken();
-            match select(job, select(broken, due.as_mut())).await {
-                Either::Left((job, _)) => return Event::Job(job),
-                Either::Right((Either::Left((e, _)), _)) => return Event::Broken(e),
-                Either::Right((Either::Right(_), _)) => {}
-            }
-            self.timer = None;
-            if self.now() >= self.due_at() {
-                return Event::Due;
-            }
+        let due = self.client.runtime.sleep(self.now().until(self.due_at()));
+        match select(self.jobs.next(), select(self.wire.broken(), due)).await {
+            Either::Left((job, _)) => Event::Job(job),
+            Either::Right((Either::Left((e, _)), _)) => Event::Broken(e),
+            Either::Right((Either::Right(_), _)) => Event::Due,
         }
     }
 
@@ -179,49 +144,38 @@ impl Connection {
     fn ping_at(&self) -> Timestamp {
         let every = match self.held.is_empty() {
             true => self.life.ttl / 3,
-            false => self.client.settings.limits.ping.min(self.life.ttl / 3),
+            false => self.client.config.limits.ping.min(self.life.ttl / 3),
         };
         self.life.confirmed() + every
     }
 
-    fn is_idle(&self) -> bool {
-        self.kind == Kind::Waiting && self.now().since(self.used) >= KEPT_IDLE
+    /// Gives back what nobody has renewed, and sends a ping if it is time.
+    async fn look(&mut self) -> Answer<()> {
+        self.looked = self.now();
+        let board = self.client.board.clone();
+        board.retire(self.looked);
+        for (key, id, me) in board.lapsed(self.id, self.looked) {
+            self.unlock(&key, id, me).await?;
+        }
+        if self.now() >= self.ping_at() {
+            self.must(Request::Ping).await?;
+        }
+        Ok(())
     }
 
-    async fn run(&mut self, job: Job) -> Answer<()> {
-        match job {
-            Job::Try(bid, me, reply) => {
-                let (got, done) = self.try_lock(bid, me).await;
-                let _ = reply.send(got);
-                done
-            }
-            Job::Wait(bid, stop, me) => self.wait(bid, stop, me).await,
-            Job::Unlock(key, id, reply) => {
-                let done = self.unlock(&key, id).await;
-                let _ = reply.send(told(&done));
-                done.map(drop)
-            }
-            Job::Ping(since, reply) => {
-                let heard = match self.life.confirmed() < since {
-                    true => self.must(Request::Ping).await.map(drop),
-                    false => Ok(()),
-                };
-                if let Err(failed) = &heard {
-                    self.client.board.over(self.id, Some(failed));
-                }
-                let _ = reply.send(told(&heard));
-                heard
-            }
-            Job::Cancel(other, reply) => {
-                let answer = self.ask(Request::Cancel(&other)).await.map(drop);
-                let _ = reply.send(told(&answer));
-                answer.or_else(|failed| if failed.fatal { Err(failed) } else { Ok(()) })
-            }
+    async fn run(&mut self, what: What, me: Arc<Handle>) -> Answer<bool> {
+        match what {
+            What::Try(bid) => self.try_lock(bid, &me).await,
+            What::Wait(bid, stop) => self.wait(bid, stop, me).await,
+            What::Unlock(key, id) => self.unlock(&key, id, me).await,
+            What::Ping(since) if self.life.confirmed() >= since => Ok(true),
+            What::Ping(_) => self.must(Request::Ping).await.map(|_| true),
+            What::Cancel(other) => self.ask(Request::Cancel(&other)).await.map(|_| true),
         }
     }
 
     /// Asks the session, with a time limit. Its answer is a sign of life.
-    async fn ask(&mut self, request: Request<'_>) -> Answer<Option<u64>> {
+    async fn ask(&mut self, request: Request<'_>) -> Answer<Option<i64>> {
         let (sent, limit) = (self.now(), self.limit());
         let asked = self.wire.ask(request);
         let answer = match select(asked, self.client.runtime.sleep(limit)).await {
@@ -234,7 +188,7 @@ impl Connection {
     }
 
     /// Each answer has to be of the session that was asked from the beginning.
-    pub(super) fn read(&self, answer: sqlx::Result<(Option<u64>, Option<i64>)>) -> Answer<Option<u64>> {
+    pub(super) fn read(&self, answer: sqlx::Result<Told>) -> Answer<Option<i64>> {
         let server = &self.client.server;
         let (value, by) = answer.map_err(|e| server.failed(e))?;
         match by.is_none_or(|by| by == self.backend.id) {
@@ -244,7 +198,7 @@ impl Connection {
     }
 
     /// Where that is not done, the session has to end.
-    pub(super) async fn must(&mut self, request: Request<'_>) -> Answer<Option<u64>> {
+    async fn must(&mut self, request: Request<'_>) -> Answer<Option<i64>> {
         self.ask(request).await.map_err(Failed::into_fatal)
     }
 
@@ -252,78 +206,60 @@ impl Connection {
     fn limit(&self) -> Duration {
         let believed = self.now().until(self.life.lapses());
         match self.held.is_empty() {
-            true => believed.min(self.client.settings.timeout),
+            true => believed.min(self.client.config.timeout),
             false => believed,
         }
     }
 
-    /// What the caller is told, and whether the session goes on.
-    async fn try_lock(&mut self, mut bid: Bid, me: Arc<Handle>) -> (Result<Option<Token>>, Answer<()>) {
+    async fn try_lock(&mut self, mut bid: Bid, me: &Arc<Handle>) -> Answer<bool> {
         // Sooner than that it is not known whether it is free. A waiter contends, and that begins then.
         if self.now() < self.opens {
-            return (Ok(None), Ok(()));
+            return Ok(false);
         }
         bid.doubt = Some(self.now() + self.life.ttl * 2);
         let answer = self.ask(Request::Try(&bid.key)).await;
-        let failed = match answer.and_then(|value| self.token(value)) {
-            Ok(None) => {
-                bid.doubt = None;
-                return (Ok(None), Ok(()));
-            }
-            Ok(Some(token)) if bid.won(token, me, self.now()) => {
-                self.held.insert(bid.key, bid.lease.id);
-                return (Ok(Some(token)), Ok(()));
-            }
-            Ok(Some(_)) => Failed {
-                error: Error::lost(LossReason::Refused),
-                fatal: false,
-            },
-            Err(failed) => failed,
-        };
-        // The session may have the lock: what draws the token fails after that.
-        let done = self.give_back(&mut bid, Some(&failed)).await;
-        let error = match done {
-            Ok(()) => failed.error,
-            Err(_) => perhaps_done(failed.error),
-        };
-        (Err(error), done)
-    }
-
-    pub(super) fn token(&self, value: Option<u64>) -> Answer<Option<Token>> {
-        let none = || Failed {
-            error: no_token(&self.client.server.site().at),
-            fatal: false,
-        };
-        let token = value.map(|value| Token::new(value).ok_or_else(none));
-        token.transpose()
-    }
-
-    /// Unlocks what may be held. If that cannot be done, the session must end, and the request may have the
-    /// lock for as long as the server keeps that: nothing is sent from here on.
-    pub(super) async fn give_back(&mut self, bid: &mut Bid, failed: Option<&Failed>) -> Answer<()> {
-        let unlock = match self.kind {
-            Kind::Shared => Request::Unlock(&bid.key),
-            Kind::Waiting => Request::Clean,
-        };
-        let done = match failed.filter(|failed| failed.fatal) {
-            Some(failed) => Err(failed.clone()),
-            None => self.must(unlock).await.map(drop),
-        };
-        bid.doubt = done.is_err().then(|| self.now() + self.life.ttl);
-        done
-    }
-
-    /// Gives back what nobody has renewed.
-    async fn lapse(&mut self) -> Answer<()> {
-        self.looked = self.now();
-        for (key, id) in self.client.board.lapsed(self.id, self.looked) {
-            self.unlock(&key, id).await?;
+        if let Ok(None) = answer {
+            bid.doubt = None;
+            return Ok(false);
         }
-        Ok(())
+        let key = bid.key;
+        self.settle(&mut bid, answer, me, Request::Unlock(&key)).await
+    }
+
+    /// What comes of an answer: `true` if somebody who wants the lock has it now. If not, nothing is held of
+    /// it any more, or the session must end, and the request may have the lock for as long as the server
+    /// keeps that.
+    pub(super) async fn settle(
+        &mut self,
+        bid: &mut Bid,
+        answer: Answer<Option<i64>>,
+        me: &Arc<Handle>,
+        undo: Request<'_>,
+    ) -> Answer<bool> {
+        let at = &self.client.server.site().at;
+        let token = answer.and_then(|value| value.map(|n| token(n, at)).transpose());
+        if let Ok(Some(token)) = token
+            && let Some(id) = bid.won(token, me.clone(), self.now())
+        {
+            self.held.insert(bid.key, id);
+            return Ok(true);
+        }
+        // The session may have the lock all the same: what draws the token fails after that, and the end of
+        // a turn crosses with the grant.
+        let undone = match &token {
+            Err(failed) if failed.fatal => Err(failed.clone()),
+            _ => self.must(undo).await,
+        };
+        bid.doubt = undone.is_err().then(|| self.now() + self.life.ttl);
+        match (token, undone) {
+            (Err(failed), Err(_)) => Err(failed.into_fatal()),
+            (Err(failed), Ok(_)) | (Ok(_), Err(failed)) => Err(failed),
+            (Ok(_), Ok(_)) => Ok(false),
+        }
     }
 
     /// Whether it was held. After an error all that hangs on the session is told as lost.
-    async fn unlock(&mut self, key: &Key, id: RequestId) -> Answer<bool> {
+    async fn unlock(&mut self, key: &Key, id: RequestId, me: Arc<Handle>) -> Answer<bool> {
         if self.held.get(key) != Some(&id) {
             return Ok(self.client.board.was_released(id));
         }
@@ -334,41 +270,15 @@ impl Connection {
         };
         let was_held = answer == Some(1);
         self.held.remove(key);
+        let board = &self.client.board;
         // First this: the next waiter, who is rung by the other, finds it.
-        if let Some(me) = self.me.upgrade() {
-            self.put_back(me);
-        }
-        self.client.board.unlocked(key, id, was_held, self.now());
+        board.put_back(me, self.now());
+        board.unlocked(key, id, was_held, self.now());
         Ok(was_held)
-    }
-
-    /// A waiting connection that has nothing to do is anybody's to take.
-    pub(super) fn put_back(&mut self, me: Arc<Handle>) {
-        self.used = self.now();
-        if self.kind == Kind::Waiting {
-            self.client.board.put_back(me);
-        }
-    }
-}
-
-/// The job was not begun.
-fn refuse(job: Job, why: Error) {
-    match job {
-        Job::Try(bid, _, reply) => {
-            drop(bid);
-            let _ = reply.send(Err(why));
-        }
-        Job::Wait(..) => {}
-        Job::Unlock(.., reply) => drop(reply.send(Err(why))),
-        Job::Ping(_, reply) | Job::Cancel(_, reply) => drop(reply.send(Err(why))),
     }
 }
 
 pub(super) fn no_answer(limit: Duration) -> Failed {
     let message = format!("the database did not answer within {limit:?}; the connection is given up");
     Failed::fatal(ErrorKind::Unavailable, message)
-}
-
-fn told<T: Copy>(answer: &Answer<T>) -> Result<T> {
-    answer.as_ref().copied().map_err(|failed| failed.error.clone())
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use dlock_core::{ErrorKind, Result, Strength};
 
+use super::config::Config;
 use super::failure::{Answer, Failed};
 use super::keys::Key;
 use super::restart::Grace;
@@ -19,33 +20,12 @@ pub(super) struct Limits {
     pub(super) shortest_ttl: Duration,
     /// What the server counts a ttl and a turn in.
     pub(super) granularity: Duration,
-    /// The longest pause between two pings of a session that holds something. A third of the ttl is enough
-    /// where the end of a session is seen at once.
+    /// The longest pause between two pings of a session that holds something, beside a third of the ttl.
     pub(super) ping: Duration,
     /// How much of a key it takes.
     pub(super) key_bytes: usize,
     /// It has schemas, and locks that end with a transaction.
     pub(super) is_postgres: bool,
-}
-
-/// What a client is opened with.
-#[derive(Clone)]
-pub(super) struct Settings {
-    pub(super) limits: Limits,
-    /// After which the server ends a session that it hears nothing of.
-    pub(super) ttl: Duration,
-    /// How long a wait is sent for.
-    pub(super) turn: Duration,
-    /// How long an answer is waited for, where no lock depends on it.
-    pub(super) timeout: Duration,
-    /// For how long a server that has started grants nothing.
-    pub(super) grace: Duration,
-    #[cfg(feature = "postgres")]
-    pub(super) schema: Option<String>,
-    /// The sequence or table that the tokens come from.
-    pub(super) sequence: String,
-    /// How many connections may wait.
-    pub(super) most_waiting: usize,
 }
 
 /// Where a server is, and what the tokens come from there.
@@ -66,7 +46,7 @@ pub(super) trait Database: Send + Sync {
     fn limits(&self) -> Limits;
 
     /// Finds or makes what the tokens come from.
-    async fn open(&self, settings: Settings) -> Result<Arc<dyn Server>>;
+    async fn open(&self, config: Config) -> Result<Arc<dyn Server>>;
 }
 
 /// Where sessions come from.
@@ -76,10 +56,7 @@ pub(super) trait Server: Send + Sync + 'static {
 
     /// Begins a session that ends after the ttl without a request. It has answered at least once, the last
     /// time to a request that was sent after this call began.
-    ///
-    /// `spread` is a random number by which turns of waiting differ: those of many clients are not to end
-    /// together, release after release.
-    async fn connect(&self, spread: u8) -> Answer<Session>;
+    async fn connect(&self) -> Answer<Session>;
 
     /// What an error of a session means.
     fn failed(&self, e: sqlx::Error) -> Failed;
@@ -93,26 +70,26 @@ pub(super) struct Session {
     pub(super) closed_for: Duration,
 }
 
+/// A number, and which session has answered it, where that is told.
+pub(super) type Told = (Option<i64>, Option<i64>);
+
 /// The connection of a session.
 #[async_trait]
 pub(super) trait Wire: Send {
-    /// Sends a request and reads the answer: a number, and which session it is of, where that is told. A
-    /// future of it that is dropped leaves the connection useless.
-    async fn ask(&mut self, request: Request<'_>) -> sqlx::Result<(Option<u64>, Option<i64>)>;
+    /// Sends a request and reads the answer. A future of it that is dropped leaves the connection useless.
+    async fn ask(&mut self, request: Request<'_>) -> sqlx::Result<Told>;
 
     /// Completes when the idle connection is found to have ended, as far as the driver can see that. May be
     /// dropped at any poll.
     async fn broken(&mut self) -> sqlx::Error;
 
-    /// Closes it.
     async fn close(self: Box<Self>);
 }
 
 /// What a session is asked for.
 #[derive(Clone, Copy)]
 pub(super) enum Request<'a> {
-    /// To take the lock if it is free, and draw a token behind it. Never waits. The session must not hold it:
-    /// it would be let in again.
+    /// To take the lock if it is free, and draw a token behind it. The session must not hold it.
     Try(&'a Key),
     /// To wait for the lock for one turn, and draw a token behind it. After any other answer than a token the
     /// lock may be held all the same: [`Clean`](Self::Clean) it.
@@ -128,7 +105,7 @@ pub(super) enum Request<'a> {
 }
 
 /// A session of the server, in its own terms.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub(super) struct Backend {
     /// The process or thread.
     pub(super) id: i64,
@@ -136,8 +113,7 @@ pub(super) struct Backend {
     pub(super) since: String,
 }
 
-/// A pooler drops settings, or lets other sessions answer: what was held in the one that was asked is out of
-/// reach then.
+/// A pooler drops settings, or lets other sessions answer.
 pub(super) fn pooled(at: &str) -> Failed {
     let message = format!(
         "{at} did not take the settings of a session, or answered by another one: there is a pooler in \
@@ -153,4 +129,9 @@ pub(super) fn shown(socket: Option<impl AsRef<Path>>, host: &str, port: u16, dat
         Some(socket) => format!("{}/{database}", socket.as_ref().display()),
         None => format!("{host}:{port}/{database}"),
     }
+}
+
+/// A name in that kind of quotes.
+pub(super) fn quote(name: &str, mark: char) -> String {
+    format!("{mark}{}{mark}", name.replace(mark, &mark.to_string().repeat(2)))
 }

@@ -1,6 +1,6 @@
 //! Requests that failed: what the caller is told, and whether the connection is still of use.
 
-use dlock_core::{Error, ErrorKind, Result};
+use dlock_core::{Error, ErrorKind, Result, Token};
 
 pub(super) type Answer<T> = Result<T, Failed>;
 
@@ -34,35 +34,29 @@ impl Failed {
 }
 
 fn of_driver(e: &sqlx::Error) -> Meaning {
-    use ErrorKind::{BackendData, InvalidInput, Unavailable};
-    match e {
-        sqlx::Error::Configuration(_) | sqlx::Error::InvalidArgument(_) => {
-            (InvalidInput, "cannot be connected to with these options", true)
-        }
-        sqlx::Error::Tls(_) => (
-            Unavailable,
-            "cannot be reached by TLS; check the certificates",
-            true,
-        ),
+    use sqlx::Error;
+    let kind = match e {
+        Error::Configuration(_) | Error::InvalidArgument(_) => ErrorKind::InvalidInput,
+        Error::ColumnDecode { .. } | Error::RowNotFound => ErrorKind::BackendData,
+        _ => ErrorKind::Unavailable,
+    };
+    let what = match e {
+        Error::Configuration(_) | Error::InvalidArgument(_) => "cannot be connected to with these options",
+        Error::ColumnDecode { .. } | Error::RowNotFound => "answered what is no answer",
+        Error::Tls(_) => "cannot be reached by TLS; check the certificates",
         // Said of a connection that was idle.
-        sqlx::Error::Io(e) if e.kind() == std::io::ErrorKind::ConnectionAborted => (
-            Unavailable,
-            "has ended the session: it was stopped, or somebody has ended this connection",
-            true,
-        ),
-        // A value that cannot be decoded was read to its end. All other errors leave the stream out of step.
-        sqlx::Error::ColumnDecode { .. } | sqlx::Error::RowNotFound => {
-            (BackendData, "answered what is no answer", false)
+        Error::Io(e) if e.kind() == std::io::ErrorKind::ConnectionAborted => {
+            "has ended the session: it was stopped, or somebody has ended this connection"
         }
         // A proxy without a server, as during a fail-over, may send nothing, which is this error.
-        sqlx::Error::Protocol(_) => (
-            Unavailable,
+        Error::Protocol(_) => {
             "does not answer as such a server does; is there a proxy without a server, something else, or a \
-             login method that the driver does not have?",
-            true,
-        ),
-        _ => (Unavailable, "cannot be reached", true),
-    }
+             login method that the driver does not have?"
+        }
+        _ => "cannot be reached",
+    };
+    // A value that cannot be decoded was read to its end. All other errors leave the stream out of step.
+    (kind, what, kind != ErrorKind::BackendData)
 }
 
 pub(super) fn invalid(message: impl Into<String>) -> Error {
@@ -87,10 +81,14 @@ pub(super) fn shut_down() -> Error {
     unavailable("the runtime that was given has been shut down")
 }
 
-/// What was drawn is no token. The lock may be held all the same.
-pub(super) fn no_token(at: &str) -> Error {
-    let message = format!("the tokens at {at} gave none; has something changed their sequence or table?");
-    Error::new(ErrorKind::BackendData, message)
+/// The token that was drawn. If it is none the lock may be held all the same.
+pub(super) fn token(drawn: i64, at: &str) -> Answer<Token> {
+    let token = u64::try_from(drawn).ok().and_then(Token::new);
+    token.ok_or_else(|| {
+        let message = format!("the tokens at {at} gave none; has something changed their sequence or table?");
+        let error = Error::new(ErrorKind::BackendData, message);
+        Failed { error, fatal: false }
+    })
 }
 
 /// The request may have been done before its connection failed.

@@ -8,19 +8,17 @@ use async_trait::async_trait;
 use dlock_core::spi::{
     Abandoned, Acquire, Attempt, Fencing, Grant, LeaseKey, Lock, Release, Released, Renew, Signal, Wait, Wake,
 };
-use dlock_core::{
-    Capabilities, Error, LockName, LossReason, Mode, Nature, Result, Runtime, Strength, Timestamp, Token,
-};
+use dlock_core::{Capabilities, Error, LockName, LossReason, Nature, Result, Runtime, Strength};
 use futures::StreamExt as _;
-use futures::channel::oneshot;
 use futures::future::join_all;
 use futures::stream::{self, BoxStream};
 
-use super::board::{Asked, Found};
+use super::board::{Asked, Found, Holder};
+use super::config::Config;
 use super::connections::Connections;
-use super::dialect::{Server, Settings};
-use super::failure::{ended, perhaps_done, unsupported};
-use super::handle::{Handle, Job};
+use super::dialect::Server;
+use super::failure::{perhaps_done, unsupported};
+use super::handle::What;
 use super::keys::Key;
 
 /// Locks that hang on a session of the database: see the [module](super).
@@ -34,17 +32,17 @@ impl SessionLock {
     pub(super) async fn connect(
         server: Arc<dyn Server>,
         runtime: Arc<dyn Runtime>,
-        settings: Settings,
+        config: Config,
     ) -> Result<Self> {
-        let bits = settings.limits.key_bytes * 8;
-        let mut capabilities = Capabilities::new(settings.limits.name)
+        let bits = config.limits.key_bytes * 8;
+        let mut capabilities = Capabilities::new(config.limits.name)
             .with_nature(Nature::Session)
             .with_ttl(
-                settings.ttl..=Duration::from_secs(24 * 3600),
+                config.ttl..=Duration::from_secs(24 * 3600),
                 Duration::from_millis(1),
             );
         capabilities.name_hash_bits = u32::try_from(bits).ok();
-        let client = Arc::new(Connections::new(server, runtime, settings));
+        let client = Arc::new(Connections::new(server, runtime, config));
         let lock = Self { client, capabilities };
         lock.client.shared().await?;
         Ok(lock)
@@ -52,82 +50,59 @@ impl SessionLock {
 
     pub(super) fn key(&self, name: &LockName) -> Key {
         let client = &self.client;
-        Key::new(
-            &client.server.site().space,
-            name,
-            client.settings.limits.key_bytes,
-        )
-    }
-
-    fn check(&self, request: &Acquire) -> Result<()> {
-        Err(unsupported(if request.mode != Mode::Exclusive {
-            "session locks are exclusive; the lease strategy has the other modes"
-        } else if request.priority != Acquire::DEFAULT_PRIORITY {
-            "session locks have no priorities; the lease strategy has"
-        } else if request.owner.is_some() {
-            "session locks keep no label of their owner"
-        } else {
-            return self.capabilities.check(request);
-        }))
-    }
-
-    /// Believed in from now on for as long as its session is. `None` if it is not held any more.
-    pub(super) fn believe(&self, lease: &LeaseKey, connection: &Handle) -> Option<(Timestamp, Duration)> {
-        let (from, span) = (connection.life.confirmed(), connection.life.ttl);
-        let is_held = self
-            .client
-            .board
-            .extend(&self.key(&lease.name), lease.id, from + span);
-        is_held.then_some((from, span))
+        Key::new(&client.server.site().space, name, client.config.limits.key_bytes)
     }
 
     /// A lease on that connection.
-    async fn grant(&self, lease: &LeaseKey, token: Token, connection: &Handle) -> Result<Attempt> {
-        let now = self.client.now();
+    async fn grant(&self, key: &Key, lease: &LeaseKey, holder: Holder) -> Result<Attempt> {
+        let (now, connection) = (self.client.now(), holder.connection);
         if !connection.life.is_ample(now) {
             // It is held, whatever comes of this.
-            connection.be_heard(now).await.map_err(perhaps_done)?;
+            connection.call(What::Ping(now)).await.map_err(perhaps_done)?;
         }
-        let believed = self.believe(lease, connection);
-        let (from, span) = believed.ok_or_else(|| Error::lost(LossReason::SessionLost))?;
-        Ok(Attempt::Granted(Grant::new(
-            lease.clone(),
-            Some(token),
-            from,
-            span,
-        )))
+        let extended = self.client.board.extend(key, lease.id);
+        let (_, from) = extended.ok_or_else(|| Error::lost(LossReason::SessionLost))?;
+        let grant = Grant::new(lease.clone(), Some(holder.token), from, connection.life.ttl);
+        Ok(Attempt::Granted(grant))
     }
 
     async fn try_attempt(&self, request: &Acquire) -> Result<Attempt> {
-        self.check(request)?;
+        self.capabilities.check(request)?;
         let (lease, key) = (&request.key, self.key(&request.key.name));
         // First the connection: nothing is awaited between bidding and sending.
         let shared = self.client.shared().await?;
         let board = &self.client.board;
-        let asked = board.ask(&key, lease, request.waits, self.client.now())?;
-        let expects = matches!(asked, Asked::Expect);
-        match asked {
-            Asked::Granted(holder) => return self.grant(lease, holder.token, &holder.connection).await,
-            Asked::Wait | Asked::Expect => {}
-            Asked::Try(bid) => {
-                let (reply, answer) = oneshot::channel();
-                shared.send(Job::Try(bid, shared.clone(), reply))?;
-                let answer = answer.await.unwrap_or_else(|_| Err(perhaps_done(ended())));
-                if let Some(token) = answer? {
-                    return self.grant(lease, token, &shared).await;
+        loop {
+            match board.ask(&key, lease, request.waits, self.client.now())? {
+                Asked::Granted(holder) => return self.grant(&key, lease, holder).await,
+                Asked::Wait => break,
+                Asked::Contend(idle, bid, stop) => {
+                    idle.wait(bid, stop);
+                    break;
                 }
-                board.met_others(&key, self.client.now());
+                Asked::Try(bid) => {
+                    if !shared.call(What::Try(bid)).await? {
+                        board.met_others(&key, self.client.now());
+                        break;
+                    }
+                }
             }
         }
-        let wait = self.client.wait(key, lease.clone(), expects);
+        let wait = self.client.wait(key, lease.clone());
         Ok(Attempt::Held(Wait::new(Wake::Push(wait))))
+    }
+
+    /// Whether it was held.
+    async fn unlock(&self, key: Key, lease: &LeaseKey, holder: &Holder) -> Result<bool> {
+        let unlocked = holder.connection.call(What::Unlock(key, lease.id));
+        unlocked.await.map_err(perhaps_done)
     }
 
     async fn try_release(&self, lease: &LeaseKey) -> Result<Released> {
         let (board, key) = (&self.client.board, self.key(&lease.name));
         let was_held = match board.withdraw(&key, lease.id, self.client.now())? {
             // Once it is on its way it needs nobody who waits for its answer.
-            Found::Holding(holder) => holder.connection.unlock(key, lease.id).await?,
+            Found::Holding(holder) => self.unlock(key, lease, &holder).await?,
             // Or it was given back before, and the answer was lost.
             _ => board.was_released(lease.id),
         };
@@ -139,21 +114,18 @@ impl SessionLock {
 
     async fn abandon_one(&self, lease: &LeaseKey) -> Result<Abandoned> {
         let (board, key) = (&self.client.board, self.key(&lease.name));
-        let mut nothing = Abandoned::Nothing;
         loop {
             match board.withdraw(&key, lease.id, self.client.now())? {
-                Found::Nothing => return Ok(nothing),
-                Found::InLine => return Ok(Abandoned::Withdrawn),
+                Found::Nothing => return Ok(Abandoned::Nothing),
                 // What it was granted is given back before that, or the next look finds it.
                 Found::Bidding(over) => over.await,
                 Found::Holding(holder) => {
-                    return match holder.connection.unlock(key, lease.id).await? {
+                    return match self.unlock(key, lease, &holder).await? {
                         true => Ok(Abandoned::WasGranted(Some(holder.token))),
                         false => Ok(Abandoned::Nothing),
                     };
                 }
             }
-            nothing = Abandoned::Withdrawn;
         }
     }
 }

@@ -1,10 +1,9 @@
 //! Locks that hang on a session of the database: advisory locks of PostgreSQL, `GET_LOCK` of MySQL and
 //! MariaDB.
 //!
-//! A lock is two statements, and no row is written. It is held for as long as its connection lives: there is
-//! nothing to renew but that, and whoever dies loses it at once. What that costs: a connection that breaks
-//! loses all that hangs on it, and a pooler that shares sessions cannot be in between. Where this does not
-//! suit, there is the lease strategy.
+//! A lock is two statements, and no row is written. It is held for as long as its connection lives, and
+//! whoever dies loses it at once. What that costs: a connection that breaks loses all that hangs on it, and a
+//! pooler that shares sessions cannot be in between. Where this does not suit, there is the lease strategy.
 //!
 //! # What it guarantees
 //!
@@ -14,9 +13,9 @@
 //!   answered had been *sent*, so it stops being valid before the server lets anybody else in, if its client
 //!   is cut off or stands still.
 //! * *A restart of the server* lets nobody in before the last guard is over by its own deadline, also that of
-//!   a client that was cut off and heard nothing: a server that has just started grants nothing for a ttl.
-//!   Unless the sequence of the tokens was made since: then there was nobody before. Where clients of one
-//!   prefix have different ttls, each is to be told the longest one (`restart_grace`).
+//!   a client that was cut off: a server that has just started grants nothing for a ttl, unless the sequence
+//!   of the tokens was made since. Where clients of one prefix have different ttls, each is to be told the
+//!   longest one (`restart_grace`).
 //! * *Tokens* from a sequence of the database, drawn by whoever has the lock and not before: they grow with
 //!   each grant, and across restarts.
 //! * *Nothing stays.* A waiter that gives up is taken out of the server's queue (`pg_cancel_backend`, `KILL
@@ -44,14 +43,11 @@
 //!
 //! # How it is made
 //!
-//! * *A lock cannot move between sessions*, so there is one shared connection for what was free when it was
-//!   asked for, which never blocks, and one for each name that has to be waited for: see `connection`.
-//! * *A session is let in again* by a lock that it holds. So the `board`, a state machine without I/O, keeps
-//!   the requests of one client from one another.
-//! * *The token is drawn in the same statement*, after the lock: `CASE WHEN pg_try_advisory_lock(…) THEN
-//!   nextval(…) END`.
-//! * *Waits come in turns*: see `wait`. *Until when a session is believed in*: see `handle`. *What a server
-//!   that has just started does not know*: see `restart`.
+//! A lock cannot move between sessions, so one shared `connection`, which never blocks, is for what was free
+//! when it was asked for, and one for each name that has to be waited for. The `board`, a state machine
+//! without I/O, keeps the requests of one client from one another. The token is drawn in the statement that
+//! takes the lock. Waits come in turns (`wait`); until when a session is believed in is told in `handle`, and
+//! what a server that has just started does not know in `restart`.
 
 mod board;
 mod config;

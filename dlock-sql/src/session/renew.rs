@@ -5,6 +5,7 @@ use dlock_core::Timestamp;
 use dlock_core::spi::{Renew, RenewItem, RenewKind, RenewOutcome, Renewal};
 use futures::future::join_all;
 
+use super::handle::What;
 use super::lock::SessionLock;
 
 /// Leases live with their sessions, so to renew them is to hear of those: one request for all that hang on
@@ -24,19 +25,20 @@ impl SessionLock {
             return RenewOutcome::Failed(e);
         }
         // There is no queue that could be renewed: it is not claimed.
-        let is_lease = item.kind == RenewKind::Lease;
-        let connection = || board.connection(&key, item.key.id).filter(|_| is_lease);
-        let Some(asked) = connection() else {
+        let extend = || match item.kind {
+            RenewKind::Lease => board.extend(&key, item.key.id),
+            _ => None,
+        };
+        let Some((connection, _)) = extend() else {
             return RenewOutcome::Gone;
         };
-        match asked.be_heard(now).await {
-            // It may have ended meanwhile.
-            Ok(()) => match self.believe(&item.key, &asked) {
-                Some((from, span)) => RenewOutcome::Renewed(Renewal::new(from, span)),
-                None => RenewOutcome::Gone,
-            },
-            // If its connection was given up, it is gone with that: nothing can renew it any more.
-            Err(_) if connection().is_none() => RenewOutcome::Gone,
+        let heard = connection.call(What::Ping(now)).await;
+        // Its session may have ended meanwhile: nothing can renew it any more.
+        let Some((_, from)) = extend() else {
+            return RenewOutcome::Gone;
+        };
+        match heard {
+            Ok(_) => RenewOutcome::Renewed(Renewal::new(from, connection.life.ttl)),
             Err(e) => RenewOutcome::Failed(e.with_name(&item.key.name)),
         }
     }

@@ -1,26 +1,23 @@
 //! What a server that has just started does not know: who held what before.
 //!
 //! Its locks are in its memory. A client that was cut off or stood still when the server went down believes
-//! in its locks until their deadline, and so does one whose driver does not read while nothing is asked
-//! (MySQL), for up to a second. So for a *grace* after the start of the server nobody here asks: every name
-//! is taken to be held. The grace is the ttl of sessions: what was believed in when the server ended counts
-//! from a request that it had answered before.
-//!
-//! A server on which the sequence of the tokens was made *in this run* has no clients of before: the run is
-//! noted in the comment of the sequence, and then there is no grace. So a new prefix does not wait.
+//! in its locks until their deadline, and one whose driver does not read while nothing is asked (MySQL) for
+//! up to a second. So for a *grace* after the start of the server nobody here asks: every name is taken to be
+//! held. The grace is the ttl of sessions: what was believed in when the server ended counts from a request
+//! that it had answered before. Where the sequence of the tokens was made *in this run*, which its comment
+//! says, there are no clients of before, and no grace.
 //!
 //! What could break it, and why it does not:
 //!
 //! * *A server starts again without its process having ended*: PostgreSQL, when one of its processes has
-//!   crashed. It forgets its statistics then; so a run begins when they do, if that is later.
+//!   crashed. A run begins when its statistics do, if that is later.
 //! * *Two runs of one name*: MySQL and MariaDB tell their start in whole seconds, and are back from a crash
 //!   in less. Nothing is made in the second in which a run began.
-//! * *The clock of the server is set* forward between its start and the connection: the grace is shorter, as
-//!   a session of PostgreSQL is. The [docs](super) say so.
 //! * *The connection was made long ago.* It ends with the run, so its server has not been restarted since.
 //! * *The age is old when it arrives.* It counts from the arrival, so the grace ends late, never early.
-//! * *A primary that takes over* has been running for long and has never known anything. This is no defence
-//!   against that, and the docs say so.
+//!
+//! It is shorter where the clock of the server was set forward meanwhile, and no defence against a primary
+//! that takes over, which has been running for long and has never known anything. The [docs](super) say so.
 
 use std::time::Duration;
 

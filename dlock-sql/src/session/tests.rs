@@ -21,7 +21,7 @@ struct Table {
 
 /// A connection that was heard of at the beginning, for a second.
 fn connection(id: u64) -> Arc<Handle> {
-    Handle::new(id, Timestamp::ZERO, Duration::from_secs(1)).0
+    Handle::new(id, false, Timestamp::ZERO, Duration::from_secs(1)).0
 }
 
 fn at(ms: u64) -> Timestamp {
@@ -48,7 +48,10 @@ impl Table {
             Ok(Asked::Granted(holder)) if holder.token.get() == n => "granted",
             Ok(Asked::Granted(_)) => "somebody else's",
             Ok(Asked::Wait) => "wait",
-            Ok(Asked::Expect) => "expect",
+            Ok(Asked::Contend(_, bid, stop)) => {
+                self.bids.insert(n, (bid, Some(stop)));
+                "contend"
+            }
             Ok(Asked::Try(bid)) => {
                 self.bids.insert(n, (bid, None));
                 "try"
@@ -59,10 +62,10 @@ impl Table {
     }
 
     fn step(&mut self, n: u64, ms: u64) -> &'static str {
-        match self.board.step(&key(), &lease(n), false, at(ms)) {
+        match self.board.step(&key(), &lease(n), at(ms)) {
             Step::Ready => "ready",
             Step::Stay(_) => "stay",
-            Step::Starved(..) => "starved",
+            Step::Starved(_) => "starved",
             Step::Contend(idle, bid, stop) => {
                 self.bids.insert(n, (bid, Some(stop)));
                 idle.map_or("contend on a new one", |_| "contend")
@@ -73,12 +76,12 @@ impl Table {
 
     /// It is let in, on that connection.
     fn won(&mut self, n: u64, id: u64, ms: u64) -> bool {
-        let (mut bid, stop) = self.bids.remove(&n).unwrap();
+        let (bid, _) = self.bids.get_mut(&n).unwrap();
         let won = bid.won(Token::new(n).unwrap(), connection(id), at(ms));
-        if !won {
-            self.bids.insert(n, (bid, stop));
+        if won.is_some() {
+            self.over(n);
         }
-        won
+        won == Some(lease(n).id)
     }
 
     /// Nothing came of its bid.
@@ -89,7 +92,6 @@ impl Table {
     fn withdraw(&self, n: u64, ms: u64) -> &'static str {
         match self.board.withdraw(&key(), lease(n).id, at(ms)) {
             Ok(Found::Nothing) => "nothing",
-            Ok(Found::InLine) => "in line",
             Ok(Found::Bidding(_)) => "bidding",
             Ok(Found::Holding(_)) => "holding",
             Err(_) => "unknown",
@@ -97,7 +99,7 @@ impl Table {
     }
 
     fn is_held(&self, n: u64) -> bool {
-        self.board.connection(&key(), lease(n).id).is_some()
+        self.board.extend(&key(), lease(n).id).is_some()
     }
 
     /// Request `n` holds, on that connection.
@@ -187,15 +189,35 @@ fn a_connection_that_ends_takes_only_what_hung_on_it() {
 
 #[test]
 fn a_waiter_that_is_away_for_long_is_passed_over() {
+    for others in [false, true] {
+        let mut table = Table::new(4);
+        table.hold(1, 1);
+        assert_eq!(table.step(2, 0), "contend on a new one");
+        if others {
+            assert_eq!(table.step(3, 0), "stay");
+        }
+        table.board.left(&key(), &lease(2), at(0));
+        let is_wanted = |table: &mut Table, ms| table.bids.get_mut(&2).unwrap().0.is_wanted(at(ms));
+        assert!(is_wanted(&mut table, 3000));
+        assert_eq!(is_wanted(&mut table, 3001), others);
+        assert!(!table.won(2, 2, 3001));
+        assert_eq!(table.is_held(3), others, "it is let in for whoever is the next");
+    }
+}
+
+#[test]
+fn a_wait_goes_on_for_the_next_one_in_line() {
     let mut table = Table::new(4);
-    table.hold(1, 1);
-    assert_eq!(table.step(2, 0), "contend on a new one");
+    assert_eq!(table.step(1, 0), "contend on a new one");
+    assert_eq!(table.step(2, 0), "stay");
+    assert_eq!(table.withdraw(1, 0), "nothing");
+    assert!(table.bids.get_mut(&1).unwrap().0.is_wanted(at(0)));
+    assert_eq!(table.withdraw(2, 0), "bidding", "it was the last");
     assert_eq!(table.step(3, 0), "stay");
-    table.board.left(&key(), &lease(2), at(0));
-    let is_wanted = |table: &Table, ms| table.bids[&2].0.is_wanted(at(ms));
-    assert!(is_wanted(&table, 3000) && !is_wanted(&table, 3001) && !table.won(2, 2, 3001));
-    table.over(2);
-    assert_eq!(table.step(3, 3001), "contend on a new one");
+    assert!(!table.bids.get_mut(&1).unwrap().0.is_wanted(at(0)));
+    table.over(1);
+    assert_eq!(table.withdraw(2, 0), "nothing");
+    assert_eq!(table.step(3, 0), "contend on a new one");
 }
 
 #[test]
@@ -208,35 +230,17 @@ fn a_try_counts_though_nobody_listened_for_long() {
 }
 
 #[test]
-fn a_waiter_that_finds_no_idle_connection_asks_again() {
-    let mut table = Table::new(4);
-    table.board.put_back(connection(1));
-    table.board.met_others(&key(), at(1));
-    assert_eq!(table.ask(1, true, 2), "expect");
-    let _taken = table
-        .board
-        .step(&Key::new("other", &lease(9).name, 28), &lease(9), false, at(2));
-    let step = table.board.step(&key(), &lease(1), true, at(2));
-    assert!(matches!(step, Step::Ready));
-    assert_eq!(table.ask(1, true, 2), "try");
-}
-
-#[test]
-fn a_waiter_without_a_connection_is_rung_when_there_is_one() {
+fn a_waiter_without_a_connection_is_rung_when_it_pays_to_ask() {
     let mut table = Table::new(0);
-    let starve = |table: &Table| match table.board.step(&key(), &lease(1), false, at(0)) {
-        Step::Starved(rung, free) => (rung, free),
-        _ => panic!("there is no connection"),
+    let Step::Starved(rung) = table.board.step(&key(), &lease(1), at(0)) else {
+        panic!("there is no connection");
     };
-    let (rung, _) = starve(&table);
     // It may ask on the shared connection meanwhile.
     assert_eq!(table.ask(1, false, 0), "try");
     table.over(1);
     assert!(rung.now_or_never().is_some(), "the end of a try rings");
     assert_eq!(table.step(2, 0), "stay", "it has kept its place");
-    let (_, free) = starve(&table);
-    table.board.put_back(connection(1));
-    assert!(free.now_or_never().is_some());
+    table.board.put_back(connection(1), at(0));
     assert_eq!(table.step(1, 0), "contend");
 }
 
@@ -256,10 +260,13 @@ fn what_nobody_renews_lapses() {
     table.hold(1, 1);
     let (board, id) = (&table.board, lease(1).id);
     assert!(board.lapsed(1, at(1000)).is_empty());
-    assert!(board.extend(&key(), id, at(1500)));
+    let (connection, _) = board.extend(&key(), id).unwrap();
+    connection.life.confirm(at(500));
+    assert_eq!(board.extend(&key(), id).unwrap().1, at(500));
     assert!(board.lapsed(1, at(1500)).is_empty() && board.lapsed(2, at(9000)).is_empty());
-    assert_eq!(board.lapsed(1, at(1501)), [(key(), id)]);
-    assert!(!board.extend(&key(), id, at(3000)), "it is being given back");
+    let lapsed = board.lapsed(1, at(1501)).into_iter();
+    assert!(lapsed.map(|(key, id, _)| (key, id)).eq([(key(), id)]));
+    assert!(board.extend(&key(), id).is_none(), "it is being given back");
     assert!(board.lapsed(1, at(9000)).is_empty(), "it is told once");
 }
 
@@ -269,9 +276,9 @@ fn what_was_let_in_unheard_lapses_unless_it_is_asked_for() {
         let mut table = Table::new(4);
         assert_eq!(table.step(1, 0), "contend on a new one");
         table.board.left(&key(), &lease(1), at(0));
-        let handle = Handle::new(1, at(0), Duration::from_secs(30)).0;
+        let handle = Handle::new(1, false, at(0), Duration::from_secs(30)).0;
         let (mut bid, _) = table.bids.remove(&1).unwrap();
-        assert!(bid.won(Token::new(1).unwrap(), handle, at(1000)));
+        assert!(bid.won(Token::new(1).unwrap(), handle, at(1000)).is_some());
         if asks {
             assert_eq!(table.ask(1, true, 4000), "granted");
         }
@@ -308,19 +315,21 @@ fn a_waiter_where_others_were_a_moment_ago_does_not_try() {
     };
     table.board.met_others(&key(), at(1000));
     assert_eq!(ask(&mut table, 2, true, 1001), "try", "no connection to wait on");
-    table.board.put_back(connection(1));
-    assert_eq!(ask(&mut table, 3, true, 1999), "expect");
-    assert_eq!(ask(&mut table, 4, false, 1999), "try", "it does not wait");
-    assert_eq!(ask(&mut table, 5, true, 2000), "try", "that is long ago");
+    table.board.put_back(connection(1), at(0));
+    assert_eq!(ask(&mut table, 3, false, 1999), "try", "it does not wait");
+    assert_eq!(ask(&mut table, 4, true, 2000), "try", "that is long ago");
+    assert_eq!(ask(&mut table, 5, true, 1999), "contend");
+    table.board.put_back(connection(1), at(0));
+    assert_eq!(ask(&mut table, 5, true, 1999), "try", "it could not wait");
+    assert_eq!(table.withdraw(5, 0), "nothing");
+    // Who does not come to listen is passed over.
     table.board.met_others(&key(), at(2000));
-    assert_eq!(table.step(6, 2001), "contend");
+    assert_eq!(table.ask(6, true, 2001), "contend");
+    assert!(!table.bids.get_mut(&6).unwrap().0.is_wanted(at(5002)));
     table.over(6);
-    assert_eq!(table.step(6, 2001), "failed");
-    table.board.put_back(connection(1));
-    assert_eq!(ask(&mut table, 6, true, 2001), "try", "it could not wait");
-    assert_eq!(table.withdraw(6, 0), "in line");
     // What it has is not asked for again.
     table.hold(7, 2);
+    table.board.put_back(connection(1), at(0));
     table.board.met_others(&key(), at(2000));
     assert_eq!(table.ask(7, true, 2001), "granted");
 }
@@ -330,8 +339,8 @@ fn the_last_connection_is_for_whoever_has_met_somebody() {
     let mut table = Table::new(1);
     assert_eq!(table.step(2, 0), "contend on a new one");
     table.over(2);
-    assert_eq!(table.withdraw(2, 0), "in line");
-    table.board.put_back(connection(2));
+    assert_eq!(table.withdraw(2, 0), "nothing");
+    table.board.put_back(connection(2), at(0));
     table.board.met_others(&key(), at(1));
     assert_eq!(table.ask(3, true, 2), "try");
 }
@@ -339,7 +348,10 @@ fn the_last_connection_is_for_whoever_has_met_somebody() {
 #[test]
 fn a_late_answer_takes_back_nothing() {
     let t = |seconds: u64| at(seconds * 1000);
-    let life = Handle::new(1, t(100), Duration::from_secs(10)).0.life.clone();
+    let life = Handle::new(1, false, t(100), Duration::from_secs(10))
+        .0
+        .life
+        .clone();
     life.confirm(t(103));
     life.confirm(t(101));
     assert_eq!((life.confirmed(), life.lapses()), (t(103), t(113)));
@@ -367,7 +379,7 @@ fn a_ttl_is_rounded_up_to_what_the_server_counts_in() {
     let config = super::Config::from_url("mysql://there/shop").unwrap();
     let settings = config.session_ttl(Duration::from_millis(3100)).checked().unwrap();
     assert_eq!(
-        (settings.ttl, settings.turn),
+        (settings.ttl, settings.turn()),
         (Duration::from_secs(4), Duration::from_secs(1))
     );
 }

@@ -1,14 +1,11 @@
 //! Waiting: in line within this client, then at the server, turn after turn.
 //!
 //! A wait is sent for a *turn*, a third of the ttl, and then anew. That costs two requests a turn, and others
-//! who wait at the server may come in front. It is worth it:
-//!
-//! * The server counts the idle time of the session from when it let the waiter in, which nobody here sees.
-//!   It was not before the turn was sent: so the grant counts from there, and two thirds of the ttl are left
-//!   of it at least, without another request.
-//! * A statement that waits holds a snapshot (PostgreSQL), which stops vacuum and holds up `CREATE INDEX
-//!   CONCURRENTLY`. So it is no older than a turn.
-//! * A dead connection is found out within two turns.
+//! who wait at the server may come in front. But the server counts the idle time of the session from when it
+//! let the waiter in, which nobody here sees and which was not before the turn was sent: so the grant counts
+//! from there, and two thirds of the ttl are left of it at least, without another request. A statement that
+//! waits holds a snapshot (PostgreSQL), which stops vacuum and holds up `CREATE INDEX CONCURRENTLY`: it is no
+//! older than a turn. And a dead connection is found out within two turns.
 //!
 //! What could break it, and why it does not:
 //!
@@ -24,18 +21,18 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use dlock_core::ErrorKind;
 use dlock_core::spi::{LeaseKey, Push};
-use dlock_core::{ErrorKind, Token};
 use futures::future::{Either, select};
 use futures::stream::{self, BoxStream};
 use futures::{FutureExt as _, StreamExt as _};
 
 use super::board::{Bid, Step, Stop};
-use super::connection::{Connection, Kind, no_answer};
+use super::connection::{Connection, no_answer};
 use super::connections::Connections;
-use super::dialect::{Request, Settings};
+use super::dialect::Request;
 use super::failure::{Answer, Failed};
-use super::handle::Handle;
+use super::handle::{Handle, What};
 use super::keys::Key;
 
 /// Between two cancels of one statement.
@@ -61,24 +58,19 @@ impl Drop for Seat {
 impl Connections {
     /// Tells when it pays to ask again. It begins to wait when it is first polled: who only tries leaves
     /// nothing behind.
-    pub(super) fn wait(
-        self: &Arc<Self>,
-        key: Key,
-        lease: LeaseKey,
-        expects: bool,
-    ) -> BoxStream<'static, Push> {
+    pub(super) fn wait(self: &Arc<Self>, key: Key, lease: LeaseKey) -> BoxStream<'static, Push> {
         let client = self.clone();
         let waiting = async move {
             let seat = Seat { client, key, lease };
-            let (client, lease) = (&seat.client, &seat.lease);
+            let client = &seat.client;
             loop {
-                match client.board.step(&key, lease, expects, client.now()) {
+                match client.board.step(&key, &seat.lease, client.now()) {
                     Step::Ready => return Some(Push::Changed),
                     // The stream ends, and the engine asks again after a pause that grows.
                     Step::Failed => return None,
                     Step::Stay(rung) => rung.await,
-                    Step::Starved(rung, free) => {
-                        select(rung, free).await;
+                    Step::Starved(rung) => {
+                        rung.await;
                         return Some(Push::Changed);
                     }
                     Step::Contend(Some(idle), bid, stop) => idle.wait(bid, stop),
@@ -94,7 +86,7 @@ impl Connections {
     fn wait_anew(self: &Arc<Self>, bid: Bid, stop: Stop) {
         let client = self.clone();
         let waiting = async move {
-            match client.make(Kind::Waiting).await {
+            match client.make(false).await {
                 Ok(connection) => connection.wait(bid, stop),
                 Err(_) => client.board.one_less(),
             }
@@ -104,52 +96,38 @@ impl Connections {
 }
 
 impl Connection {
-    /// Until the lock is there or is not wanted any more.
-    pub(super) async fn wait(&mut self, mut bid: Bid, mut stop: Stop, me: Arc<Handle>) -> Answer<()> {
+    /// Until the lock is there or is not wanted any more; not at all while the server has just started.
+    pub(super) async fn wait(&mut self, mut bid: Bid, mut stop: Stop, me: Arc<Handle>) -> Answer<bool> {
         let begun = self.now();
-        while bid.is_wanted(self.now()) {
+        while begun >= self.opens && bid.is_wanted(self.now()) {
             let sent = self.now();
-            if sent < self.opens {
-                self.stay_away(sent.until(self.opens), &mut stop).await?;
-                continue;
-            }
-            let got = self.turn(&mut bid, &mut stop).await;
-            if let Ok(Some(token)) = got {
+            let answer = self.turn(&mut bid, &mut stop).await;
+            if let Ok(Some(_)) = answer {
                 self.life.confirm(sent);
-                let now = self.now();
-                if bid.won(token, me.clone(), now) {
-                    self.held.insert(bid.key, bid.lease.id);
+            }
+            match self.settle(&mut bid, answer, &me, Request::Clean).await {
+                Ok(false) => {}
+                Ok(true) => {
+                    let now = self.now();
                     if now.since(begun) >= KEPT_WAITING {
                         self.client.board.met_others(&bid.key, now);
                     }
-                    return Ok(());
+                    return Ok(true);
                 }
-            }
-            // It may have been let in at the last moment.
-            self.give_back(&mut bid, got.as_ref().err()).await?;
-            if got.is_err() {
-                break;
+                Err(failed) if failed.fatal => return Err(failed),
+                Err(_) => break,
             }
         }
         // First this: the next waiter, who is rung when the bid is dropped, finds it.
-        self.put_back(me);
-        Ok(())
-    }
-
-    /// The server has started not long ago, and is not asked for locks yet. For a turn at most, after which
-    /// its session hears of us.
-    async fn stay_away(&mut self, left: Duration, stop: &mut Stop) -> Answer<()> {
-        let turn = self.client.settings.turn;
-        select(stop, self.client.runtime.sleep(left.min(turn))).await;
-        self.must(Request::Ping).await.map(drop)
+        self.client.board.put_back(me, self.now());
+        Ok(false)
     }
 
     /// One turn, which is cut short when it is told to stop.
-    async fn turn(&mut self, bid: &mut Bid, stop: &mut Stop) -> Answer<Option<Token>> {
-        let Settings { turn, timeout, .. } = self.client.settings;
+    async fn turn(&mut self, bid: &mut Bid, stop: &mut Stop) -> Answer<Option<i64>> {
+        let (turn, timeout) = (self.client.config.turn(), self.client.config.timeout);
         let limit = turn * 2 + timeout.min(turn);
         let mut over = self.client.runtime.sleep(limit);
-        let backend = self.backend.clone();
         bid.doubt = Some(self.now() + limit + self.life.ttl);
         let mut waiting = self.wire.ask(Request::Wait(&bid.key));
         let answer = match select(waiting.as_mut(), select(stop, over.as_mut())).await {
@@ -159,10 +137,11 @@ impl Connection {
                 let by = by.ok().flatten().ok_or_else(no_way_to_cancel)?;
                 loop {
                     // Answered before anything else is sent here.
-                    match select(pin!(by.cancel(backend.clone())), over.as_mut()).await {
+                    let cancelled = by.call(What::Cancel(self.backend.clone()));
+                    match select(pin!(cancelled), over.as_mut()).await {
                         Either::Left((cancelled, _)) => cancelled.map_err(|_| no_way_to_cancel())?,
                         Either::Right(_) => return Err(no_answer(limit)),
-                    }
+                    };
                     let again = self.client.runtime.sleep(CANCEL_AGAIN);
                     if let Either::Left((answer, _)) = select(waiting.as_mut(), again).await {
                         break answer;
@@ -171,7 +150,7 @@ impl Connection {
             }
         };
         drop(waiting);
-        self.read(answer).and_then(|value| self.token(value))
+        self.read(answer)
     }
 }
 

@@ -1,46 +1,55 @@
 //! Who asks the server, and what comes of it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use dlock_core::spi::{LeaseKey, LostLeases};
-use dlock_core::{Error, ErrorKind, LossReason, Result, Timestamp, Token};
+use dlock_core::{Error, ErrorKind, LossReason, RequestId, Result, Timestamp, Token};
 use event_listener::Event;
 use futures::channel::oneshot;
 
-use super::{Board, CROWDED, GRACE, Holder, Name};
+use super::{Board, GRACE, Holder, Name};
 use crate::session::handle::Handle;
 use crate::session::keys::Key;
 
-#[derive(Clone)]
+/// For so long after somebody of another client was there, one is counted on.
+const CROWDED: Duration = Duration::from_secs(1);
+
 pub(super) struct Waiter {
     pub(super) lease: LeaseKey,
-    pub(super) bell: Arc<Event>,
+    pub(super) bell: Event,
     /// Since when nobody listens.
     pub(super) left: Option<Timestamp>,
     /// It could not wait at the server.
     pub(super) failed: bool,
 }
 
-/// Whose lock the server is asked for.
-pub(super) struct Bidder {
-    pub(super) waiter: Waiter,
-    /// Ends its wait. A try has none, nor has who was told.
-    pub(super) stop: Option<oneshot::Sender<Option<Arc<Handle>>>>,
-    /// If nothing comes of it, it is the first in line again.
-    returns: bool,
+/// The server is asked for a name.
+pub(super) struct Bidding {
+    /// Whose try it is, or whose abandon has ended the wait.
+    pub(super) of: Option<RequestId>,
+    /// Ends a wait. A try has none, nor has a wait that was told.
+    stop: Option<Stopper>,
+    /// Says that this was dropped.
+    pub(super) over: Event,
 }
+
+type Stopper = oneshot::Sender<Option<Arc<Handle>>>;
 
 /// Tells a connection to stop its wait, and by which connection the server is told so, if there is one.
 pub(crate) type Stop = oneshot::Receiver<Option<Arc<Handle>>>;
 
-/// A request that the server is asked for, in the hands of whoever asks. When this is dropped nothing is
-/// asked any more and nothing is held of it, and the next one may bid.
+/// The right to ask the server for a name. When this is dropped nothing is asked any more and nothing is
+/// held of it, and the next one may bid.
 pub(crate) struct Bid {
     board: Arc<Board>,
     pub(crate) key: Key,
-    pub(crate) lease: LeaseKey,
+    /// Whose try it is. A wait is for the first in line.
+    lease: Option<LeaseKey>,
     /// It may be granted, and until when if no more is heard of its session.
     pub(crate) doubt: Option<Timestamp>,
+    was_wanted: bool,
+    was_won: bool,
 }
 
 /// What is to be done for a request.
@@ -49,10 +58,9 @@ pub(crate) enum Asked {
     Granted(Holder),
     /// Somebody of this client is there.
     Wait,
-    /// Somebody of another client was there a moment ago, and a connection to wait on is to spare. A waiter
-    /// is let in at once if nobody is there: one request, where a try in vain would be the first of two. If
-    /// the connection is taken meanwhile, it is to ask again.
-    Expect,
+    /// Somebody of another client was there a moment ago, and this connection is to spare: wait on it at
+    /// once, where a try in vain would be one request more.
+    Contend(Arc<Handle>, Bid, Stop),
     /// Try it.
     Try(Bid),
 }
@@ -77,107 +85,108 @@ impl Board {
         }
         let name = state.names.entry(*key).or_default();
         name.pass_over(now);
-        match &mut name.holder {
-            Some(holder) if holder.lease.id != lease.id => return Ok(Asked::Wait),
-            Some(holder) if holder.leaving => return Err(Error::lost(LossReason::Released)),
-            Some(holder) => {
+        match (&mut name.holder, &name.bidding) {
+            (Some(holder), _) if holder.lease.id == lease.id && !holder.leaving => {
                 holder.until = holder.until.max(holder.connection.life.lapses());
                 return Ok(Asked::Granted(holder.clone()));
             }
-            None => {}
-        }
-        match &name.bidder {
-            Some(bidder) if bidder.waiter.lease.id == lease.id && bidder.stop.is_none() => {
+            (None, Some(bidding)) if bidding.of == Some(lease.id) => {
                 return Err(Error::new(
                     ErrorKind::Unknown,
                     "another call of the same request is on its way, and may have the lock: ask again",
                 ));
             }
-            Some(_) => return Ok(Asked::Wait),
-            None => {}
-        }
-        if name.line.front().is_some_and(|first| first.lease.id != lease.id) {
-            return Ok(Asked::Wait);
+            (None, None) if name.line.front().is_none_or(|first| first.lease.id == lease.id) => {}
+            _ => return Ok(Asked::Wait),
         }
         let is_crowded = state.crowded.of(key).is_some_and(|at| now.since(*at) < CROWDED);
         // The last connection is for whoever has met somebody.
-        let to_spare = state.idle.len() > 1 || state.idle.len() == 1 && state.waiting < self.most_waiting;
-        if waits && is_crowded && to_spare {
-            state.tidy(key);
-            return Ok(Asked::Expect);
+        let to_spare = state.idle.len() > 1 || state.waiting < self.most_waiting;
+        if waits
+            && is_crowded
+            && to_spare
+            && let Some((idle, _)) = state.idle.pop()
+        {
+            // It listens from its next question on.
+            name.join(lease).left = Some(now);
+            let (bid, stop) = name.contend(self, key);
+            return Ok(Asked::Contend(idle, bid, stop));
         }
-        let place = name.line.pop_front();
-        name.bidder = Some(Bidder {
-            returns: place.is_some(),
-            waiter: place.unwrap_or_else(|| Waiter::new(lease)),
-            stop: None,
-        });
-        Ok(Asked::Try(Bid::new(self, key, lease)))
+        name.bidding = Some(Bidding::new(Some(lease.id), None));
+        Ok(Asked::Try(Bid::new(self, key, Some(lease.clone()))))
     }
 }
 
 impl Name {
-    /// That waiter is waited for at the server.
-    pub(super) fn contend(&mut self, waiter: Waiter) -> Stop {
-        let (stop, stopped) = oneshot::channel();
-        let (stop, returns) = (Some(stop), true);
-        self.bidder = Some(Bidder {
-            waiter,
-            stop,
-            returns,
+    /// The place of that request in line, which is the last one if it has none.
+    pub(super) fn join(&mut self, lease: &LeaseKey) -> &mut Waiter {
+        let place = self.line.iter().position(|w| w.lease.id == lease.id);
+        let place = place.unwrap_or_else(|| {
+            self.line.push_back(Waiter::new(lease));
+            self.line.len() - 1
         });
-        stopped
+        &mut self.line[place]
+    }
+
+    /// The first in line is waited for at the server.
+    pub(super) fn contend(&mut self, board: &Arc<Board>, key: &Key) -> (Bid, Stop) {
+        let (stop, stopped) = oneshot::channel();
+        self.bidding = Some(Bidding::new(None, Some(stop)));
+        (Bid::new(board, key, None), stopped)
     }
 }
 
 impl Bid {
-    pub(super) fn new(board: &Arc<Board>, key: &Key, lease: &LeaseKey) -> Self {
+    fn new(board: &Arc<Board>, key: &Key, lease: Option<LeaseKey>) -> Self {
         Self {
             board: board.clone(),
             key: *key,
-            lease: lease.clone(),
+            lease,
             doubt: None,
+            was_wanted: true,
+            was_won: false,
         }
     }
 
-    /// Whether it is still to be waited for: asked between two turns. It is not again once it was not.
-    pub(crate) fn is_wanted(&self, now: Timestamp) -> bool {
-        let state = &mut *self.board.state();
-        let name = state.names.get_mut(&self.key);
-        let Some(bidder) = name.and_then(|name| name.bidder(self.lease.id)) else {
-            return false;
-        };
-        // Who was told to stop is buried.
-        let is_wanted = !state.closed && !state.buried.has(&self.lease.id) && bidder.waiter.is_here(now);
-        bidder.returns = is_wanted;
-        is_wanted
+    /// Whether there is somebody to wait for, and nobody has stopped that: asked between two turns.
+    pub(crate) fn is_wanted(&mut self, now: Timestamp) -> bool {
+        let name = &mut self.board.state().names;
+        self.was_wanted = name.get_mut(&self.key).is_some_and(|name| {
+            name.pass_over(now);
+            !name.line.is_empty() && name.bidding.as_ref().is_some_and(|b| b.stop.is_some())
+        });
+        self.was_wanted
     }
 
-    /// The server has let it in, on that connection. If that is not kept, the connection unlocks before it
-    /// drops the bid.
-    pub(crate) fn won(&mut self, token: Token, connection: Arc<Handle>, now: Timestamp) -> bool {
+    /// The server has let it in, on that connection. Answers for whom. If that is nobody, the connection
+    /// unlocks before it drops the bid.
+    pub(crate) fn won(&mut self, token: Token, connection: Arc<Handle>, now: Timestamp) -> Option<RequestId> {
         let state = &mut *self.board.state();
-        let id = self.lease.id;
-        if state.closed || state.buried.has(&id) {
-            return false;
-        }
-        let Some(name) = state.names.get_mut(&self.key) else {
-            return false;
-        };
-        // Whoever tries is here, whether its stream is or not.
-        let is_it = |bidder: &mut Bidder| {
-            bidder.waiter.lease.id == id && (bidder.stop.is_none() || bidder.waiter.is_here(now))
-        };
-        let Some(Bidder { waiter, stop, .. }) = name.bidder.take_if(is_it) else {
-            return false;
-        };
-        self.doubt = None;
-        state.doubtful.remove(&id);
+        // There is none after the client was closed.
+        let name = state.names.get_mut(&self.key)?;
         let mut until = connection.life.lapses();
-        if stop.is_some() && waiter.left.is_some() {
-            // Nobody has heard of it yet.
-            until = until.min(now + GRACE);
-        }
+        let waiter = match &self.lease {
+            Some(lease) if state.buried.has(&lease.id) => return None,
+            // Whoever tries is here, whether its stream is or not.
+            Some(lease) => {
+                let place = name.line.iter().position(|w| w.lease.id == lease.id);
+                let waiter = place.and_then(|place| name.line.remove(place));
+                waiter.unwrap_or_else(|| Waiter::new(lease))
+            }
+            None => {
+                name.pass_over(now);
+                let first = name.line.pop_front()?;
+                if first.left.is_some() {
+                    // Nobody has heard of it yet.
+                    until = until.min(now + GRACE);
+                }
+                first
+            }
+        };
+        let id = waiter.lease.id;
+        (self.was_won, self.doubt) = (true, None);
+        state.doubtful.remove(&id);
+        name.bidding = None;
         let holder = Holder {
             lease: waiter.lease,
             token,
@@ -193,50 +202,59 @@ impl Bid {
         if let Some(before) = before.filter(|before| !before.leaving) {
             state.lost(LostLeases::These(vec![before.lease]), LossReason::SessionLost);
         }
-        true
+        Some(id)
     }
 }
 
 impl Drop for Bid {
     fn drop(&mut self) {
         let state = &mut *self.board.state();
-        let id = self.lease.id;
-        if let Some(until) = self.doubt {
-            state.doubtful.insert(id, until);
+        let name = state.names.get_mut(&self.key).filter(|_| !self.was_won);
+        let Some((name, bidding)) = name.and_then(|name| name.bidding.take().map(|b| (name, b))) else {
+            return;
+        };
+        let first = name.line.front_mut();
+        let of = bidding.of.or(first.as_ref().map(|first| first.lease.id));
+        if let Some((of, until)) = of.zip(self.doubt) {
+            state.doubtful.insert(of, until);
         }
-        let Some(name) = state.names.get_mut(&self.key) else {
-            return;
-        };
-        let Some(mut bidder) = name.bidder.take_if(|b| b.waiter.lease.id == id) else {
-            return;
-        };
-        bidder.waiter.bell.notify(usize::MAX);
-        if bidder.returns && !state.buried.has(&id) {
-            if bidder.stop.is_some() {
-                // The next one tries, and tells its caller what is wrong.
-                bidder.waiter.failed = true;
-                state.crowded.forget(&self.key);
-            }
-            name.line.push_front(bidder.waiter);
+        let could_not = self.lease.is_none() && self.was_wanted;
+        if let Some(first) = first.filter(|_| could_not) {
+            // The next one tries, and tells its caller what is wrong.
+            first.failed = true;
+            state.crowded.forget(&self.key);
         }
         name.ring_first();
         state.tidy(&self.key);
     }
 }
 
-impl Bidder {
-    pub(super) fn stop(&mut self, by: Option<&Arc<Handle>>) {
+impl Bidding {
+    fn new(of: Option<RequestId>, stop: Option<Stopper>) -> Self {
+        let over = Event::new();
+        Self { of, stop, over }
+    }
+
+    /// Ends a wait, for the abandon of that request.
+    pub(super) fn stop(&mut self, of: Option<RequestId>, by: Option<Arc<Handle>>) {
         if let Some(stop) = self.stop.take() {
-            let _ = stop.send(by.cloned());
+            self.of = of;
+            let _ = stop.send(by);
         }
     }
 }
 
+impl Drop for Bidding {
+    fn drop(&mut self) {
+        self.over.notify(usize::MAX);
+    }
+}
+
 impl Waiter {
-    pub(super) fn new(lease: &LeaseKey) -> Self {
+    fn new(lease: &LeaseKey) -> Self {
         Self {
             lease: lease.clone(),
-            bell: Arc::default(),
+            bell: Event::new(),
             left: None,
             failed: false,
         }

@@ -21,35 +21,3 @@
 mod connection;
 mod failure;
 mod schema;
-
-use std::sync::Arc;
-use std::time::Duration;
-
-use async_trait::async_trait;
-use dlock_core::Result;
-use sqlx::mysql::MySqlConnectOptions;
-
-use super::dialect::{Database, Limits, Server, Settings};
-use super::keys::MYSQL_BYTES;
-
-#[async_trait]
-impl Database for MySqlConnectOptions {
-    fn limits(&self) -> Limits {
-        Limits {
-            name: "mysql-session",
-            // The servers count in seconds, and a third of it is a turn of waiting.
-            shortest_ttl: Duration::from_secs(3),
-            granularity: Duration::from_secs(1),
-            // The end of a session is seen by a ping only.
-            ping: Duration::from_secs(1),
-            key_bytes: MYSQL_BYTES,
-            is_postgres: false,
-        }
-    }
-
-    async fn open(&self, settings: Settings) -> Result<Arc<dyn Server>> {
-        let (product, site) = schema::prepare(self, &settings).await?;
-        let server = connection::MySqlServer::new(self, settings, site, product);
-        Ok(Arc::new(server))
-    }
-}

@@ -5,7 +5,8 @@ use sqlx::mysql::{MySqlConnectOptions, MySqlConnection};
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _};
 
 use super::failure::failed;
-use crate::session::dialect::{Settings, Site, shown};
+use crate::session::config::Config;
+use crate::session::dialect::{Site, quote, shown};
 use crate::session::failure::{invalid, unsupported};
 use crate::session::restart::{Grace, comment};
 
@@ -31,14 +32,10 @@ pub(super) fn run(product: Product) -> String {
     format!("CAST(UNIX_TIMESTAMP() AS SIGNED) - {}", age(product))
 }
 
-pub(super) async fn prepare(options: &MySqlConnectOptions, settings: &Settings) -> Result<(Product, Site)> {
+pub(super) async fn prepare(options: &MySqlConnectOptions, config: &Config) -> Result<(Product, Site)> {
     let database = options.get_database().unwrap_or_default();
-    let at = &shown(
-        options.get_socket(),
-        options.get_host(),
-        options.get_port(),
-        database,
-    );
+    let (host, port) = (options.get_host(), options.get_port());
+    let at = &shown(options.get_socket(), host, port, database);
     let told = |e| failed(e, at).error;
     let mut connection = MySqlConnection::connect_with(options).await.map_err(told)?;
     const WHO: &str = "SELECT CAST(VERSION() AS CHAR), \
@@ -46,18 +43,12 @@ pub(super) async fn prepare(options: &MySqlConnectOptions, settings: &Settings) 
          (SELECT CAST(schema_name AS CHAR) FROM information_schema.schemata WHERE schema_name = DATABASE())";
     let who = sqlx::query_as::<_, (String, i64, Option<String>)>(WHO);
     let (version, flush, database) = who.fetch_one(&mut connection).await.map_err(told)?;
-    let product = product(&version).ok_or_else(|| {
-        unsupported(format!(
-            "{at} is of version {version}; session locks need MySQL 8.0 or MariaDB 10.5"
-        ))
-    })?;
-    let database = database.ok_or_else(|| {
-        invalid(format!(
-            "the options for {at} name no database, and the tokens need one"
-        ))
-    })?;
-    let name = &settings.sequence;
-    let quoted = format!("{}.{}", quote(&database), quote(name));
+    let too_old = || format!("{at} is of version {version}; session locks need MySQL 8.0 or MariaDB 10.5");
+    let product = product(&version).ok_or_else(|| unsupported(too_old()))?;
+    let none = || format!("the options for {at} name no database, and the tokens need one");
+    let database = database.ok_or_else(|| invalid(none()))?;
+    let name = &config.sequence();
+    let quoted = format!("{}.{}", quote(&database, '`'), quote(name, '`'));
     let made = make(&mut connection, product, (&database, name), &quoted).await;
     let noted = made.map_err(told)?.ok_or_else(|| {
         let message = format!(
@@ -76,7 +67,7 @@ pub(super) async fn prepare(options: &MySqlConnectOptions, settings: &Settings) 
             // The log of the last tokens may be lost in a crash.
             _ => Strength::WhileStateSurvives,
         },
-        grace: Grace::new(settings.grace, Some(&noted)),
+        grace: Grace::new(config.grace(), Some(&noted)),
     };
     Ok((product, site))
 }
@@ -98,9 +89,8 @@ fn product(version: &str) -> Option<Product> {
 /// What is made after this is made in the run of this comment.
 ///
 /// A run is called by the second in which it began. A server that crashed in its first second, and was back
-/// within that, would have two runs of one name, and what was believed in before would be taken for nothing.
-/// So nothing is made in the second in which the run began: any later run begins after this is answered, and
-/// so in another second. It is waited for by the server's clock, and once in the life of a prefix.
+/// within that, would have two runs of one name. So nothing is made in that second, by the server's clock:
+/// any later run begins in another one. That is waited for once in the life of a prefix.
 async fn this_run(connection: &mut MySqlConnection, product: Product) -> sqlx::Result<String> {
     loop {
         let sql = AssertSqlSafe(format!("SELECT {}, {}", run(product), age(product)));
@@ -179,10 +169,6 @@ async fn look(
          WHERE table_schema = ? AND table_name = ?";
     let found = sqlx::query_as(LOOK).bind(database).bind(name);
     found.fetch_optional(connection).await
-}
-
-fn quote(name: &str) -> String {
-    format!("`{}`", name.replace('`', "``"))
 }
 
 #[cfg(test)]

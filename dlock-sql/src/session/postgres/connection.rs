@@ -15,41 +15,67 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use dlock_core::ErrorKind;
+use dlock_core::{ErrorKind, Result};
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgListener, PgPool, PgPoolOptions};
-use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, SqlSafeStr as _, SqlStr};
+use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _};
 
 use super::failure::{failed, is_not_yet};
-use super::schema::{AGE, RUN, draw};
-use crate::session::dialect::{Backend, Request, Server, Session, Settings, Site, Wire, pooled};
+use super::schema::{self, AGE, RUN, draw};
+use crate::session::config::Config;
+use crate::session::dialect::{
+    Backend, Database, Limits, Request, Server, Session, Site, Told, Wire, pooled,
+};
 use crate::session::failure::{Answer, Failed};
+use crate::session::keys::Key;
 
 /// Where sessions come from.
-pub(super) struct PgServer {
+struct PgServer {
     options: PgConnectOptions,
-    settings: Settings,
+    config: Config,
     site: Site,
-    /// Draws a token.
-    draw: Arc<str>,
+    /// They take a key and draw a token.
+    try_lock: Arc<str>,
+    wait: Arc<str>,
     /// A connection has ended, and the server was not seen since.
     away: AtomicBool,
 }
 
-impl PgServer {
-    pub(super) fn new(options: &PgConnectOptions, settings: Settings, site: Site) -> Self {
-        Self {
-            // Not logged: a wait is slow by design.
-            options: options.clone().disable_statement_logging(),
-            settings,
-            draw: draw(&site.quoted).into(),
-            site,
-            away: AtomicBool::new(false),
+#[async_trait]
+impl Database for PgConnectOptions {
+    fn limits(&self) -> Limits {
+        Limits {
+            name: "postgres-session",
+            // A third of it is a turn of waiting, and a ping.
+            shortest_ttl: Duration::from_millis(300),
+            granularity: Duration::from_millis(1),
+            ping: Duration::MAX,
+            key_bytes: Key::OF_POSTGRES,
+            is_postgres: true,
         }
     }
 
+    async fn open(&self, config: Config) -> Result<Arc<dyn Server>> {
+        let site = schema::prepare(self, &config).await?;
+        let (token, by) = (draw(&site.quoted), "pg_backend_pid()");
+        let try_lock = format!("SELECT CASE WHEN pg_try_advisory_lock($1) THEN {token} END, {by}");
+        // It is never null, and evaluated before what depends on that.
+        let wait = format!("SELECT CASE WHEN pg_advisory_lock($1) IS NULL THEN NULL ELSE {token} END, {by}");
+        Ok(Arc::new(PgServer {
+            // Not logged: a wait is slow by design.
+            options: self.clone().disable_statement_logging(),
+            config,
+            site,
+            try_lock: try_lock.into(),
+            wait: wait.into(),
+            away: AtomicBool::new(false),
+        }))
+    }
+}
+
+impl PgServer {
     /// Who it is that answers, and whether it has taken what the session was started with.
     async fn greet(&self, listener: &mut PgListener) -> Answer<(Backend, Duration)> {
-        let (at, ttl) = (&self.site.at, self.settings.ttl);
+        let (at, ttl) = (&self.site.at, self.config.ttl);
         let who = format!(
             "SELECT pg_backend_pid(), \
              (SELECT backend_start::text FROM pg_stat_activity WHERE pid = pg_backend_pid()), \
@@ -60,7 +86,7 @@ impl PgServer {
         let who: (i32, Option<String>, Option<String>, bool, String, f64) =
             who.map_err(|e| self.failed(e))?;
         let (pid, since, limit, is_standby, run, age) = who;
-        if limit.is_none_or(|limit| limit != ttl.as_millis().to_string()) {
+        if limit != Some(ttl.as_millis().to_string()) {
             return Err(pooled(at));
         }
         if is_standby {
@@ -70,23 +96,18 @@ impl PgServer {
         // Of version 17, and meant for transactions that do something.
         const NO_LIMIT: &str =
             "SELECT set_config(name, '0', false) FROM pg_settings WHERE name = 'transaction_timeout'";
-        let lifted = sqlx::query(NO_LIMIT).fetch_optional(&mut *listener).await;
+        let lifted = sqlx::query(NO_LIMIT).execute(&mut *listener).await;
         lifted.map_err(|e| self.failed(e))?;
         // Not every system can: then a waiter whose client is gone waits to the end of its turn.
         const LOOK: &str = "SELECT set_config('client_connection_check_interval', $1, false)";
-        let every = (ttl.as_millis() / 3).to_string();
-        let looked = sqlx::query(LOOK).bind(every).fetch_one(&mut *listener).await;
-        if let Err(failed) = looked.map_err(|e| self.failed(e))
-            && failed.fatal
-        {
+        let looked = sqlx::query(LOOK).bind((ttl.as_millis() / 3).to_string());
+        let looked = looked.execute(&mut *listener).await.map_err(|e| self.failed(e));
+        if let Some(failed) = looked.err().filter(|failed| failed.fatal) {
             return Err(failed);
         }
         let age = Duration::try_from_secs_f64(age.max(0.0)).unwrap_or_default();
-        let backend = Backend {
-            id: pid.into(),
-            since: since.unwrap_or_default(),
-        };
-        Ok((backend, self.site.grace.left(&run, age)))
+        let (id, since) = (pid.into(), since.unwrap_or_default());
+        Ok((Backend { id, since }, self.site.grace.left(&run, age)))
     }
 }
 
@@ -118,19 +139,14 @@ impl Server for PgServer {
         &self.site
     }
 
-    async fn connect(&self, spread: u8) -> Answer<Session> {
-        let Settings {
-            ttl, turn, timeout, ..
-        } = self.settings;
+    async fn connect(&self) -> Answer<Session> {
+        let (ttl, turn, timeout) = (self.config.ttl, self.config.turn(), self.config.timeout);
         if self.away.load(Ordering::Relaxed) {
             // A pool tries again and again where nobody listens. The caller is to hear of it at once.
             let seen = PgConnection::connect_with(&self.options).await;
-            let seen = seen.map_err(|e| self.failed(e))?;
+            let _ = seen.map_err(|e| self.failed(e))?.close().await;
             self.away.store(false, Ordering::Relaxed);
-            let _ = seen.close().await;
         }
-        // Three quarters of it at least.
-        let turn = turn - turn * u32::from(spread) / 1024;
         // For one connection, which the driver's listener insists on taking from a pool.
         let pool = PgPoolOptions::new()
             .max_connections(1)
@@ -146,9 +162,15 @@ impl Server for PgServer {
         listener.eager_reconnect(false);
         listener.ignore_pool_close_event(true);
         let (backend, closed_for) = self.greet(&mut listener).await?;
-        let draw = self.draw.clone();
+        let (try_lock, wait) = (self.try_lock.clone(), self.wait.clone());
+        let wire = PgWire {
+            listener,
+            pool,
+            try_lock,
+            wait,
+        };
         Ok(Session {
-            wire: Box::new(PgWire { listener, pool, draw }),
+            wire: Box::new(wire),
             backend,
             closed_for,
         })
@@ -166,12 +188,13 @@ impl Server for PgServer {
 struct PgWire {
     listener: PgListener,
     pool: PgPool,
-    draw: Arc<str>,
+    try_lock: Arc<str>,
+    wait: Arc<str>,
 }
 
 #[async_trait]
 impl Wire for PgWire {
-    async fn ask(&mut self, request: Request<'_>) -> sqlx::Result<(Option<u64>, Option<i64>)> {
+    async fn ask(&mut self, request: Request<'_>) -> sqlx::Result<Told> {
         const UNLOCK: &str = "SELECT CASE WHEN pg_advisory_unlock($1) THEN 1::int8 END, pg_backend_pid()";
         const CLEAN: &str =
             "SELECT CASE WHEN pg_advisory_unlock_all() IS NULL THEN NULL ELSE 1::int8 END, pg_backend_pid()";
@@ -179,29 +202,21 @@ impl Wire for PgWire {
         // Of that start: numbers of processes come again.
         const CANCEL: &str = "SELECT count(pg_cancel_backend(pid)), pg_backend_pid() FROM pg_stat_activity \
              WHERE pid = $1 AND backend_start = $2::timestamptz";
-        let draw = &self.draw;
-        let sql = |sql: SqlStr| sqlx::query_as::<_, (Option<i64>, i32)>(sql);
-        let drawing = |text: String| sql(AssertSqlSafe(text).into_sql_str());
+        let of_key =
+            |sql: &Arc<str>, key: &Key| sqlx::query_as(AssertSqlSafe(sql.clone())).bind(key.as_i64());
         let asked = match request {
-            Request::Try(key) => drawing(format!(
-                "SELECT CASE WHEN pg_try_advisory_lock($1) THEN {draw} END, pg_backend_pid()"
-            ))
-            .bind(key.as_i64()),
-            // It is never null, and evaluated before what depends on that.
-            Request::Wait(key) => drawing(format!(
-                "SELECT CASE WHEN pg_advisory_lock($1) IS NULL THEN NULL ELSE {draw} END, pg_backend_pid()"
-            ))
-            .bind(key.as_i64()),
-            Request::Unlock(key) => sql(UNLOCK.into_sql_str()).bind(key.as_i64()),
-            Request::Clean => sql(CLEAN.into_sql_str()),
-            Request::Ping => sql(PING.into_sql_str()),
-            Request::Cancel(other) => sql(CANCEL.into_sql_str())
+            Request::Try(key) => of_key(&self.try_lock, key),
+            Request::Wait(key) => of_key(&self.wait, key),
+            Request::Unlock(key) => sqlx::query_as(UNLOCK).bind(key.as_i64()),
+            Request::Clean => sqlx::query_as(CLEAN),
+            Request::Ping => sqlx::query_as(PING),
+            Request::Cancel(other) => sqlx::query_as(CANCEL)
                 .bind(i32::try_from(other.id).unwrap_or(0))
                 .bind(other.since.as_str()),
         };
-        match asked.fetch_one(&mut self.listener).await {
-            // No token is negative or zero.
-            Ok((value, pid)) => Ok((value.map(|v| u64::try_from(v).unwrap_or(0)), Some(pid.into()))),
+        let told: sqlx::Result<(Option<i64>, i32)> = asked.fetch_one(&mut self.listener).await;
+        match told {
+            Ok((value, pid)) => Ok((value, Some(pid.into()))),
             Err(e) if matches!(request, Request::Wait(_)) && is_not_yet(&e) => Ok((None, None)),
             Err(e) => Err(e),
         }

@@ -27,9 +27,12 @@ fn postgres(e: &sqlx::Error) -> Option<&PgDatabaseError> {
 /// The typed error for a statement that failed, and whether the connection is still of use.
 pub(super) fn failed(e: sqlx::Error, at: &str) -> Failed {
     let meaning = postgres(&e).map(|told| {
-        let (kind, what) = of_code(told.code());
         let is_over = matches!(told.severity(), PgSeverity::Fatal | PgSeverity::Panic);
-        (kind, what, is_over || is_end(told.code()))
+        (
+            kind(told.code()),
+            what(told.code()),
+            is_over || is_end(told.code()),
+        )
     });
     Failed::of(e, "PostgreSQL", at, meaning)
 }
@@ -39,59 +42,45 @@ fn is_end(code: &str) -> bool {
     code.starts_with("08") || matches!(code, "57P01" | "57P02" | "57P03" | "57P05" | "26000" | "42P05")
 }
 
-fn of_code(code: &str) -> (ErrorKind, &'static str) {
-    use ErrorKind::{BackendData, InvalidInput, LimitReached, PermissionDenied, Unavailable, Unsupported};
+fn kind(code: &str) -> ErrorKind {
+    match code {
+        "26000" | "42P05" | "08P01" | "42704" => ErrorKind::Unsupported,
+        "53200" | "53300" | "2200H" => ErrorKind::LimitReached,
+        "3D000" | "3F000" => ErrorKind::InvalidInput,
+        "42P01" | "42809" => ErrorKind::BackendData,
+        "42501" => ErrorKind::PermissionDenied,
+        _ if code.starts_with("28") => ErrorKind::PermissionDenied,
+        _ => ErrorKind::Unavailable,
+    }
+}
+
+/// What the server does, and what helps.
+fn what(code: &str) -> &'static str {
     match code {
         // pg_terminate_backend, and a server that is stopped in order, look the same.
-        "57P01" => (
-            Unavailable,
-            "has ended the session: it is being stopped, or an operator has ended it",
-        ),
-        "57P05" => (
-            Unavailable,
-            "has ended the session: nothing was heard of this client for a ttl",
-        ),
-        TURN_OVER => (
-            Unavailable,
-            "keeps the sequence of the tokens locked; look for who changes it",
-        ),
+        "57P01" => "has ended the session: it is being stopped, or an operator has ended it",
+        "57P05" => "has ended the session: nothing was heard of this client for a ttl",
+        TURN_OVER => "keeps the sequence of the tokens locked; look for who changes it",
         // A name that was prepared on another session.
-        "26000" | "42P05" | "08P01" => (
-            Unsupported,
-            "is reached through a pooler that shares sessions or takes no settings, which breaks locks \
-             that hang on them; connect to the server itself, or use the lease strategy",
-        ),
-        "53200" => (
-            LimitReached,
-            "has no room for another lock; raise `max_locks_per_transaction`, or hold fewer",
-        ),
-        "53300" => (LimitReached, "has no connection left; raise `max_connections`"),
-        "2200H" => (LimitReached, "has used up the sequence of the tokens"),
-        "25006" => (
-            Unavailable,
-            "is read-only: a standby, or set so; take locks from the primary",
-        ),
-        "3D000" => (InvalidInput, "does not have this database; mend the address"),
-        "3F000" => (
-            InvalidInput,
-            "does not have this schema; make it, or mend the option",
-        ),
-        "42704" => (
-            Unsupported,
-            "is too old: `idle_session_timeout` came with version 14",
-        ),
-        "42501" => (
-            PermissionDenied,
-            "does not let this user do what a lock needs: USAGE on the sequence of the tokens, or CREATE \
-             on its schema",
-        ),
-        "42P01" | "42809" => (
-            BackendData,
-            "does not have the sequence of the tokens; was it removed?",
-        ),
-        _ if code.starts_with("28") => (PermissionDenied, "refuses this user or password"),
-        _ if code.starts_with("08") => (Unavailable, "has closed the connection"),
-        _ => (Unavailable, "did not do what it was asked"),
+        "26000" | "42P05" | "08P01" => {
+            "is reached through a pooler that shares sessions or takes no settings, which breaks locks that \
+             hang on them; connect to the server itself, or use the lease strategy"
+        }
+        "53200" => "has no room for another lock; raise `max_locks_per_transaction`, or hold fewer",
+        "53300" => "has no connection left; raise `max_connections`",
+        "2200H" => "has used up the sequence of the tokens",
+        "25006" => "is read-only: a standby, or set so; take locks from the primary",
+        "3D000" => "does not have this database; mend the address",
+        "3F000" => "does not have this schema; make it, or mend the option",
+        "42704" => "is too old: `idle_session_timeout` came with version 14",
+        "42501" => {
+            "does not let this user do what a lock needs: USAGE on the sequence of the tokens, or CREATE on \
+             its schema"
+        }
+        "42P01" | "42809" => "does not have the sequence of the tokens; was it removed?",
+        _ if code.starts_with("28") => "refuses this user or password",
+        _ if code.starts_with("08") => "has closed the connection",
+        _ => "did not do what it was asked",
     }
 }
 
@@ -102,8 +91,8 @@ mod tests {
     #[test]
     fn what_ends_a_session_is_told_from_what_does_not() {
         assert!(is_end("57P05") && is_end("08006") && !is_end(CANCELED) && !is_end("53200"));
-        assert_eq!(of_code("28P01").0, ErrorKind::PermissionDenied);
-        assert_eq!(of_code("53200").0, ErrorKind::LimitReached);
+        assert_eq!(kind("28P01"), ErrorKind::PermissionDenied);
+        assert_eq!(kind("53200"), ErrorKind::LimitReached);
         let cut = std::io::Error::other("reset").into();
         for e in [cut, sqlx::Error::Protocol("unexpected response: 0x00".to_owned())] {
             let failed = failed(e, "h");

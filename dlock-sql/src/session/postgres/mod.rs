@@ -14,33 +14,4 @@ mod failure;
 mod schema;
 mod transaction;
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use async_trait::async_trait;
-use dlock_core::Result;
-use sqlx::postgres::PgConnectOptions;
-
 pub use self::transaction::TransactionLocks;
-use super::dialect::{Database, Limits, Server, Settings};
-use super::keys::POSTGRES_BYTES;
-
-#[async_trait]
-impl Database for PgConnectOptions {
-    fn limits(&self) -> Limits {
-        Limits {
-            name: "postgres-session",
-            // A third of it is a turn of waiting, and a ping.
-            shortest_ttl: Duration::from_millis(300),
-            granularity: Duration::from_millis(1),
-            ping: Duration::MAX,
-            key_bytes: POSTGRES_BYTES,
-            is_postgres: true,
-        }
-    }
-
-    async fn open(&self, settings: Settings) -> Result<Arc<dyn Server>> {
-        let site = schema::prepare(self, &settings).await?;
-        Ok(Arc::new(connection::PgServer::new(self, settings, site)))
-    }
-}

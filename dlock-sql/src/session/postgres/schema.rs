@@ -5,15 +5,16 @@ use sqlx::postgres::{PgConnectOptions, PgConnection};
 use sqlx::{AssertSqlSafe, Connection as _};
 
 use super::failure::{code, failed};
-use crate::session::dialect::{Settings, Site, shown};
+use crate::session::config::Config;
+use crate::session::dialect::{Site, quote, shown};
 use crate::session::failure::invalid;
 use crate::session::restart::{Grace, comment};
 
 /// When this run of the server began: see [`restart`](crate::session::restart).
 ///
-/// `pg_postmaster_start_time` is not enough. When one of its processes has crashed, the postmaster ends all
-/// others and begins with empty memory, and stays itself. Then statistics are thrown away: those of two kinds
-/// begin at that moment. One kind alone does so when somebody resets it.
+/// When one of its processes has crashed, the postmaster ends all others and begins with empty memory, and
+/// stays itself. Then statistics are thrown away: those of two kinds begin at that moment. One kind alone
+/// does so when somebody resets it.
 macro_rules! began {
     () => {
         "greatest(pg_postmaster_start_time(), \
@@ -33,31 +34,25 @@ pub(super) fn draw(quoted: &str) -> String {
 }
 
 /// Finds or makes the sequence.
-pub(super) async fn prepare(options: &PgConnectOptions, settings: &Settings) -> Result<Site> {
+pub(super) async fn prepare(options: &PgConnectOptions, config: &Config) -> Result<Site> {
     let database = options.get_database().unwrap_or(options.get_username());
-    let at = &shown(
-        options.get_socket(),
-        options.get_host(),
-        options.get_port(),
-        database,
-    );
+    let (host, port) = (options.get_host(), options.get_port());
+    let at = &shown(options.get_socket(), host, port, database);
     let told = |e| failed(e, at).error;
     let mut connection = PgConnection::connect_with(options).await.map_err(told)?;
     // Behind a pooler the statements of a transaction are of one session, and others are not.
     let mut tx = connection.begin().await.map_err(told)?;
-    let schema = match settings.schema.clone() {
+    let schema = match config.schema.clone() {
         Some(schema) => schema,
         None => {
             let first = sqlx::query_scalar::<_, Option<String>>("SELECT current_schema()::text");
             let first = first.persistent(false).fetch_one(&mut *tx).await.map_err(told)?;
-            first.ok_or_else(|| {
-                invalid(format!(
-                    "the search path at {at} has no schema that exists; choose one for dlock"
-                ))
-            })?
+            let none = || format!("the search path at {at} has no schema that exists; choose one for dlock");
+            first.ok_or_else(|| invalid(none()))?
         }
     };
-    let quoted = format!("{}.{}", quote(&schema), quote(&settings.sequence));
+    let sequence = config.sequence();
+    let quoted = format!("{}.{}", quote(&schema, '"'), quote(&sequence, '"'));
     let mut found = look(&mut tx, &quoted).await.map_err(told)?;
     if found.is_none() {
         match make(&mut tx, &quoted).await {
@@ -81,10 +76,10 @@ pub(super) async fn prepare(options: &PgConnectOptions, settings: &Settings) -> 
     };
     Ok(Site {
         at: at.clone(),
-        space: format!("{schema}.{}", settings.sequence),
+        space: format!("{schema}.{sequence}"),
         quoted,
         strength: Strength::AcrossRestart,
-        grace: Grace::new(settings.grace, comment.as_deref()),
+        grace: Grace::new(config.grace(), comment.as_deref()),
     })
 }
 
@@ -107,8 +102,4 @@ async fn make(tx: &mut PgConnection, quoted: &str) -> sqlx::Result<()> {
     let sql = format!("COMMENT ON SEQUENCE {quoted} IS '{}'", comment(&run));
     let noted = sqlx::query(AssertSqlSafe(sql)).persistent(false);
     noted.execute(tx).await.map(drop)
-}
-
-fn quote(name: &str) -> String {
-    format!("\"{}\"", name.replace('"', "\"\""))
 }

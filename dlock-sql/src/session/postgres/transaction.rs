@@ -2,20 +2,18 @@
 
 use std::sync::Arc;
 
-use dlock_core::{LockName, Result, Token};
+use dlock_core::{Capabilities, LockName, Result, Token};
 use sqlx::{AssertSqlSafe, Postgres, Transaction};
 
 use super::failure::failed;
 use super::schema::{AGE, RUN, draw};
 use crate::session::dialect::Site;
-use crate::session::failure::{invalid, no_token};
-use crate::session::keys::{Key, POSTGRES_BYTES};
+use crate::session::failure::token;
+use crate::session::keys::Key;
 
 /// Locks in a transaction of yours: taken in it, and given back by its end, be it a commit, a rollback or the
-/// loss of its connection.
-///
-/// They are the same locks as those of [`SessionLock`](crate::session::SessionLock) with that prefix in that
-/// schema: the two exclude one another, and their tokens come from one sequence.
+/// loss of its connection. They are those of [`SessionLock`](crate::session::SessionLock) with that prefix in
+/// that schema: the two exclude one another, and their tokens come from one sequence.
 ///
 /// # What it guarantees
 ///
@@ -29,9 +27,8 @@ use crate::session::keys::{Key, POSTGRES_BYTES};
 /// * There is no ttl, no renewal, and no word of a loss but the failure of the next statement. A client that
 ///   stands still holds the lock as long as its transaction is open: set
 ///   `idle_in_transaction_session_timeout`.
-/// * A transaction that holds the lock is let in again, with a new token.
-/// * Going back to a savepoint gives back what was taken after it.
-/// * An error ends a transaction in PostgreSQL, also that of a `lock_timeout` that you have set.
+/// * A transaction that holds the lock is let in again, with a new token. Going back to a savepoint gives
+///   back what was taken after it. An error ends a transaction, also that of a `lock_timeout` of yours.
 #[derive(Clone, Debug)]
 pub struct TransactionLocks {
     space: Arc<str>,
@@ -78,8 +75,8 @@ impl TransactionLocks {
     /// otherwise as [`Config::connect`](crate::session::Config::connect). After an error the transaction is
     /// over.
     pub async fn lock(&self, tx: &mut Transaction<'_, Postgres>, name: &LockName) -> Result<Token> {
-        let token = self.ask(tx, name, &self.lock).await?;
-        token.ok_or_else(|| no_token(&self.at).with_name(name))
+        let drawn = self.ask(tx, name, &self.lock).await?;
+        self.token(name, drawn.unwrap_or(0))
     }
 
     /// Takes the lock if it is free; `None` if it is not.
@@ -94,7 +91,12 @@ impl TransactionLocks {
         tx: &mut Transaction<'_, Postgres>,
         name: &LockName,
     ) -> Result<Option<Token>> {
-        self.ask(tx, name, &self.try_lock).await
+        let drawn = self.ask(tx, name, &self.try_lock).await?;
+        drawn.map(|drawn| self.token(name, drawn)).transpose()
+    }
+
+    fn token(&self, name: &LockName, drawn: i64) -> Result<Token> {
+        token(drawn, &self.at).map_err(|failed| failed.error.with_name(name))
     }
 
     async fn ask(
@@ -102,25 +104,14 @@ impl TransactionLocks {
         tx: &mut Transaction<'_, Postgres>,
         name: &LockName,
         sql: &Arc<str>,
-    ) -> Result<Option<Token>> {
-        const LONGEST_NAME: usize = 1024;
-        let len = name.as_bytes().len();
-        if len > LONGEST_NAME {
-            return Err(invalid(format!(
-                "the name has {len} bytes, dlock takes at most {LONGEST_NAME}"
-            )));
-        }
-        let key = Key::new(&self.space, name, POSTGRES_BYTES);
+    ) -> Result<Option<i64>> {
+        Capabilities::new("postgres-session").check_name(name)?;
+        let key = Key::new(&self.space, name, Key::OF_POSTGRES);
         // Not prepared under a name: the next transaction may be in another session.
-        let asked = sqlx::query_scalar::<_, Option<i64>>(AssertSqlSafe(sql.clone()))
+        let asked = sqlx::query_scalar(AssertSqlSafe(sql.clone()))
             .bind(key.as_i64())
             .persistent(false);
         let answer = asked.fetch_one(&mut **tx).await;
-        let value = answer.map_err(|e| failed(e, &self.at).error.with_name(name))?;
-        let token = value.map(|value| u64::try_from(value).ok().and_then(Token::new));
-        match token {
-            Some(None) => Err(no_token(&self.at).with_name(name)),
-            token => Ok(token.flatten()),
-        }
+        answer.map_err(|e| failed(e, &self.at).error.with_name(name))
     }
 }

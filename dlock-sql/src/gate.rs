@@ -81,7 +81,6 @@ pub(crate) async fn admit<DB: Store>(
 }
 
 /// What a row says of tokens and value.
-#[cfg(feature = "sqlite")]
 pub(crate) fn value<DB: Store>(rows: &[DB::Row]) -> Result<Option<FencedValue>> {
     let Some(row) = rows.first() else {
         return Ok(None);

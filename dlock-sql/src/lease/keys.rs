@@ -87,12 +87,6 @@ pub(in crate::lease) fn read_micros(n: i64) -> Duration {
     Duration::from_micros(u64::try_from(n).unwrap_or(0))
 }
 
-/// The granularity of a ttl is a millisecond.
-pub(in crate::lease) fn round_up(d: Duration) -> Duration {
-    let millis = u64::try_from(d.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX);
-    Duration::from_micros((millis.min(i64::MAX as u64 / 1_000)) * 1_000)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -104,13 +98,5 @@ mod tests {
         for bad in ["", "0", "0g", "é", &"00".repeat(23), &"00".repeat(25)] {
             assert_eq!(read_id_digits(bad), None, "{bad}");
         }
-    }
-
-    #[test]
-    fn a_time_is_rounded_up_to_milliseconds() {
-        for (nanos, rounded) in [(1, 1_000), (30_000_000, 30_000), (0, 0)] {
-            assert_eq!(micros(round_up(Duration::from_nanos(nanos))), rounded);
-        }
-        assert!(micros(round_up(Duration::MAX)) > 0);
     }
 }

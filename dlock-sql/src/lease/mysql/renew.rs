@@ -14,16 +14,17 @@ use dlock_core::spi::{Grant, LeaseKey, RenewItem, RenewKind, RenewOutcome, Renew
 use dlock_core::{LockName, Result};
 use sqlx::mysql::MySqlRow;
 
-use super::call::bytes;
 use super::schema::NOW;
 use super::state::token;
-use super::transaction::Absent;
-use super::{Db, Mysql, Statement};
+use super::transaction::{Absent, View};
+use super::{Db, Mysql, bytes};
 use crate::admit::Asked;
 use crate::lease::call::get;
+use crate::lease::connection::again;
 use crate::lease::dialect::{Outcomes, Renewing};
-use crate::lease::keys::{id_bytes, micros, read_id, read_micros, round_up};
+use crate::lease::keys::{id_bytes, micros, read_id, read_micros};
 use crate::lease::renew::BATCH;
+use crate::requests::round_up;
 
 /// How many names are locked in one transaction.
 const LOCKED: usize = 50;
@@ -119,8 +120,7 @@ async fn extend(db: &Arc<Db>, batch: &[Item<'_>], ttl: i64) -> Result<HashMap<Le
         "UPDATE {p}name SET ttl = {ttl}, phase = 2, ends = {NOW} + {ttl} WHERE {live} AND ends <= \
             {NOW} + {ttl}"
     );
-    let statement = || Ok(Statement::Text(extend.clone()));
-    let (sent, told) = db.send_again(statement, || ()).await?;
+    let (sent, told) = again::<Mysql, _, _>(|| db.tell(extend.clone())).await.0?;
     let renewed = |life| RenewOutcome::Renewed(Renewal::new(sent, life));
     if usize::try_from(told.done.rows_affected()).is_ok_and(|found| found == batch.len()) {
         let all = batch.iter().map(|(_, item)| item.key.clone());
@@ -144,7 +144,7 @@ async fn renew_each(db: &Arc<Db>, batch: &[Item<'_>]) -> Outcomes {
     let mut names: Vec<_> = batch.iter().map(|(_, item)| item.key.name.clone()).collect();
     names.dedup();
     let own: Vec<_> = batch.iter().map(|(_, item)| (*item).clone()).collect();
-    let done = db.change_all(&names, Absent::Left, move |names| {
+    let renew = move |names: &mut View| {
         let each = own.iter().map(|item| {
             let (id, ttl) = (item.key.id, round_up(item.ttl));
             let name = match names.get_mut(&item.key.name) {
@@ -162,8 +162,10 @@ async fn renew_each(db: &Arc<Db>, batch: &[Item<'_>]) -> Outcomes {
             }))
         });
         Ok(each.collect::<Vec<_>>())
-    });
-    let (sent, asked, _) = match done.await {
+    };
+    // Asked twice each is asked for what it has.
+    let renewing = again::<Mysql, _, _>(|| db.change_all(&names, Absent::Left, renew.clone()));
+    let (sent, asked, _) = match renewing.await.0 {
         Ok(done) => done,
         Err(e) => return batch.iter().map(|(n, _)| (*n, Err(e.clone()))).collect(),
     };

@@ -12,12 +12,13 @@ use std::time::Duration;
 use dlock_core::{LockName, RequestId, Result, Timestamp, Token};
 use sqlx::mysql::MySqlRow;
 
-use super::call::{bytes, label};
+use super::bytes;
 use crate::admit::{Entry, NameState, Phase, Row, Tokens, Watch};
+use crate::direct::Dialect as _;
 use crate::lease::call::get;
 use crate::lease::failure::foreign;
 use crate::lease::keys::{hex, id_bytes, read_id, read_mode, read_token, share};
-use crate::lease::look::Mark;
+use crate::lease::wait::Mark;
 
 /// How long a tombstone stands: longer than a request can be under way.
 const TOMBSTONE: Duration = Duration::from_secs(60);
@@ -269,6 +270,10 @@ impl Loaded {
 fn push(to: &mut String, what: std::fmt::Arguments<'_>) {
     // A string takes everything.
     let _ = to.write_fmt(what);
+}
+
+fn label(owner: Option<&str>) -> String {
+    owner.map_or_else(|| "NULL".to_owned(), sqlx::MySql::text)
 }
 
 /// The key of a tombstone.

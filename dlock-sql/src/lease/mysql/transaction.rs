@@ -7,14 +7,11 @@ use std::sync::Arc;
 use dlock_core::{LockName, Result, Timestamp};
 use sqlx::mysql::MySqlRow;
 
-use super::call::list;
 use super::state::{CLOCK, ENTRY, Loaded, NAME, read_clock, read_name};
-use super::{Db, Mysql, Statement};
+use super::{Db, Mysql, Statement, list};
 use crate::lease::call::get;
-use crate::lease::connection::Lent;
-use crate::lease::failure::Failures as _;
 use crate::lease::failure::{foreign, nothing_done, perhaps_done};
-use crate::lease::look::Mark;
+use crate::lease::wait::Mark;
 
 /// What becomes of a name that has no row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,26 +62,6 @@ impl Db {
         .await
     }
 
-    /// Opens a transaction by a text that changes nothing, once more if that is lost with a connection that
-    /// broke while it stood idle. Whatever is lost later was sent on a connection that had answered a moment
-    /// ago, and is `Unknown`.
-    async fn begin(&self, text: &str) -> Result<(Lent<Mysql>, Timestamp, Vec<MySqlRow>)> {
-        let mut again = true;
-        loop {
-            let mut lent = self.lend().await?;
-            let sent = Timestamp::now();
-            match lent.run(Statement::Text(text.to_owned())).await {
-                Ok(answer) => return Ok((lent, sent, answer.rows)),
-                Err(e) => {
-                    self.finish(lent, Some(&e));
-                    if !std::mem::replace(&mut again, false) || !Mysql::is_fatal(&e) {
-                        return Err(nothing_done::<Mysql>(e, &self.at));
-                    }
-                }
-            }
-        }
-    }
-
     async fn transact<T>(
         &self,
         names: &[LockName],
@@ -92,9 +69,13 @@ impl Db {
         work: impl FnOnce(&mut View) -> Result<T>,
     ) -> Result<(Timestamp, T, Option<Mark>)> {
         let text = self.sql.load(&list(names.iter().map(LockName::as_bytes)));
-        let (mut lent, sent, mut found) = self.begin(&text).await?;
+        let nothing_done = |e| nothing_done::<Mysql>(e, &self.at);
+        let mut lent = self.lend().await?;
+        let sent = Timestamp::now();
+        let begun = lent.run(Statement::Text(text.clone())).await;
+        let mut found = begun.map_err(nothing_done)?;
         let (now, mut view) = loop {
-            let (now, view) = load(&found)?;
+            let (now, view) = load(&found.rows)?;
             let missing: Vec<_> = names.iter().filter(|n| !view.contains_key(*n)).collect();
             if absent == Absent::Left || missing.is_empty() {
                 break (now, view);
@@ -108,7 +89,7 @@ impl Db {
             }
             make.push_str(&text);
             let made = lent.run(Statement::Text(make)).await;
-            found = made.map_err(|e| nothing_done::<Mysql>(e, &self.at))?.rows;
+            found = made.map_err(nothing_done)?;
         };
         for loaded in view.values_mut().flatten() {
             loaded.settle(now);
@@ -123,8 +104,8 @@ impl Db {
         }
         text.push_str("COMMIT");
         let committed = lent.run(Statement::Text(text)).await;
-        self.finish(lent, committed.as_ref().err());
         committed.map_err(|e| perhaps_done::<Mysql>(e, &self.at))?;
+        lent.give_back();
         let mut mark = None;
         for (name, loaded) in &view {
             if let Ok(loaded) = loaded {

@@ -30,7 +30,7 @@ use super::{Db, Mysql};
 use crate::admit::Told;
 use crate::lease::dialect::Watcher;
 use crate::lease::failure::foreign;
-use crate::lease::look::Mark;
+use crate::lease::wait::Mark;
 
 const LOOK_MIN: Duration = Duration::from_millis(5);
 const LOOK_MAX: Duration = Duration::from_millis(30);

@@ -73,8 +73,25 @@ BEGIN
   RETURN n;
 END $$;
 
-CREATE FUNCTION {p}remove(n {p}name, e {p}entry) RETURNS {p}name LANGUAGE plpgsql AS $$
+-- Who holds or waits under that id, be it in the name's own row, or has a mark under it; null if there is nobody.
+CREATE FUNCTION {p}find(n {p}name, who bytea) RETURNS {p}entry LANGUAGE plpgsql AS $$
+DECLARE
+  e {p}entry;
 BEGIN
+  IF n.phase <> 0 AND n.id = who THEN
+    SELECT n.name, n.id, n.phase, -1, 5, 0, n.token, n.ttl, n.ends, n.owner, NULL INTO e;
+  ELSE
+    SELECT * INTO e FROM {p}entry o WHERE o.name = n.name AND o.id = who;
+  END IF;
+  RETURN e;
+END $$;
+
+CREATE FUNCTION {p}remove(n {p}name, e {p}entry, t timestamptz) RETURNS {p}name LANGUAGE plpgsql AS $$
+BEGIN
+  -- The mark beside a minimum hold has the same id, and another phase.
+  IF n.phase = e.phase AND n.id = e.id THEN
+    RETURN {p}clear(n, t);
+  END IF;
   DELETE FROM {p}entry d WHERE d.name = e.name AND d.id = e.id;
   n.others := n.others - 1;
   IF e.phase = 0 THEN
@@ -123,7 +140,7 @@ BEGIN
   END IF;
   IF n.others > 0 AND n.earliest <= t THEN
     FOR e IN SELECT * FROM {p}entry o WHERE o.name = n.name AND o.ends <= t ORDER BY o.token LOOP
-      n := {p}remove(n, e);
+      n := {p}remove(n, e, t);
       n.hints := n.hints + 1;
       IF e.phase IN (1, 2, 3) THEN
         n := {p}tell(n, CASE e.phase WHEN 3 THEN 'R' ELSE 'X' END, e.id, '');
@@ -159,7 +176,7 @@ BEGIN
     n.token := greatest(n.token + 1, {p}micros(t));
     last := least(e.ends, t + e.ttl);
     IF e.share < 0 THEN
-      n := {p}remove(n, e);
+      n := {p}remove(n, e, t);
       n.phase := 1;
       n.id := e.id;
       n.ttl := e.ttl;

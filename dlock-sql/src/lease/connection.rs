@@ -18,6 +18,7 @@
 
 use std::future::Future;
 use std::ops::Deref;
+use std::path::PathBuf;
 use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -241,10 +242,22 @@ where
 }
 
 /// `None` if it takes longer.
-async fn within<T>(runtime: &dyn Runtime, limit: Duration, work: impl Future<Output = T>) -> Option<T> {
+pub(in crate::lease) async fn within<T>(
+    runtime: &dyn Runtime,
+    limit: Duration,
+    work: impl Future<Output = T>,
+) -> Option<T> {
     match select(pin!(work), runtime.sleep(limit)).await {
         Either::Left((done, _)) => Some(done),
         Either::Right(_) => None,
+    }
+}
+
+/// Where a database is, for messages: never a password.
+pub(in crate::lease) fn shown(database: &str, socket: Option<&PathBuf>, host: &str, port: u16) -> Arc<str> {
+    match socket {
+        Some(socket) => format!("{database} at {}", socket.display()).into(),
+        None => format!("{database} at {host}:{port}").into(),
     }
 }
 

@@ -15,7 +15,7 @@ use super::{Answer, Db, Statement};
 use crate::lately::Lately;
 use crate::lease::Config;
 use crate::lease::call::prepare;
-use crate::lease::connection::{Database, connect};
+use crate::lease::connection::{Database, connect, shown};
 use crate::lease::failure::nothing_done;
 use crate::lease::lock::Lease;
 use crate::lease::schema::Opening;
@@ -37,7 +37,13 @@ pub(in crate::lease) async fn open(
     config: &Config,
     runtime: Arc<dyn Runtime>,
 ) -> Result<Lease<Mysql>> {
-    let at: Arc<str> = shown(options).into();
+    let database = options.get_database().unwrap_or("the default database");
+    let at = shown(
+        database,
+        options.get_socket(),
+        options.get_host(),
+        options.get_port(),
+    );
     let wait = config.lock_wait.as_millis().div_ceil(1_000).clamp(1, 1_000_000);
     // Assignments see the ones before, unless a mode of MariaDB says otherwise. The last is read by MariaDB
     // alone.
@@ -64,15 +70,6 @@ pub(in crate::lease) async fn open(
     let db = Database::new(dialect, first, &at, runtime, config);
     db.sweep();
     Ok(Lease::new(db))
-}
-
-/// Where it is, for messages: never a password.
-fn shown(options: &MySqlConnectOptions) -> String {
-    let database = options.get_database().unwrap_or("the default database");
-    match options.get_socket() {
-        Some(socket) => format!("{database} at {}", socket.display()),
-        None => format!("{database} at {}:{}", options.get_host(), options.get_port()),
-    }
 }
 
 impl Mysql {

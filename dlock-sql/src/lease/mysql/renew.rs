@@ -6,7 +6,7 @@
 //! shared lease, an entry of the queue, a lease that is over) goes through a transaction by names, at most
 //! that many at a time.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,45 +31,51 @@ const LOCKED: usize = 50;
 
 type Item<'a> = (usize, &'a RenewItem);
 
+/// By which statement an item is seen to; those that were offered a lease come first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Way {
+    Claim,
+    /// By that ttl.
+    Extend(i64),
+    ByName,
+}
+
 impl Renewing for Mysql {
     async fn renew(db: &Arc<Db>, mut items: Vec<Item<'_>>) -> Outcomes {
         items.sort_by(|(_, a), (_, b)| a.key.name.cmp(&b.key.name));
-        let (mut rest, mut outcomes) = (HashSet::new(), Outcomes::new());
-        // Those that were offered a lease have no ttl in here, and come first.
-        let mut by_ttl: BTreeMap<Option<i64>, Vec<Item<'_>>> = BTreeMap::new();
-        for (n, item) in &items {
-            match item.kind {
-                RenewKind::Lease => {
-                    let ttl = micros(round_up(item.ttl));
-                    by_ttl.entry(Some(ttl)).or_default().push((*n, item));
-                }
-                _ if db.take_offer(&item.key) => by_ttl.entry(None).or_default().push((*n, item)),
-                _ => drop(rest.insert(*n)),
-            }
+        let mut ways: BTreeMap<Way, Vec<Item<'_>>> = BTreeMap::new();
+        for (n, item) in items {
+            let way = match item.kind {
+                RenewKind::Lease => Way::Extend(micros(round_up(item.ttl))),
+                _ if db.take_offer(&item.key) => Way::Claim,
+                _ => Way::ByName,
+            };
+            ways.entry(way).or_default().push((n, item));
         }
-        let mut found = |batch: &[Item<'_>], found: Result<HashMap<LeaseKey, RenewOutcome>>| match found {
-            Ok(mut found) => {
-                for (n, item) in batch {
-                    match found.remove(&item.key) {
-                        Some(outcome) => outcomes.push((*n, Ok(outcome))),
-                        None => drop(rest.insert(*n)),
-                    }
-                }
-            }
-            // What became of one that was not answered shows when it is asked again.
-            Err(e) => outcomes.extend(batch.iter().map(|(n, _)| (*n, Err(e.clone())))),
-        };
-        for (ttl, alike) in by_ttl {
+        let mut rest = ways.remove(&Way::ByName).unwrap_or_default();
+        let mut outcomes = Outcomes::new();
+        for (way, alike) in ways {
             for batch in alike.chunks(BATCH) {
-                let asked = match ttl {
-                    Some(ttl) => extend(db, batch, ttl).await,
-                    None => claim(db, batch).await,
+                let found = match way {
+                    Way::Extend(ttl) => extend(db, batch, ttl).await,
+                    _ => claim(db, batch).await,
                 };
-                found(batch, asked);
+                match found {
+                    Ok(mut found) => {
+                        for (n, item) in batch {
+                            match found.remove(&item.key) {
+                                Some(outcome) => outcomes.push((*n, Ok(outcome))),
+                                None => rest.push((*n, *item)),
+                            }
+                        }
+                    }
+                    // What became of one that was not answered shows when it is asked again.
+                    Err(e) => outcomes.extend(batch.iter().map(|(n, _)| (*n, Err(e.clone())))),
+                }
             }
         }
-        items.retain(|(n, _)| rest.contains(n));
-        for batch in items.chunks(LOCKED) {
+        rest.sort_by(|(_, a), (_, b)| a.key.name.cmp(&b.key.name));
+        for batch in rest.chunks(LOCKED) {
             outcomes.extend(renew_each(db, batch).await);
         }
         outcomes

@@ -17,7 +17,7 @@ use crate::admit::{Entry, NameState, Phase, Row, Tokens, Watch};
 use crate::direct::Dialect as _;
 use crate::lease::call::get;
 use crate::lease::failure::foreign;
-use crate::lease::keys::{hex, id_bytes, read_id, read_mode, read_token, share};
+use crate::lease::keys::{id_bytes, read_id, read_mode, read_token, share};
 use crate::lease::wait::Mark;
 
 /// How long a tombstone stands: longer than a request can be under way.
@@ -278,7 +278,7 @@ fn label(owner: Option<&str>) -> String {
 
 /// The key of a tombstone.
 fn grave_key(id: RequestId) -> String {
-    format!("X'{}00'", hex(&id_bytes(id)))
+    bytes(&[&id_bytes(id)[..], &[0]].concat())
 }
 
 fn values(key: &str, id: RequestId, row: &Row<&Entry, &Watch>) -> Result<String> {

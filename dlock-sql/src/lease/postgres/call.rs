@@ -97,7 +97,6 @@ fn written_in_full(text: &str, literals: &[String]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lease::keys::hex;
 
     #[test]
     fn a_value_cannot_be_read_as_sql() {
@@ -114,7 +113,7 @@ mod tests {
             "SELECT f($1, $2, $3, $4, $5, $6) WHERE $3 > 0",
             &values.map(|v| v.literal()),
         );
-        let digits = hex(evil.as_bytes());
+        let digits: String = evil.bytes().map(|byte| format!("{byte:02x}")).collect();
         assert!(!full.contains("DROP") && !full.contains('$'), "{full}");
         assert_eq!(
             full,

@@ -17,9 +17,9 @@ use super::wait::Pushes;
 use super::{Db, Rows, Statement};
 use crate::lease::Config;
 use crate::lease::call::{get, prepare, run};
-use crate::lease::connection::{Database, connect};
+use crate::lease::connection::{Database, connect, shown};
 use crate::lease::failure::{Failures as _, foreign, invalid, nothing_done};
-use crate::lease::keys::{hex, id_bytes};
+use crate::lease::keys::id_bytes;
 use crate::lease::lock::Lease;
 use crate::lease::schema::Opening;
 
@@ -40,7 +40,13 @@ pub(in crate::lease) async fn open(
     config: &Config,
     runtime: Arc<dyn Runtime>,
 ) -> Result<Lease<Postgres>> {
-    let at: Arc<str> = shown(options).into();
+    let database = options.get_database().unwrap_or(options.get_username());
+    let at = shown(
+        database,
+        options.get_socket(),
+        options.get_host(),
+        options.get_port(),
+    );
     let in_full = config.behind_pooler;
     let mut options = options.clone().disable_statement_logging();
     if !in_full {
@@ -57,6 +63,7 @@ pub(in crate::lease) async fn open(
             ("jit", "off".to_owned()),
         ]);
     }
+    // Before there are tables nothing can be prepared.
     let connecting = connecting(&options, None);
     let conn = connect::<Postgres>(connecting, &runtime, &at, drop).await?;
     let mut opening = Opening::<Postgres> { conn, at: at.clone() };
@@ -70,7 +77,7 @@ pub(in crate::lease) async fn open(
     let channel = (!in_full).then(|| {
         let mut own = [0; 16];
         runtime.fill_random(&mut own);
-        Arc::from(format!("dlock_{}", hex(&own)))
+        Arc::from(format!("dlock_{:032x}", u128::from_be_bytes(own)))
     });
     let dialect = Postgres {
         options,
@@ -103,15 +110,6 @@ async fn schema(opening: &mut Opening<Postgres>, config: &Config) -> Result<Stri
     })
 }
 
-/// Where it is, for messages: never a password.
-fn shown(options: &PgConnectOptions) -> String {
-    let database = options.get_database().unwrap_or(options.get_username());
-    match options.get_socket() {
-        Some(socket) => format!("{database} at {}", socket.display()),
-        None => format!("{database} at {}:{}", options.get_host(), options.get_port()),
-    }
-}
-
 impl Postgres {
     pub(super) fn statement(&self, text: &Arc<str>, values: &[Value<'_>]) -> Result<Statement> {
         statement(self.in_full, text, values.iter())
@@ -122,11 +120,6 @@ impl Postgres {
         let id = id_bytes(key.id);
         let values = [Value::Bytes(key.name.as_bytes()), Value::Bytes(&id)];
         statement(self.in_full, text, values.iter().chain(rest))
-    }
-
-    /// Connects, and makes the connection ready before it is used.
-    pub(super) fn connecting(&self) -> BoxFuture<'static, Result<PgConnection, sqlx::Error>> {
-        connecting(&self.options, (!self.in_full).then(|| self.sql.clone()))
     }
 }
 
@@ -163,7 +156,8 @@ impl Db {
     }
 }
 
-fn connecting(
+/// Connects, and makes the connection ready before it is used.
+pub(super) fn connecting(
     options: &PgConnectOptions,
     sql: Option<Arc<Statements>>,
 ) -> BoxFuture<'static, Result<PgConnection, sqlx::Error>> {

@@ -13,6 +13,7 @@ use sqlx::postgres::PgConnection;
 
 use super::answer::Answer;
 use super::call::Value;
+use super::connection::connecting;
 use super::watch::Watching;
 use super::{Db, Postgres};
 use crate::lease::call::get;
@@ -48,7 +49,7 @@ impl Dialect for Postgres {
     const RESET: &'static str = "SELECT 1";
 
     fn connect(&self) -> BoxFuture<'static, Result<PgConnection, sqlx::Error>> {
-        self.connecting()
+        connecting(&self.options, (!self.in_full).then(|| self.sql.clone()))
     }
 
     async fn acquire(db: &Arc<Db>, request: &Acquire, has_row: bool) -> Result<Option<Grant>> {

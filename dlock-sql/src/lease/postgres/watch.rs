@@ -203,12 +203,12 @@ fn read_change(message: &str) -> Option<(i64, Change)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lease::keys::{hex, id_bytes};
+    use crate::lease::keys::digits;
 
     #[test]
     fn changes_are_read_as_the_database_writes_them() {
         let id = RequestId::new(7, 9);
-        let digits = hex(&id_bytes(id));
+        let digits = digits(id);
         let row = [
             format!("11:R{digits}"),
             format!("12:X{digits}"),

@@ -302,6 +302,7 @@ impl<D: Dialect> Lent<D> {
         let Some(slot) = &mut self.slot else {
             return Err(sqlx::Error::WorkerCrashed);
         };
+        // Nothing is there after it broke.
         let Some((conn, _)) = &mut slot.connection else {
             return Err(sqlx::Error::WorkerCrashed);
         };

@@ -15,8 +15,7 @@
 //! nothing; one that was used in the last minutes keeps a row of some 150 bytes.
 //!
 //! A server clock that is set forward ends leases early; the fence decides then (`clock_sensitive`). What
-//! else is not promised, and differs from server to server, is in `postgres` and `mysql`, and in
-//! `docs/sql.md`.
+//! else differs from server to server is in `postgres` and `mysql`, and in `docs/sql.md`.
 //!
 //! # How it is made
 //!
@@ -47,8 +46,6 @@
 //!   name's row, so a short statement that waited judges anew.
 //! * *Connections* are the backend's own. A pool's costs twice the statement, checks each time whether it is
 //!   there, and takes back what somebody dropped half-way: see `direct/pooled.rs`.
-//!
-//! The other strategies, and which one when, are in `docs/sql.md`.
 
 mod background;
 mod call;

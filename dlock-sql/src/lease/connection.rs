@@ -286,8 +286,7 @@ pub(in crate::lease) async fn connect<D: Dialect>(
     }
 }
 
-/// A connection while one request has it. Dropped without being given back, it is made ready for others in a
-/// task, or closed.
+/// A connection while one request has it. Dropped, it is made ready for others in a task, or closed.
 pub(in crate::lease) struct Lent<D: Dialect> {
     slot: Option<Slot<Idle<D>>>,
     runtime: Arc<dyn Runtime>,

@@ -4,8 +4,7 @@
 //! request has to follow. So it is sent at once where others were. The shortest takes a name that has a row.
 //!
 //! Where two want a name all the time, now and then one of them meets nobody. Where the full request is one
-//! statement (PostgreSQL) it goes on for a moment after others were seen. In MySQL it is a transaction, and
-//! what was seen last counts.
+//! statement (PostgreSQL) it goes on for a moment. In MySQL, a transaction, what was seen last counts.
 //!
 //! Whatever is remembered wrongly, or forgotten, costs one statement, which tells how it is now.
 
@@ -16,8 +15,7 @@ use dlock_core::{LockName, Timestamp};
 
 use crate::lately::Lately;
 
-/// For so long a row is there after it was seen: no name is swept that was used in twice that time (`AGE` of
-/// the sweeps).
+/// For so long a row is there after it was seen: names are swept that were unused for twice that (`AGE`).
 const THERE: Duration = Duration::from_secs(60);
 
 /// How a name was. By default nothing is known.

@@ -63,8 +63,7 @@ pub(in crate::lease) fn meaning(failure: Failure) -> Meaning {
     }
 }
 
-/// The typed error for what has changed nothing: it was refused, it only read, it was rolled back, or it was
-/// never sent.
+/// The typed error for what has changed nothing: refused, only read, rolled back, or never sent.
 pub(in crate::lease) fn nothing_done<D: Failures>(e: sqlx::Error, at: &str) -> Error {
     let (kind, what) = match e {
         sqlx::Error::Database(_) => D::meaning(&e).unwrap_or_else(|| meaning(Failure::of(&e))),

@@ -1,8 +1,7 @@
 //! The fence gate in this backend's own tables. Inside a transaction of yours it is
 //! [`direct::gate`](crate::direct::gate), on the same table.
 //!
-//! Check and write are one statement, which locks the resource's row first. Where the token is not admitted
-//! it changes nothing.
+//! Check and write are one statement, which locks the resource's row first, and changes nothing if refused.
 
 use async_trait::async_trait;
 use dlock_core::{Access, Admission, FenceGate, FencedValue, LockName, Result, Token};

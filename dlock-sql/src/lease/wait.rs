@@ -1,13 +1,11 @@
-//! "Is there any news?", for those who are not told: one read of the name's row, for all that wait for it in
-//! one client.
+//! "Is there any news?": one read of the name's row, for all in one client that wait for it and are not told.
 //!
 //! What could be missed, and is not:
 //! * *A change between an attempt and the first look*: the attempt says how it left the name. If it does not,
 //!   the first look counts as one that has found others there.
 //! * *A waiter that is admitted before it is seated here*: as long as one of ours has not come for what it
 //!   was offered, every look says so.
-//! * *A lease that runs out, for which nobody stores anything*: the look says that something is due, by the
-//!   server's clock.
+//! * *A lease that runs out, for which nobody stores anything*: the look says so, by the server's clock.
 //! * *A look that is dropped or fails*: the next one counts as the first.
 
 use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};

@@ -1,5 +1,4 @@
-//! How MySQL and MariaDB are connected to and asked. The rest is the same for all servers:
-//! `lease/connection.rs`.
+//! How MySQL and MariaDB are connected to and asked; the rest is in `lease/connection.rs`.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -45,8 +44,7 @@ pub(in crate::lease) async fn open(
         options.get_port(),
     );
     let wait = config.lock_wait.as_millis().div_ceil(1_000).clamp(1, 1_000_000);
-    // Assignments see the ones before, unless a mode of MariaDB says otherwise. The last is read by MariaDB
-    // alone.
+    // Assignments see the ones before, unless a mode of MariaDB says otherwise. The last is MariaDB's alone.
     let greeting = format!(
         "SET SESSION sql_mode = 'STRICT_TRANS_TABLES,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION', \
             innodb_lock_wait_timeout = {wait}, group_concat_max_len = 1000000, autocommit = 1; \

@@ -1,5 +1,4 @@
-//! Leases in MySQL and MariaDB: the rule of admission runs in the program, under the lock of the name's row;
-//! whoever waits looks.
+//! Leases in MySQL and MariaDB: the rule of admission runs in the program, under the lock of the name's row.
 //!
 //! * There is no push: of all that wait for a name in one client, one looks every 5 to 100 ms. That is 10 to
 //!   200 reads of one row a second for each client and name that somebody waits for, and none otherwise.

@@ -3,8 +3,7 @@
 //! Leases that are held alone are extended by one statement that locks nothing but their own rows: the keys
 //! are listed in the order of their bytes. If it does not find all of them, a second one reads back what is
 //! left of each. In the same way waiters claim what they were offered alone. What that does not find (a
-//! shared lease, an entry of the queue, a lease that is over) goes through a transaction by names, at most
-//! that many at a time.
+//! shared lease, one in the queue, one that is over) goes through a transaction by names.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;

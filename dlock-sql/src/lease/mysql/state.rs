@@ -75,8 +75,7 @@ pub(super) fn read_name(row: &MySqlRow) -> Result<LockName> {
     LockName::new(get::<Vec<u8>, _>(row, 1)?)
 }
 
-/// The columns of both tables in one order: name, id, phase, share, priority, arrival, token, ttl, ends,
-/// upgrading, owner, changes.
+/// Both tables: name, id, phase, share, priority, arrival, token, ttl, ends, upgrading, owner, changes.
 fn read_entry(row: &MySqlRow, phase: Phase) -> Result<Entry> {
     let owner: Option<String> = get(row, 11)?;
     Ok(Entry {
@@ -207,8 +206,7 @@ impl Loaded {
             false => self.token,
         };
         for (id, row) in self.state.dirty() {
-            // One that was raised to less than the clock says: the name has to know of it, since a clock may
-            // go back.
+            // Raised to less than the clock says: the name has to know of it, since a clock may go back.
             if let Some(Row::Entry(Entry { token: Some(own), .. })) = row {
                 token = token.max(own.get());
             }

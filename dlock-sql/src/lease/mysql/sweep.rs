@@ -1,8 +1,7 @@
 //! Rows of names that nobody has used for a while are deleted, as `mod.rs` of `lease` tells. The floor rises
 //! to all tokens there are, with each sweep, half a `sweep_every` apart.
 //!
-//! *A sweep ∥ whoever takes the name*: the delete finds the row changed, or the other finds it gone and makes
-//! another.
+//! *A sweep ∥ whoever takes the name*: the delete finds the row changed, or the other makes another.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,12 +22,10 @@ const MOST: u32 = 1_000;
 /// How many names are locked in one transaction.
 const TOGETHER: usize = 50;
 
-/// A token that was raised so far does not raise the floor, or new names would begin there and soon have none
-/// left. Such a name keeps its row.
+/// A token raised so far does not raise the floor, or new names soon had none left. Its name keeps its row.
 const FAR: u64 = 1 << 62;
 
-/// Deletes what it may, if it is this client's turn. Then nobody else's comes before some time has passed; and
-/// the floor has risen.
+/// Deletes what it may if it is this client's turn: nobody else's comes for a while, and the floor has risen.
 pub(super) async fn sweep(db: &Arc<Db>) -> Result<()> {
     let (p, age, every) = (&db.sql.prefix, AGE.as_micros(), db.sweep_every.as_micros());
     let turn = format!(

@@ -1,5 +1,4 @@
-//! Names are locked, changed and let go in one transaction of two round trips: one opens it and loads, the
-//! other writes and commits.
+//! Names are locked, changed and let go in two round trips: one begins and loads, one writes and commits.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -27,8 +26,7 @@ pub(super) type View = HashMap<LockName, Result<Loaded>>;
 
 impl Db {
     /// A transaction on those names: they are locked and loaded, `work` changes them, and what has changed is
-    /// written and committed. Answers when it was begun, and how a look will find the one name, if nobody
-    /// changes it meanwhile.
+    /// written and committed. Answers when it was begun, and what a look will find of the one name.
     ///
     /// *Another one changes a name in between*: it cannot, the row is locked. *The commit is not answered*:
     /// that is `Unknown`. *Anything before it fails*: it is rolled back, and nothing was done. *Whoever asked
@@ -116,8 +114,7 @@ impl Db {
         Ok((sent, worked?, mark))
     }
 
-    /// A name as it is at one moment, without waiting for whoever changes it and without keeping anybody
-    /// waiting. `None`: it has no row.
+    /// A name as it is at one moment: it waits for nobody, and nobody for it. `None`: it has no row.
     pub(super) async fn look_at(self: &Arc<Self>, name: &LockName) -> Result<Option<Loaded>> {
         let rows = self.read_text(self.sql.look_at(&list([name.as_bytes()]))).await?;
         let (now, mut names) = load(&rows)?;

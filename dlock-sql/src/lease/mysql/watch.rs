@@ -3,8 +3,7 @@
 //! Nothing is pushed, so a watch looks: one read of the name's row every 5 to 30 ms. When that shows that
 //! something changed, a snapshot of the name's rows is compared with what was told, which waits for nobody;
 //! see [`Told`] for what a comparison cannot show: then a snapshot says so. When something ran out, or the
-//! watch has to be kept, a transaction on the name sees to it: nobody else may be there to take back what has
-//! run out.
+//! watch has to be kept, a transaction on the name sees to it: nobody else may be there for that.
 //!
 //! What could be missed, and is not:
 //!
@@ -12,10 +11,8 @@
 //!   mark than the one before, which costs a comparison of what is the same.
 //! * *The commit of the transaction fails or is not answered*: nothing of it is told, and the next comparison
 //!   begins from what was told before.
-//! * *Whoever watches does not look for a second and a half*: the changes are not counted any more, and a
-//!   snapshot says so.
-//! * *A watched name is taken by the short statement, which counts nothing*: it is not, the row of the watch
-//!   is in its way.
+//! * *Whoever watches does not look for a second and a half*: nothing is counted then; a snapshot says so.
+//! * *A watched name is taken by the short statement, which counts nothing*: the watch's row is in its way.
 //!
 //! A watch that is dropped leaves that row to run out, which is soon. Other watches of the name share it.
 
@@ -50,8 +47,7 @@ pub(in crate::lease) struct Watching {
     keep_at: Timestamp,
 }
 
-/// Has the changes counted, takes back what has run out, and compares with what was told; at first, with
-/// nothing.
+/// Has the changes counted, takes back what has run out, and compares with what was told (at first, nothing).
 async fn see(db: &Arc<Db>, name: &LockName, told: Option<Told>) -> Result<(Told, Vec<Change>)> {
     let seen = db.change(name, Absent::Made, move |name| {
         let (state, now) = (&mut name.state, name.now);

@@ -1,7 +1,6 @@
 //! A statement with its values, in the two forms that it can be sent in.
 //!
-//! * *Prepared*, on a connection that leads to one session: parsed once per connection, one round trip from
-//!   then on.
+//! * *Prepared*, on a connection that leads to one session: parsed once, one round trip from then on.
 //! * *In full*, behind a pooler in transaction mode: to prepare and to run are two round trips of the driver,
 //!   which may reach two sessions. So the values go into the text, and the text goes in one simple query,
 //!   which is one transaction. Nothing of a value can be read as SQL: bytes and texts are written as

@@ -56,8 +56,7 @@ pub(in crate::lease) async fn open(
             ("default_transaction_read_only", "off".to_owned()),
             ("lock_timeout", format!("{wait}ms")),
             // Each statement finds rows by their keys, whatever the values are. The server would plan some of
-            // them anew each time, which costs more than to run them, and others for the table as it was when
-            // it was small.
+            // them anew each time, which costs more than to run them, and others for a table that was small.
             ("plan_cache_mode", "force_generic_plan".to_owned()),
             ("enable_seqscan", "off".to_owned()),
             ("jit", "off".to_owned()),

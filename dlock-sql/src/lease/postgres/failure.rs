@@ -26,15 +26,13 @@ fn is_of_a_pooler(state: &str) -> bool {
 impl Failures for Postgres {
     const NAME: &'static str = "PostgreSQL";
 
-    /// Of all else that a server answers a connection recovers by itself: nothing here leaves a transaction
-    /// open.
+    /// From all else a connection recovers by itself: nothing here leaves a transaction open.
     fn is_fatal(e: &sqlx::Error) -> bool {
         state(e).is_none_or(|state| ends_the_session(&state) || is_of_a_pooler(&state))
     }
 
     /// It was lost with its connection, or the server ended the session: the commit may have come first. All
-    /// else that the server refuses has been rolled back, whole: every statement of this backend is a
-    /// transaction of its own.
+    /// else that the server refuses has been rolled back: each statement of this backend is a transaction.
     fn is_unknown(e: &sqlx::Error) -> bool {
         state(e).is_none_or(|state| ends_the_session(&state))
     }

@@ -42,8 +42,7 @@ impl Gate for Postgres {
         if !db.ask(&db.sql.fill(PASS), &values).await?.1.rows.is_empty() {
             return Ok(Admission::Admitted);
         }
-        // The token that was in the way. Where none is any more, somebody has removed the row since: then it
-        // is the one that was refused.
+        // The token that was in the way; if somebody has removed the row since, the one that was refused.
         let bar = db.read_rows(&db.sql.fill(BAR), &[name, exclusive]).await?;
         let bar = bar.first().and_then(|row| get::<Option<_>, _>(row, 0).ok());
         let highest = bar.flatten().and_then(|n| read_token(n).ok()).unwrap_or(token);

@@ -75,8 +75,7 @@ impl Dialect for Postgres {
     async fn attempt(db: &Arc<Db>, request: &Acquire) -> Result<Attempt> {
         let key = &request.key;
         let joins = request.queue == Queueing::Join;
-        // Before the request is sent: a push may overtake the answer. While nobody listens whoever waits
-        // looks.
+        // Before the request is sent: a push may overtake the answer. While nobody listens, waiters look.
         let pushes = joins.then(|| db.pushes.wait_for(key)).flatten();
         let queue = match joins {
             true => micros(request.queue_ttl).max(1_000),

@@ -1,8 +1,7 @@
 //! The connection that listens, and the task that has it.
 //!
 //! * *It breaks.* Waiters are told that pushes have ended, and ask again; until there is another connection
-//!   they look instead. The next one begins to listen before anybody is told of it, so nothing that is said
-//!   after that is missed.
+//!   they look instead. The next one listens before anybody is told of it, so nothing after that is missed.
 //! * *It hangs*: it is asked something after ten seconds of silence, and made anew when no answer comes.
 //!   Until then waiters are found by their own re-asks, at a third of their queue lease.
 //! * *The runtime ends*: the task goes with it, and with it the client's keeper.

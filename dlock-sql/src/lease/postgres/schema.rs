@@ -54,8 +54,7 @@ pub(super) struct Statements {
 const FREE: &str =
     "k.others = 0 AND (k.phase = 0 OR k.phase BETWEEN 1 AND 3 AND k.ends <= clock_timestamp())";
 const TTL: &str = "$3::bigint * interval '1 microsecond'";
-/// As `micros`, which would be planned into the statement by parsing it, and in numbers that the processor
-/// knows.
+/// As `micros`, which would be planned in with each parsing, and in numbers that the processor knows.
 const MICROS: &str = "(date_part('epoch', clock_timestamp()) * 1000000)::bigint";
 
 impl Statements {

@@ -1,5 +1,4 @@
-//! What the server says unasked: grants for waiters, that there are changes for those who watch, and that the
-//! connection which listens broke.
+//! What the server says unasked: grants, changes of what is watched, and that what listens broke.
 //!
 //! A message is text, in one channel per client:
 //!
@@ -129,8 +128,7 @@ fn wake(watcher: &mut mpsc::Sender<()>) {
     let _ = watcher.try_send(());
 }
 
-/// The grant of a message, provisional: a token, the server's time as it was granted, and the end. `None`:
-/// the waiter has to ask.
+/// A provisional grant: the token, the server's time then, and the end. `None`: the waiter has to ask.
 fn granted(key: &LeaseKey, message: &str, anchors: &Anchors) -> Option<Grant> {
     let mut parts = message.split(':');
     let token = read_token(parts.next()?.parse().ok()?).ok()?;

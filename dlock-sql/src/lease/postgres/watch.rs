@@ -9,8 +9,7 @@
 //! Where something may have been missed, the state as a whole is told, with `skipped`:
 //!
 //! * *An answer with changes is lost, or there were too many*: numbers are missing.
-//! * *The watch was not renewed in time*, as in a program that was stopped: the next look finds no row of it,
-//!   makes another, and says so.
+//! * *The watch was not renewed in time*: the next look finds no row of it, makes another, and says so.
 //! * *The connection that listens breaks*: nothing is missed. Each watch is woken when there is another.
 //! * *A change between the row and the first snapshot* stands in both, and its number says so.
 //!
@@ -37,8 +36,7 @@ use crate::lease::keys::{micros, read_id_digits, read_micros, read_mode, read_to
 /// How long changes are told to a watch that does not look.
 const TOLD_FOR: Duration = Duration::from_secs(60);
 
-/// In the place of that time: changes are told no more; and a copy of the request that is on its way is not
-/// heard.
+/// In the place of that time: changes are told no more; and a late copy of the request is not heard.
 const ENDED: i64 = 0;
 const BURIED: i64 = -1;
 

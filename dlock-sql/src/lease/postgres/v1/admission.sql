@@ -9,8 +9,7 @@ CREATE FUNCTION {p}micros(d interval) RETURNS bigint LANGUAGE sql STABLE AS
 -- first has made. One that was deleted meanwhile: the deletion is committed when the row is not found, so the
 -- floor that rose before it is seen by the statement after.
 --
--- Of no name there is no row, and none is made: that is how a new connection has the functions compiled
--- before they are needed.
+-- Of no name there is no row, and none is made: so a new connection has the functions compiled beforehand.
 CREATE FUNCTION {p}take(p_name bytea, p_make boolean) RETURNS {p}name LANGUAGE plpgsql AS $$
 DECLARE
   n {p}name;
@@ -73,7 +72,7 @@ BEGIN
   RETURN n;
 END $$;
 
--- Who holds or waits under that id, be it in the name's own row, or has a mark under it; null if there is nobody.
+-- Who holds, waits or has a mark under that id, be it in the name's own row; null if there is nobody.
 CREATE FUNCTION {p}find(n {p}name, who bytea) RETURNS {p}entry LANGUAGE plpgsql AS $$
 DECLARE
   e {p}entry;
@@ -111,8 +110,7 @@ BEGIN
 END $$;
 
 -- A copy of a request that is on its way is not heard for a minute, which is longer than one can be. Where a
--- minimum hold of its own stands in the row, that keeps it from being heard for now, and the mark comes after
--- it: place -1.
+-- minimum hold of its own stands in the row, that keeps it out for now; the mark comes after it: place -1.
 CREATE FUNCTION {p}bury(n {p}name, who bytea, t timestamptz) RETURNS {p}name LANGUAGE plpgsql AS $$
 BEGIN
   INSERT INTO {p}entry (name, id, phase, share, priority, place, ttl, ends)
@@ -159,8 +157,7 @@ CREATE FUNCTION {p}admissible(n {p}name, share integer) RETURNS boolean LANGUAGE
   'SELECT n.phase = 0 AND CASE WHEN share < 0 THEN n.held = 0 ELSE share = 0 OR n.held < share END';
 
 -- The one admission routine, run by every change: grants from the head of the queue while the head is
--- admissible. Not only a release opens the way: a withdrawn writer lets in the readers behind it, and so does
--- a downgrade.
+-- admissible. Not only a release opens the way: a withdrawn writer, or a downgrade, lets in readers.
 --
 -- Who waits is offered the lease for what is left of its place in the queue, and told. If it is dead, that is
 -- over as soon as the place would have been; if the message is lost, it is told when it asks again. Either
@@ -219,8 +216,7 @@ BEGIN
   RETURN s;
 END $$;
 
--- Something in the way ends sooner than was known, or who is next has changed: whoever is next asks again,
--- and learns when.
+-- Something in the way ends sooner, or who is next has changed: whoever is next asks again, and learns when.
 CREATE FUNCTION {p}hint(n {p}name) RETURNS {p}name LANGUAGE plpgsql AS $$
 DECLARE
   e {p}entry;

@@ -1,5 +1,4 @@
--- Asks for a name. Idempotent in the id: sent again it finds its own hold or its own place; arrived after it
--- was abandoned, the tombstone.
+-- Asks for a name. Sent again it finds its own hold or place, and after its abandon the tombstone.
 CREATE FUNCTION {p}attempt(p_name bytea, p_id bytea, p_share integer, p_ttl bigint, p_queue bigint, p_priority integer,
   p_channel text, p_owner text) RETURNS {p}answer LANGUAGE plpgsql AS $$
 DECLARE
@@ -78,8 +77,7 @@ BEGIN
   RETURN a;
 END $$;
 
--- Ends a lease by its id, at once or after a minimum hold, and hands the name to whoever is next in the same
--- step.
+-- Ends a lease, at once or after a minimum hold, and hands the name to whoever is next in the same step.
 --
 -- Most of them are plain: whoever has the name alone lets go, the head of the queue wants it alone, nobody
 -- watches, and nothing has run out. Three statements leave behind then what `settle`, `tell`, `clear` and

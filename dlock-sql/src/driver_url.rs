@@ -4,6 +4,8 @@ use dlock_core::spi::Url;
 use dlock_core::{Error, ErrorKind, Result};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
+use crate::requests::invalid;
+
 /// How the driver calls what URLs here call by one name for all servers.
 struct Words {
     scheme: &'static str,
@@ -45,10 +47,6 @@ const MYSQL: Words = Words {
     passed_on: "charset collation time-zone timezone",
     files: "sslca ssl-ca sslcert ssl-cert sslkey ssl-key",
 };
-
-fn invalid(text: impl Into<std::borrow::Cow<'static, str>>) -> Error {
-    Error::new(ErrorKind::InvalidInput, text)
-}
 
 /// The URL with what the driver is to know, and nothing that it would ignore.
 ///

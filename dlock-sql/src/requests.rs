@@ -1,5 +1,6 @@
 //! What every backend on rows asks of a request, before any I/O.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use dlock_core::spi::Acquire;
@@ -15,12 +16,15 @@ pub(crate) const RESERVED: RequestId = RequestId::new(u128::MAX, u64::MAX);
 pub(crate) fn check(capabilities: &Capabilities, request: &Acquire) -> Result<Acquire> {
     capabilities.check(request)?;
     if request.key.id == RESERVED {
-        let text = "the largest of all request ids is the backend's own";
-        return Err(Error::new(ErrorKind::InvalidInput, text));
+        return Err(invalid("the largest of all request ids is the backend's own"));
     }
     let mut checked = request.clone();
     (checked.ttl, checked.queue_ttl) = (round_up(request.ttl), round_up(request.queue_ttl));
     Ok(checked)
+}
+
+pub(crate) fn invalid(text: impl Into<Cow<'static, str>>) -> Error {
+    Error::new(ErrorKind::InvalidInput, text)
 }
 
 /// The granularity of a ttl is a millisecond. What is longer than SQL can count in microseconds is as long as

@@ -298,15 +298,15 @@ impl<D: Dialect> Lent<D> {
         &mut self,
         statement: Statement<D::Driver>,
     ) -> Result<Answer<D::Driver>, sqlx::Error> {
-        let Some(slot) = &mut self.slot else {
-            return Err(sqlx::Error::WorkerCrashed);
-        };
+        let conn = self.slot.as_mut().and_then(|slot| slot.connection.as_mut());
         // Nothing is there after it broke.
-        let Some((conn, _)) = &mut slot.connection else {
+        let Some((conn, _)) = conn else {
             return Err(sqlx::Error::WorkerCrashed);
         };
         let answer = run::<D::Driver>(statement, conn).await;
-        if answer.as_ref().is_err_and(D::is_fatal) {
+        if answer.as_ref().is_err_and(D::is_fatal)
+            && let Some(slot) = &mut self.slot
+        {
             slot.connection = None;
             slot.pool.clear();
         }

@@ -1,10 +1,9 @@
 //! What an error of the driver or the server means to a caller.
 
-use std::borrow::Cow;
-
 use dlock_core::{Error, ErrorKind};
 
 use crate::direct::Failure;
+pub(in crate::lease) use crate::requests::invalid;
 
 /// What the errors of the server mean.
 pub(in crate::lease) trait Failures: Send + Sync + Sized + 'static {
@@ -111,8 +110,4 @@ pub(in crate::lease) fn ended_meanwhile<D: Failures>() -> Error {
 pub(in crate::lease) fn foreign(what: &str) -> Error {
     let text = format!("a row of the lock tables was not written by dlock: {what}");
     Error::new(ErrorKind::BackendData, text)
-}
-
-pub(in crate::lease) fn invalid(text: impl Into<Cow<'static, str>>) -> Error {
-    Error::new(ErrorKind::InvalidInput, text)
 }

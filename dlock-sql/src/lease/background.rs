@@ -126,7 +126,9 @@ impl Request {
         let (work, task) = (state.work.take(), state.task.take());
         drop(state);
         drop(work);
-        task.map(Waker::wake);
+        if let Some(task) = task {
+            task.wake();
+        }
     }
 }
 

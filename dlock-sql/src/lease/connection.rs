@@ -9,8 +9,7 @@
 //! * *A request is dropped before its answer.* Its slot stays taken until a task has read that answer and
 //!   rolled back what was open. If none comes, the connection is closed. (A server goes on with the statement
 //!   either way; the engine abandons the request.)
-//! * *A request is dropped while it connects*: its slot is free at once, since it may have taken too long. A
-//!   task goes on connecting; the connection is for whoever comes next.
+//! * *A request is dropped while it connects.* A task connects; the connection is for whoever comes next.
 //! * *The server closes an idle connection*, or something between does. That shows when the next request is
 //!   sent on it: it is made once more on another one, if it may be heard twice or changes nothing
 //!   ([`again`]). The other idle ones are closed.
@@ -107,11 +106,10 @@ impl<D: Dialect> Database<D> {
 
     /// An error once it is closed.
     pub(in crate::lease) fn open(&self) -> Result<()> {
-        if self.closer().is_some() {
-            return Ok(());
+        match self.closer().is_some() {
+            true => Ok(()),
+            false => Err(closed::<D>()),
         }
-        let text = format!("this {} backend was closed", D::NAME);
-        Err(Error::new(ErrorKind::Closed, text))
     }
 
     /// Sends a change: when it was sent, and the answer. Whoever calls limits the time.
@@ -169,12 +167,14 @@ impl<D: Dialect> Database<D> {
             slot.connection = is_there.then_some((conn, since));
         }
         if slot.connection.is_none() {
-            let pool = self.pool.clone();
-            let for_the_next = move |conn| pool.offer((conn, Timestamp::now()));
-            let connecting = connect::<D>(self.dialect.connect(), &self.runtime, &self.at, for_the_next);
-            slot.connection = match select(pin!(connecting), self.closing.clone()).await {
-                Either::Left((connected, _)) => Some((connected?, Timestamp::now())),
-                Either::Right(_) => None,
+            let fill = move |conn| {
+                slot.connection = Some((conn, Timestamp::now()));
+                slot
+            };
+            let connecting = connect::<D, _>(self.dialect.connect(), &self.runtime, &self.at, fill);
+            slot = match select(pin!(connecting), self.closing.clone()).await {
+                Either::Left((connected, _)) => connected?,
+                Either::Right(_) => return Err(closed::<D>()),
             };
             self.open()?;
         }
@@ -261,23 +261,32 @@ pub(in crate::lease) fn shown(database: &str, socket: Option<&PathBuf>, host: &s
     }
 }
 
-/// Connects in a task of the runtime, whose context sqlx wants and which whoever asks need not have. A
-/// connection that nobody waits for any more is `left`.
-pub(in crate::lease) async fn connect<D: Dialect>(
+fn closed<D: Dialect>() -> Error {
+    let text = format!("this {} backend was closed", D::NAME);
+    Error::new(ErrorKind::Closed, text)
+}
+
+/// Connects in a task of the runtime, whose context sqlx wants and which whoever asks need not have, and has
+/// the connection put into its place. That place stays taken meanwhile, so there are never more who connect
+/// than places; but not for long when nobody waits for it any more, perhaps since the network swallows all.
+pub(in crate::lease) async fn connect<D: Dialect, T: Send + 'static>(
     connecting: BoxFuture<'static, Result<Connection<D>, sqlx::Error>>,
     runtime: &Arc<dyn Runtime>,
     at: &str,
-    left: impl FnOnce(Connection<D>) + Send + 'static,
-) -> Result<Connection<D>> {
-    let (send, connected) = oneshot::channel();
+    fill: impl FnOnce(Connection<D>) -> T + Send + 'static,
+) -> Result<T> {
+    let (mut send, connected) = oneshot::channel();
     let own = runtime.clone();
     let working = async move {
-        let connected = within(&*own, CONNECTING, connecting).await;
+        let connecting = pin!(within(&*own, CONNECTING, connecting));
+        let connected = match select(connecting, send.cancellation()).await {
+            Either::Left((connected, _)) => connected,
+            Either::Right((_, connecting)) => within(&*own, PINGING, connecting).await.flatten(),
+        };
         let connected =
             connected.unwrap_or_else(|| Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into()));
-        if let Err(Ok(conn)) = send.send(connected) {
-            left(conn);
-        }
+        // If nobody waits for it, it is for whoever comes next.
+        let _ = send.send(connected.map(fill));
     };
     runtime.spawn(working.boxed());
     match connected.await {

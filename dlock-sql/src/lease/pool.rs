@@ -60,13 +60,6 @@ impl<C> Pool<C> {
         }
     }
 
-    /// Leaves a connection to whoever comes next, if there is a free slot without one.
-    pub(in crate::lease) fn offer(&self, connection: C) {
-        if let Some(free) = self.state().free.iter_mut().rfind(|free| free.is_none()) {
-            *free = Some(connection);
-        }
-    }
-
     /// The connections that nobody uses, to be closed.
     pub(in crate::lease) fn clear(&self) -> Vec<C> {
         self.state().free.iter_mut().filter_map(Option::take).collect()
@@ -139,15 +132,15 @@ mod tests {
     }
 
     #[test]
-    fn no_more_are_kept_than_there_are_free_slots() {
+    fn what_was_used_last_is_used_next_and_what_has_no_connection_last() {
         let pool = Pool::new(2, 'a');
         let (used, made) = (taken(&pool), taken(&pool));
         assert_eq!((used.connection, made.connection), (Some('a'), None));
-        pool.offer('b');
         assert!(pool.take().now_or_never().is_none());
+        drop(used);
         drop(made);
-        pool.offer('c');
-        pool.offer('d');
-        assert_eq!(pool.clear(), ['c']);
+        assert_eq!(taken(&pool).connection, Some('a'));
+        assert_eq!(pool.clear(), ['a']);
+        assert_eq!(taken(&pool).connection, None);
     }
 }

@@ -59,7 +59,7 @@ pub(in crate::lease) async fn open(
         offered: Mutex::default(),
     };
     // Before there are tables nothing can be prepared.
-    let conn = connect::<Mysql>(dialect.connecting([]), &runtime, &at, drop).await?;
+    let conn = connect::<Mysql, _>(dialect.connecting([]), &runtime, &at, |conn| conn).await?;
     let mut opening = Opening::<Mysql> { conn, at: at.clone() };
     opening.migrate(&tables).await?;
     let mut first = opening.conn;

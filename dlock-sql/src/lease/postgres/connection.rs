@@ -64,7 +64,7 @@ pub(in crate::lease) async fn open(
     }
     // Before there are tables nothing can be prepared.
     let connecting = connecting(&options, None);
-    let conn = connect::<Postgres>(connecting, &runtime, &at, drop).await?;
+    let conn = connect::<Postgres, _>(connecting, &runtime, &at, |conn| conn).await?;
     let mut opening = Opening::<Postgres> { conn, at: at.clone() };
     let tables = tables(&schema(&mut opening, config).await?, &config.table_prefix);
     opening.migrate(&tables).await?;

@@ -13,7 +13,7 @@ pub mod lost_update;
 pub mod queue;
 pub mod reentrant;
 pub mod resource;
-mod shrink;
+pub mod shrink;
 pub mod watch;
 pub mod wgl;
 
@@ -48,7 +48,8 @@ pub struct Violation {
 }
 
 impl Violation {
-    pub(crate) fn new(name: &str, explanation: String, operations: Vec<u64>) -> Self {
+    /// One of that lock, of which nothing is shown yet.
+    pub fn new(name: &str, explanation: String, operations: Vec<u64>) -> Self {
         Self {
             name: name.to_owned(),
             explanation,
@@ -96,4 +97,15 @@ fn ms(nanos: u64) -> String {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::{Judgement, Violation, agree};
+
+    #[test]
+    fn a_contradiction_of_the_checkers_is_an_error_of_the_kit() {
+        let violation = Violation::new("x", "two".to_owned(), vec![]);
+        let illegal = Judgement::Illegal(violation);
+        assert!(agree(illegal.clone(), Judgement::Legal).is_err());
+        let unknown = Judgement::Unknown(String::new());
+        assert_eq!(agree(illegal.clone(), unknown), Ok(illegal));
+    }
+}

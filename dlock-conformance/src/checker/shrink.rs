@@ -15,7 +15,7 @@ const LIMIT: usize = 600;
 
 /// The smallest `n` of which the first `n` events are illegal. A prefix of a legal history is legal, so
 /// halving finds it.
-pub(super) fn prefix(events: &[Event], illegal: &dyn Fn(&[Event]) -> bool) -> usize {
+pub fn prefix(events: &[Event], illegal: &dyn Fn(&[Event]) -> bool) -> usize {
     let (mut legal, mut bad) = (0, events.len());
     while bad - legal > 1 {
         let middle = legal + (bad - legal) / 2;
@@ -29,11 +29,7 @@ pub(super) fn prefix(events: &[Event], illegal: &dyn Fn(&[Event]) -> bool) -> us
 }
 
 /// The least that is illegal still, as far as [`LIMIT`] judgements find it.
-pub(super) fn minimal(
-    events: &[Event],
-    violation: &Violation,
-    illegal: &dyn Fn(&[Event]) -> bool,
-) -> Vec<Event> {
+pub fn minimal(events: &[Event], violation: &Violation, illegal: &dyn Fn(&[Event]) -> bool) -> Vec<Event> {
     let of_name: Vec<Event> = events
         .iter()
         .filter(|e| e.name == violation.name || is_fault(e))
@@ -74,7 +70,7 @@ pub(super) fn about(events: &[Event], violation: &Violation) -> Vec<Event> {
 }
 
 /// The same with all that overlaps them in time.
-pub(super) fn around(events: &[Event], violation: &Violation) -> Vec<Event> {
+pub fn around(events: &[Event], violation: &Violation) -> Vec<Event> {
     let times = |op: u64| {
         let mut of = events.iter().filter(|e| unit(e) == op).map(|e| e.t_mono_ns);
         let from = of.next().unwrap_or(0);

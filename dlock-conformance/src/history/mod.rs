@@ -5,8 +5,6 @@
 //! can judge old runs again.
 
 mod event;
-#[cfg(test)]
-pub(crate) mod fixture;
 mod lane;
 mod observed;
 mod recorder;

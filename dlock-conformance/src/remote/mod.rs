@@ -16,8 +16,6 @@ mod connection;
 mod frame;
 mod hooks;
 mod server;
-#[cfg(test)]
-mod tests;
 mod values;
 
 pub use client::RemoteLock;

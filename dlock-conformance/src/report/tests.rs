@@ -6,7 +6,7 @@ use dlock_core::Capabilities;
 
 use super::*;
 use crate::catalogue;
-use crate::history::fixture::history;
+use crate::history::{Event, EventKind};
 
 fn outcome(kind: Kind) -> Outcome {
     let text = "why\nand more".to_owned();
@@ -536,7 +536,7 @@ fn histories_of_an_earlier_run_of_the_same_rules_are_replaced_and_no_others() {
     let with_history = |id: &str, kind| {
         let mut rule = rule(id, kind);
         let mut attempt = attempt(kind, 1);
-        attempt.history = history("0-10 A acquire a ttl=100");
+        attempt.history = vec![Event::new(EventKind::FaultBegin, 1, 1, "x")];
         rule.attempts = vec![attempt];
         rule
     };

@@ -1,8 +1,14 @@
 //! The kit, tried on the reference backend.
 
 mod catalogue;
+mod checker;
 mod dishonest;
+mod fixture;
 mod histories;
 mod hooks;
 mod outcomes;
+mod proxy;
+#[cfg(feature = "remote")]
+mod remote;
 mod simulated;
+mod timeline;

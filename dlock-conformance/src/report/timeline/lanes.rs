@@ -242,3 +242,21 @@ impl Line {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn words_are_written_where_they_just_fit() {
+        // A column for each nanosecond.
+        let axis = Axis::new(&BTreeSet::from([0, 9]), 10);
+        for (words, written) in [("F a", "   F a"), ("F ab", "")] {
+            let mut row = Canvas::new(&axis);
+            row.write(3, 5, words);
+            assert_eq!(row.finish(), written);
+        }
+    }
+}

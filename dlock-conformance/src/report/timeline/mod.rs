@@ -329,6 +329,3 @@ fn said(outcome: OpOutcome) -> &'static str {
 fn shown_ms(nanos: u64) -> String {
     format!("{:.3} ms", nanos as f64 / 1e6)
 }
-
-#[cfg(test)]
-mod tests;

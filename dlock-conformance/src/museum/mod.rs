@@ -94,6 +94,26 @@ impl Exhibit {
     }
 }
 
+/// What went wrong, where it is on record and what became of it, the planted bug that rebuilds it, and its
+/// story.
+const fn exhibit(
+    title: &'static str,
+    (project, issue): (&'static str, &'static str),
+    (since, end): (Day, End),
+    bug: &'static str,
+    story: &'static str,
+) -> Exhibit {
+    Exhibit {
+        title,
+        project,
+        issue,
+        since,
+        end,
+        story,
+        bug,
+    }
+}
+
 fn url(issue: &str) -> String {
     format!("https://github.com/{}", issue.replacen('#', "/issues/", 1))
 }

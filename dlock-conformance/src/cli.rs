@@ -8,12 +8,13 @@
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use crate::agent;
 use crate::catalogue;
 use crate::cx::{Effort, NO_SERVERS};
 use crate::harness::Harness;
+use crate::lock::lock;
 use crate::outcome::Kind;
 use crate::report::{Histories, Report, RuleReport};
 use crate::rules;
@@ -223,7 +224,7 @@ fn run_rules(harness: Arc<dyn Harness>, command: Command) -> ExitCode {
     let out = Mutex::new(io::stdout());
     let say = |text: &str| {
         // A closed pipe must not turn a verdict into a panic.
-        let _ = writeln!(out.lock().unwrap_or_else(PoisonError::into_inner), "{text}");
+        let _ = writeln!(lock(&out), "{text}");
     };
     if !command.quiet {
         let claims = harness.claims();

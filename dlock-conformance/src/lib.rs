@@ -19,8 +19,10 @@ mod executor;
 mod harness;
 pub mod history;
 pub mod hooks;
+mod lock;
 #[cfg(dlock_saboteur)]
 pub mod matrix;
+mod mode;
 pub mod museum;
 pub mod network;
 mod outcome;
@@ -38,6 +40,7 @@ mod rule;
 pub mod rules;
 mod run_state;
 mod runner;
+mod side_by_side;
 pub mod simulated;
 mod simulated_machine;
 mod simulated_network;

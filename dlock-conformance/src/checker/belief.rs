@@ -100,7 +100,6 @@ fn beliefs(events: &[Event]) -> HashMap<u64, Belief<'_>> {
     let mut beliefs: HashMap<u64, Belief<'_>> = HashMap::new();
     for event in events {
         let at = event.t_mono_ns;
-        let mine = event.of.unwrap_or(event.op_id);
         match (event.kind, event.op, event.outcome) {
             (EventKind::Return, Some(Op::Acquire | Op::Try), Some(OpOutcome::Ok)) => {
                 beliefs.insert(
@@ -117,12 +116,12 @@ fn beliefs(events: &[Event]) -> HashMap<u64, Belief<'_>> {
                 );
             }
             (EventKind::GrantedBeliefUntil, ..) => {
-                if let Some(belief) = beliefs.get_mut(&mine) {
+                if let Some(belief) = beliefs.get_mut(&event.unit()) {
                     belief.until = belief.until.max(at.saturating_add(event.ttl_ns.unwrap_or(0)));
                 }
             }
             (EventKind::Lost | EventKind::Dropped, ..) | (EventKind::Invoke, Some(Op::Release), _) => {
-                if let Some(belief) = beliefs.get_mut(&mine) {
+                if let Some(belief) = beliefs.get_mut(&event.unit()) {
                     belief.ended = belief.ended.min(at);
                 }
             }

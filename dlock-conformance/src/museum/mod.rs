@@ -20,7 +20,7 @@ mod waiting;
 pub use self::day::Day;
 #[cfg(dlock_saboteur)]
 pub use self::page::page;
-pub use self::rebuilt::{REBUILT, Rebuilt, of as rebuilt};
+pub use self::rebuilt::{Planted, REBUILT, of as rebuilt};
 pub use self::waiting::{Absent, WAITING};
 use crate::rule::Rule;
 use crate::rules;

@@ -10,11 +10,9 @@
 //! ```
 
 mod client;
-mod clock;
 mod codec;
 mod connection;
 mod frame;
-mod hooks;
 mod server;
 mod values;
 

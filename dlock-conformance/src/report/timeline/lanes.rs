@@ -93,15 +93,12 @@ impl Lanes {
         let mut lines: BTreeMap<u64, (u32, Line)> = BTreeMap::new();
         let mut invoked: BTreeMap<u64, u64> = BTreeMap::new();
         for event in events {
-            if matches!(
-                event.kind,
-                EventKind::FaultBegin | EventKind::FaultEnd | EventKind::CanaryStall
-            ) {
+            if event.is_fault() {
                 continue;
             }
             // A guard that another lane renews or releases is drawn where it was acquired.
-            let unit = event.of.unwrap_or(event.op_id);
-            let (_, line) = lines.entry(unit).or_insert_with(|| (event.lane, Line::default()));
+            let lane = || (event.lane, Line::default());
+            let (_, line) = lines.entry(event.unit()).or_insert_with(lane);
             line.event(event, &mut invoked);
         }
         let mut lanes: BTreeMap<u32, Vec<Line>> = BTreeMap::new();

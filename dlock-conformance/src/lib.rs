@@ -45,7 +45,6 @@ pub mod simulated;
 mod simulated_machine;
 mod simulated_network;
 mod simulated_process;
-pub mod simulated_quorum;
 pub mod subject;
 mod sweep;
 mod switch;

@@ -28,7 +28,6 @@ use crate::rule::{Detection, Rule, Test};
 use crate::rules;
 use crate::side_by_side::side_by_side;
 use crate::simulated::Simulated;
-use crate::simulated_quorum::SimulatedQuorum;
 
 /// The rule that runs everything at once breaks under most bugs, now and then: that says nothing about how
 /// sharp the others are.
@@ -372,7 +371,7 @@ const MEMBERS: usize = 5;
 /// of theirs.
 fn subject(rule: &Rule, on_quorum: bool, seed: u64) -> Arc<dyn Harness> {
     if on_quorum || is_about_quorums(rule) {
-        return Arc::new(SimulatedQuorum::new(seed, MEMBERS));
+        return Arc::new(Simulated::quorum(seed, MEMBERS));
     }
     Arc::new(Simulated::new(seed))
 }
@@ -383,7 +382,7 @@ fn is_about_quorums(rule: &Rule) -> bool {
 
 /// What a quorum does not claim, a correct one does not keep either.
 fn is_claimed_of_a_quorum(rule: &Rule) -> bool {
-    let claims = SimulatedQuorum::new(0, MEMBERS).claims();
+    let claims = Simulated::quorum(0, MEMBERS).claims();
     rule.needs.iter().all(|need| claims.has(*need))
 }
 

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-use super::{Judgement, Violation, ms};
+use super::{Found, Judgement, first, ms, who};
 use crate::claims::Skew;
 use crate::history::{Event, EventKind, ModeTag, Op, OpOutcome};
 
@@ -27,60 +27,57 @@ pub fn check(events: &[Event], skew: Skew) -> Judgement {
     for belief in beliefs(events).into_values() {
         names.entry(belief.name).or_default().push(belief);
     }
-    for (name, mut beliefs) in names {
+    first(names.into_iter().map(|(name, mut beliefs)| {
         beliefs.sort_by_key(|b| b.from);
-        // Of each mode, the belief that lasts longest so far.
-        let mut longest: BTreeMap<ModeTag, &Belief<'_>> = BTreeMap::new();
-        // Of each mode, those that were still believed when the latest began, beyond the skew.
-        let mut believed: BTreeMap<ModeTag, Vec<&Belief<'_>>> = BTreeMap::new();
-        for belief in &beliefs {
-            let same = believed.entry(belief.mode).or_default();
-            same.retain(|other| other.outlasts(belief.from, skew));
-            if belief.mode != ModeTag::Exclusive && same.len() >= belief.mode.limit() {
-                return Judgement::Illegal(Violation::new(
-                    name,
-                    format!(
-                        "operation {} (lane {}) was granted by {}, when {} others still believed to hold it \
-                            and {} holders are allowed",
-                        belief.op_id,
-                        belief.lane,
-                        ms(belief.from),
-                        same.len(),
-                        belief.mode.limit()
-                    ),
-                    same.iter().map(|b| b.op_id).chain([belief.op_id]).collect(),
-                ));
-            }
-            same.push(belief);
-            let clash = longest
-                .iter()
-                .filter(|(mode, _)| !belief.mode.shares_with(**mode))
-                .map(|(_, other)| *other)
-                .find(|other| other.outlasts(belief.from, skew));
-            if let Some(other) = clash {
-                return Judgement::Illegal(Violation::new(
-                    name,
-                    format!(
-                        "operation {} (lane {}) believed to hold it until {}, but operation {} (lane {}) \
-                            was granted by {}: {} earlier",
-                        other.op_id,
-                        other.lane,
-                        ms(other.end()),
-                        belief.op_id,
-                        belief.lane,
-                        ms(belief.from),
-                        ms(other.end() - belief.from)
-                    ),
-                    vec![other.op_id, belief.op_id],
-                ));
-            }
-            let last = longest.entry(belief.mode).or_insert(belief);
-            if last.end() < belief.end() {
-                *last = belief;
-            }
+        (name, clash(&beliefs, skew))
+    }))
+}
+
+/// Of beliefs in the order in which they began.
+fn clash(beliefs: &[Belief<'_>], skew: Skew) -> Found {
+    // Of each mode, the belief that lasts longest so far.
+    let mut longest: BTreeMap<ModeTag, &Belief<'_>> = BTreeMap::new();
+    // Of each mode, those that were still believed when the latest began, beyond the skew.
+    let mut believed: BTreeMap<ModeTag, Vec<&Belief<'_>>> = BTreeMap::new();
+    for belief in beliefs {
+        let same = believed.entry(belief.mode).or_default();
+        same.retain(|other| other.outlasts(belief.from, skew));
+        if belief.mode != ModeTag::Exclusive && same.len() >= belief.mode.limit() {
+            return Some((
+                format!(
+                    "{} was granted by {}, when {} others still believed to hold it and {} holders are allowed",
+                    who(belief.op_id, belief.lane),
+                    ms(belief.from),
+                    same.len(),
+                    belief.mode.limit()
+                ),
+                same.iter().map(|b| b.op_id).chain([belief.op_id]).collect(),
+            ));
+        }
+        same.push(belief);
+        let mut others = longest
+            .iter()
+            .filter(|(mode, _)| !belief.mode.shares_with(**mode))
+            .map(|(_, other)| *other);
+        if let Some(other) = others.find(|other| other.outlasts(belief.from, skew)) {
+            return Some((
+                format!(
+                    "{} believed to hold it until {}, but {} was granted by {}: {} earlier",
+                    who(other.op_id, other.lane),
+                    ms(other.end()),
+                    who(belief.op_id, belief.lane),
+                    ms(belief.from),
+                    ms(other.end() - belief.from)
+                ),
+                vec![other.op_id, belief.op_id],
+            ));
+        }
+        let last = longest.entry(belief.mode).or_insert(belief);
+        if last.end() < belief.end() {
+            *last = belief;
         }
     }
-    Judgement::Legal
+    None
 }
 
 impl Belief<'_> {

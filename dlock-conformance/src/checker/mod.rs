@@ -91,6 +91,24 @@ pub(crate) fn agree(quick: Judgement, full: Judgement) -> Result<Judgement, Stri
     }
 }
 
+/// What is wrong with a lock, and the operations that it is about.
+type Found = Option<(String, Vec<u64>)>;
+
+/// Judges locks one after the other, by the first of which something was found.
+fn first<'a>(locks: impl IntoIterator<Item = (&'a str, Found)>) -> Judgement {
+    let mut found = locks.into_iter().filter_map(|(name, found)| Some((name, found?)));
+    found
+        .next()
+        .map_or(Judgement::Legal, |(name, (explanation, operations))| {
+            Judgement::Illegal(Violation::new(name, explanation, operations))
+        })
+}
+
+/// An operation, as it is named to people.
+fn who(op_id: u64, lane: u32) -> String {
+    format!("operation {op_id} (lane {lane})")
+}
+
 /// A time of the history in milliseconds.
 fn ms(nanos: u64) -> String {
     format!("{:.3} ms", nanos as f64 / 1e6)

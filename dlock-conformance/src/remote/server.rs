@@ -303,6 +303,15 @@ impl Peer {
                 self.say(number, kind::REPLY, &$value)
             };
         }
+        /// What a part of the store answers, if it has that part.
+        macro_rules! of {
+            ($part:expr, |$name:ident| $call:expr) => {
+                match $part {
+                    Some($name) => $call.await,
+                    None => Err(lacking()),
+                }
+            };
+        }
         match request {
             Request::Attempt(acquire) => {
                 let mut pushes = None;
@@ -328,26 +337,15 @@ impl Peer {
                 Some(part) => Ok(part.renew(&items).await),
                 None => Err(lacking()),
             }),
-            Request::Convert(key, to) => answer!(match store.rwlock() {
-                Some(part) => part.convert(&key, to).await,
-                None => Err(lacking()),
-            }),
-            Request::Raise(key, token) => answer!(match store.fencing() {
-                Some(part) => part.raise(&key, token).await,
-                None => Err(lacking()),
-            }),
-            Request::Admit(name, token, access) => answer!(match gate(store) {
-                Some(gate) => gate.admit(&name, token, access).await,
-                None => Err(lacking()),
-            }),
-            Request::Write(name, token, value) => answer!(match gate(store) {
-                Some(gate) => gate.write(&name, token, &value.0).await,
-                None => Err(lacking()),
-            }),
-            Request::Read(name) => answer!(match gate(store) {
-                Some(gate) => gate.read(&name).await,
-                None => Err(lacking()),
-            }),
+            Request::Convert(key, to) => answer!(of!(store.rwlock(), |part| part.convert(&key, to))),
+            Request::Raise(key, token) => answer!(of!(store.fencing(), |part| part.raise(&key, token))),
+            Request::Admit(name, token, access) => {
+                answer!(of!(gate(store), |gate| gate.admit(&name, token, access)))
+            }
+            Request::Write(name, token, value) => {
+                answer!(of!(gate(store), |gate| gate.write(&name, token, &value.0)))
+            }
+            Request::Read(name) => answer!(of!(gate(store), |gate| gate.read(&name))),
             Request::Watch(name) => {
                 let watching = match store.watch() {
                     Some(part) => part.watch(&name).await,
@@ -380,14 +378,8 @@ impl Peer {
                     let _ = taker.unbounded_send(());
                 }
             }
-            Request::Inspect(name) => answer!(match store.watch() {
-                Some(part) => part.inspect(&name).await,
-                None => Err(lacking()),
-            }),
-            Request::ForceRelease(name) => answer!(match store.watch() {
-                Some(part) => part.force_release(&name).await,
-                None => Err(lacking()),
-            }),
+            Request::Inspect(name) => answer!(of!(store.watch(), |part| part.inspect(&name))),
+            Request::ForceRelease(name) => answer!(of!(store.watch(), |part| part.force_release(&name))),
         }
     }
 

@@ -10,5 +10,6 @@ mod outcomes;
 mod proxy;
 #[cfg(feature = "remote")]
 mod remote;
+mod report;
 mod simulated;
 mod timeline;

@@ -5,6 +5,7 @@
 //! there too. What they are good for is shown in the [`museum`].
 
 pub mod agent;
+mod arguments;
 mod attempt;
 mod canary;
 pub mod catalogue;
@@ -52,6 +53,7 @@ mod task;
 mod verdict;
 mod verify;
 
+pub use arguments::{Arguments, Value};
 pub use attempt::{Attempt, run_once};
 pub use catalogue_json::rules_json;
 pub use claims::{Claims, Engine, Need, Skew, Waiver};

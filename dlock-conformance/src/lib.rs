@@ -25,6 +25,7 @@ mod lock;
 pub mod matrix;
 mod mode;
 pub mod museum;
+mod nanos;
 pub mod network;
 mod outcome;
 mod panics;

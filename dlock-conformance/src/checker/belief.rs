@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::{Found, Judgement, first, ms, who};
 use crate::claims::Skew;
 use crate::history::{Event, EventKind, ModeTag, Op, OpOutcome};
+use crate::nanos::nanos;
 
 struct Belief<'a> {
     name: &'a str,
@@ -88,7 +89,7 @@ impl Belief<'_> {
     /// Whether it goes on after that time for longer than clocks may drift apart while it lasts.
     fn outlasts(&self, at: u64, skew: Skew) -> bool {
         let d = Duration::from_nanos(self.end().saturating_sub(self.from));
-        let allowed = u64::try_from(skew.of(d).as_nanos()).unwrap_or(u64::MAX);
+        let allowed = nanos(skew.of(d));
         at.saturating_add(allowed) < self.end()
     }
 }

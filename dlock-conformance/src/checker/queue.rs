@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use super::{Found, Judgement, first, ms, who};
 use crate::history::{Event, EventKind, ModeTag, Model, Op, OpOutcome, Span, spans};
+use crate::nanos::nanos;
 
 /// A waiter, or one that was granted without waiting.
 struct Asker<'a> {
@@ -37,7 +38,7 @@ pub fn check(events: &[Event], model: &Model, settle: Duration) -> Judgement {
     for asker in read(events) {
         askers.entry(asker.name).or_default().push(asker);
     }
-    let settle = u64::try_from(settle.as_nanos()).unwrap_or(u64::MAX);
+    let settle = nanos(settle);
     first(names.iter().map(|(name, spans)| {
         let askers = askers.remove(name.as_str()).unwrap_or_default();
         (name.as_str(), overtaking(spans, &askers, settle))

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Found, Judgement, first, ms};
 use crate::history::{Event, EventKind, ModeTag, Model, Op, OpOutcome, Span, Told, spans};
+use crate::nanos::nanos;
 
 /// What a stream may leave out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -34,7 +35,7 @@ pub fn check(events: &[Event], model: &Model, coalescing: Coalescing, settle: Du
             spans: names.get(stream.name).unwrap_or(&none),
             may_be_unknown: has_unknown_grants(events, stream.name),
             coalescing,
-            settle: u64::try_from(settle.as_nanos()).unwrap_or(u64::MAX),
+            settle: nanos(settle),
             stream,
         };
         let found = judge.broken().map(|(explanation, mut operations)| {

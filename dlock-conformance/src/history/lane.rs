@@ -12,6 +12,7 @@ use super::event::{Event, EventKind, Op, OpOutcome};
 use super::recorder::History;
 use crate::lock::lock;
 use crate::mode::ModeTag;
+use crate::nanos::nanos;
 use crate::subject::{Ask, Held, Subject};
 
 /// One line of work: at most one operation in flight, each written down at its begin and its end.
@@ -294,10 +295,6 @@ impl Drop for Flight<'_> {
             );
         }
     }
-}
-
-pub(super) fn nanos(d: Duration) -> u64 {
-    u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)
 }
 
 impl Deref for Recorded {

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use dlock_core::{Runtime, Timestamp};
 
 use super::event::Event;
-use super::lane::nanos;
 use crate::lock::lock;
+use crate::nanos::nanos;
 use crate::subject::Subject;
 
 /// A history that is being written, by any number of lanes at once.

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::event::{Event, EventKind, Op, OpOutcome};
 use crate::claims::Skew;
 use crate::mode::ModeTag;
+use crate::nanos::nanos;
 
 /// What may end a hold besides its release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -269,5 +270,5 @@ fn lapse(model: &Model, invoked: u64, ttl: u64) -> u64 {
 }
 
 fn skew_of(model: &Model, d: u64) -> u64 {
-    u64::try_from(model.skew.of(Duration::from_nanos(d)).as_nanos()).unwrap_or(u64::MAX)
+    nanos(model.skew.of(Duration::from_nanos(d)))
 }

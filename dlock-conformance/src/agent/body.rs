@@ -74,7 +74,7 @@ impl Body {
     pub(super) fn kill(&self) -> io::Result<()> {
         match self {
             Self::Real { process, .. } => {
-                let mut process = lock(&process);
+                let mut process = lock(process);
                 process.kill()?;
                 process.wait().map(drop)
             }
@@ -87,7 +87,7 @@ impl Body {
 
     pub(super) fn stop(&self) -> io::Result<()> {
         match self {
-            Self::Real { process, .. } => signals::stop(&lock(&process)),
+            Self::Real { process, .. } => signals::stop(&lock(process)),
             Self::Simulated(enclosed) => {
                 enclosed.stop();
                 Ok(())
@@ -97,7 +97,7 @@ impl Body {
 
     pub(super) fn resume(&self) -> io::Result<()> {
         match self {
-            Self::Real { process, .. } => signals::resume(&lock(&process)),
+            Self::Real { process, .. } => signals::resume(&lock(process)),
             Self::Simulated(enclosed) => {
                 enclosed.resume();
                 Ok(())

@@ -1,4 +1,5 @@
 //! The kit, tried on the reference backend.
+#![allow(clippy::unwrap_used)] // in a test, a panic is the report
 
 mod catalogue;
 mod checker;

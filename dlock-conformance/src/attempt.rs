@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::FutureExt;
@@ -12,6 +12,7 @@ use serde::Serialize;
 use crate::cx::{Conditions, Cx, Effort, Setup};
 use crate::harness::{Driven, Harness};
 use crate::history::{Asked, Event};
+use crate::lock::lock;
 use crate::outcome::Outcome;
 use crate::panics;
 use crate::rule::Rule;
@@ -92,7 +93,7 @@ pub(crate) fn attempt(
                 .catch_unwind()
                 .await;
             let ended = ended.unwrap_or_else(|payload| Err(blame(&panics::caught(&*payload))));
-            *verdict.lock().unwrap_or_else(PoisonError::into_inner) = Some(ended);
+            *lock(&verdict) = Some(ended);
             // What the run created goes with the clients; a client that cannot close is rule 9.07's matter,
             // not this one's.
             for client in cx.take_clients() {
@@ -112,7 +113,7 @@ pub(crate) fn attempt(
     };
     let driven = clockwork.drive(cx.runtime(), body.boxed(), budget);
     let took = cx.now().since(started);
-    let verdict = verdict.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let verdict = lock(&verdict).take();
     let evidence = cx.take_evidence();
     let outcome = match (verdict, driven) {
         (Some(Ok(())), _) => judge_evidence(rule, &evidence),

@@ -1,7 +1,8 @@
 //! How late this machine is: a thread that sleeps one millisecond at a time and looks at the clock.
 
+use crate::lock::lock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -54,14 +55,14 @@ impl Canary {
             .elapsed()
             .saturating_sub(ticking)
             .saturating_sub(TICK);
-        let stalls = self.shared.stalls.lock().unwrap_or_else(PoisonError::into_inner);
+        let stalls = lock(&self.shared.stalls);
         let later = stalls.iter().rev().take_while(|stall| stall.0 >= then);
         later.map(|stall| stall.1).max().unwrap_or_default().max(now)
     }
 
     /// The lateness that 999 of 1000 ticks stayed below.
     pub(crate) fn p999(&self) -> Duration {
-        let buckets = self.shared.buckets.lock().unwrap_or_else(PoisonError::into_inner);
+        let buckets = lock(&self.shared.buckets);
         let all: u64 = buckets.iter().sum();
         let mut above = all / 1000;
         for (power, count) in buckets.iter().enumerate().rev() {
@@ -84,11 +85,11 @@ impl Shared {
             std::thread::sleep(TICK);
             let late = before.elapsed().saturating_sub(TICK);
             if late >= STALL {
-                let mut stalls = self.stalls.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut stalls = lock(&self.stalls);
                 stalls.push((Instant::now(), late));
             }
             let power = (u64::BITS - (late.as_micros() as u64).leading_zeros()).min(31) as usize;
-            self.buckets.lock().unwrap_or_else(PoisonError::into_inner)[power] += 1;
+            lock(&self.buckets)[power] += 1;
         }
     }
 }

@@ -210,6 +210,18 @@ pub struct Claims {
     without: Vec<Need>,
 }
 
+/// A method for each of these fields that sets it.
+macro_rules! setters {
+    ($($field:ident: $type:ty),+ $(,)?) => {$(
+        #[doc = concat!("Sets the field `", stringify!($field), "`, which says what it is.")]
+        #[must_use]
+        pub fn $field(mut self, $field: $type) -> Self {
+            self.$field = $field;
+            self
+        }
+    )+};
+}
+
 impl Claims {
     /// The claims of a product that does what its capabilities say, within: slack 250 ms, operations 2 s and
     /// without an answer 11 s (twice the time limit of a request, and a little), hand-over 100 ms,
@@ -258,60 +270,20 @@ impl Claims {
         basis.into_iter().filter(|need| !self.has(*need)).collect()
     }
 
-    /// By how much a timed promise may be late.
-    #[must_use]
-    pub fn slack(mut self, slack: Duration) -> Self {
-        self.slack = slack;
-        self
-    }
-
-    /// How long an operation that waits for nobody takes at most.
-    #[must_use]
-    pub fn op_bound(mut self, bound: Duration) -> Self {
-        self.op_bound = bound;
-        self
-    }
-
-    /// How long an operation goes on while the store does not answer, until it gives up.
-    #[must_use]
-    pub fn give_up(mut self, bound: Duration) -> Self {
-        self.give_up = bound;
-        self
-    }
-
-    /// From a release to the next waiter's grant, 99 of 100 times.
-    #[must_use]
-    pub fn wake_p99(mut self, bound: Duration) -> Self {
-        self.wake_p99 = bound;
-        self
-    }
-
-    /// From cancelling an operation to the name being free of it.
-    #[must_use]
-    pub fn cancel_prompt(mut self, bound: Duration) -> Self {
-        self.cancel_prompt = bound;
-        self
-    }
-
-    /// From dropping a guard to the name being free.
-    #[must_use]
-    pub fn drop_prompt(mut self, bound: Duration) -> Self {
-        self.drop_prompt = bound;
-        self
-    }
-
-    /// The longest time limit of its own, which nobody asked for.
-    #[must_use]
-    pub fn largest_default(mut self, limit: Duration) -> Self {
-        self.largest_default = limit;
-        self
-    }
-
-    /// How many times the mean wait the longest one may take among equals.
-    #[must_use]
-    pub fn starvation_factor(mut self, factor: u32) -> Self {
-        self.starvation_factor = factor;
-        self
+    setters! {
+        slack: Duration,
+        op_bound: Duration,
+        give_up: Duration,
+        wake_p99: Duration,
+        cancel_prompt: Duration,
+        drop_prompt: Duration,
+        largest_default: Duration,
+        starvation_factor: u32,
+        round_trips: u32,
+        reentry_depth: u32,
+        rw: RwPolicy,
+        merging: Merging,
+        watch_backlog: u32,
     }
 
     /// Within which time the least urgent waiter is served whoever comes.
@@ -384,42 +356,6 @@ impl Claims {
     #[must_use]
     pub fn traced(mut self) -> Self {
         self.without.retain(|need| *need != Need::Events);
-        self
-    }
-
-    /// How often one owner can hold a re-entrant lock at once; 1000 unless set, which is what the engine of
-    /// `dlock-core` keeps.
-    #[must_use]
-    pub fn reentry_depth(mut self, depth: u32) -> Self {
-        self.reentry_depth = depth;
-        self
-    }
-
-    /// How many round trips an acquire of a free lock and its release cost together.
-    #[must_use]
-    pub fn round_trips(mut self, trips: u32) -> Self {
-        self.round_trips = trips;
-        self
-    }
-
-    /// Who goes first among readers and writers that wait.
-    #[must_use]
-    pub fn rw(mut self, policy: RwPolicy) -> Self {
-        self.rw = policy;
-        self
-    }
-
-    /// What becomes of changes that a watcher is not told one by one.
-    #[must_use]
-    pub fn merging(mut self, merging: Merging) -> Self {
-        self.merging = merging;
-        self
-    }
-
-    /// How many changes wait for a watcher that does not take them.
-    #[must_use]
-    pub fn watch_backlog(mut self, changes: u32) -> Self {
-        self.watch_backlog = changes;
         self
     }
 

@@ -8,17 +8,18 @@
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use crate::agent;
+use crate::arguments::Arguments;
 use crate::catalogue;
-use crate::cx::{Effort, NO_SERVERS};
+use crate::cx::NO_SERVERS;
 use crate::harness::Harness;
+use crate::lock::lock;
 use crate::outcome::Kind;
-use crate::report::{Histories, Report, RuleReport};
+use crate::report::{Report, RuleReport};
 use crate::rules;
 use crate::runner::{Options, run_with};
-use crate::verify::verify;
 
 /// Makes the `main` of a conformance test out of a [`Harness`].
 ///
@@ -41,39 +42,16 @@ macro_rules! main {
     };
 }
 
-struct Command {
-    options: Options,
-    list: bool,
-    terse: bool,
-    ignored_only: bool,
-    quiet: bool,
-    /// Stored histories to be judged again, instead of running rules.
-    verify: Option<Vec<PathBuf>>,
-}
-
 /// What [`main!`](crate::main) expands to. The harness is made only if rules run.
 pub fn main_with<H: Harness>(harness: impl FnOnce() -> H) -> ExitCode {
     if agent::is_child() {
         return agent::serve_with(Arc::new(harness()));
     }
-    let command = match parse(std::env::args().skip(1)) {
-        Ok(command) => command,
-        // Asked for, help is an answer and no failure.
-        Err(problem) if problem.is_empty() => {
-            let _ = writeln!(io::stdout(), "{HELP}");
-            return ExitCode::SUCCESS;
-        }
-        Err(problem) => {
-            // There is nobody left to tell if this fails.
-            let _ = writeln!(io::stderr(), "{problem}\n{HELP}");
-            return ExitCode::from(2);
-        }
+    let command = match Arguments::from_env(HELP, |_, _| Ok(false)) {
+        Ok(command) => with_reports(command),
+        Err(code) => return code,
     };
     let mut out = io::stdout();
-    if let Some(files) = &command.verify {
-        let code = verify(files, &mut out);
-        return code.map_or(ExitCode::FAILURE, ExitCode::from);
-    }
     if command.list {
         return list(&mut out, &command).map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS);
     }
@@ -107,93 +85,17 @@ usage: cargo test --test conformance -- [FILTER...] [FLAGS]
   --exact, --skip F, --list, --format pretty|terse, --test-threads N, --quiet, --nocapture, --color C,
   --ignored, --include-ignored: as in libtest";
 
-fn parse(args: impl Iterator<Item = String>) -> Result<Command, String> {
-    let mut command = Command {
-        options: Options::default(),
-        list: false,
-        terse: false,
-        ignored_only: false,
-        quiet: false,
-        verify: None,
-    };
-    let mut args = args.peekable();
-    if args.next_if(|first| first == "verify").is_some() {
-        let files: Vec<PathBuf> = args.map(PathBuf::from).collect();
-        if files.is_empty() {
-            return Err("verify needs the files of histories".to_owned());
-        }
-        command.verify = Some(files);
-        return Ok(command);
+/// Where reports and histories go that nobody has said a place for.
+fn with_reports(mut command: Arguments) -> Arguments {
+    let options = &mut command.options;
+    if options.is_complete() && options.report_to.is_none() {
+        options.report_to = Some(target_directory().join("conformance"));
     }
-    while let Some(arg) = args.next() {
-        let (flag, mut inline) = match arg.split_once('=') {
-            Some((flag, value)) if flag.starts_with("--") => (flag.to_owned(), Some(value.to_owned())),
-            _ => (arg, None),
-        };
-        let mut value = || {
-            inline
-                .take()
-                .or_else(|| args.next())
-                .ok_or_else(|| format!("{flag} needs a value"))
-        };
-        match flag.as_str() {
-            "--list" => command.list = true,
-            "--exact" => command.options.exact = true,
-            "--ignored" => command.ignored_only = true,
-            "--quiet" | "-q" => command.quiet = true,
-            "--full" => command.options.effort = Effort::Full,
-            // Nothing is captured, nothing is coloured, nothing is ignored.
-            "--nocapture" | "--no-capture" | "--show-output" | "--include-ignored" => {}
-            "--color" => drop(value()?),
-            "--format" => match value()?.as_str() {
-                "terse" => command.terse = true,
-                "pretty" => command.terse = false,
-                other => return Err(format!("no such format: {other}")),
-            },
-            "--skip" => {
-                let skip = value()?;
-                command.options.skip.push(skip);
-            }
-            "--test-threads" => {
-                let text = value()?;
-                command.options.parallel = text
-                    .parse()
-                    .map_err(|_| format!("not a number of threads: {text}"))?;
-            }
-            "--seed" => {
-                let text = value()?;
-                command.options.seed = seed(&text).ok_or_else(|| format!("not a seed: {text}"))?;
-            }
-            "--attempt-seed" => {
-                let text = value()?;
-                let seed = seed(&text).ok_or_else(|| format!("not a seed: {text}"))?;
-                command.options.attempt_seed = Some(seed);
-            }
-            "--report" => command.options.report_to = Some(PathBuf::from(value()?)),
-            "--histories" => command.options.histories = Histories::All,
-            "--help" | "-h" => return Err(String::new()),
-            _ if flag.starts_with('-') => return Err(format!("no such flag: {flag}")),
-            _ => command.options.filters.push(flag.clone()),
-        }
-        if let Some(value) = inline {
-            return Err(format!("{flag} takes no value, but was given {value}"));
-        }
-    }
-    if command.options.is_complete() && command.options.report_to.is_none() {
-        command.options.report_to = Some(target_directory().join("conformance"));
-    }
-    if command.options.report_to.is_none() {
+    if options.report_to.is_none() {
         // What a failure has to show is kept, whatever was chosen.
-        command.options.histories_to = Some(target_directory().join("conformance/history"));
+        options.histories_to = Some(target_directory().join("conformance/history"));
     }
-    Ok(command)
-}
-
-fn seed(text: &str) -> Option<u64> {
-    match text.strip_prefix("0x") {
-        Some(digits) => u64::from_str_radix(digits, 16).ok(),
-        None => text.parse().ok(),
-    }
+    command
 }
 
 /// The `target` that this binary was built in; cargo marks it with a tag.
@@ -205,7 +107,7 @@ fn target_directory() -> PathBuf {
     found.map_or_else(|| PathBuf::from("target"), PathBuf::from)
 }
 
-fn list(out: &mut impl Write, command: &Command) -> io::Result<()> {
+fn list(out: &mut impl Write, command: &Arguments) -> io::Result<()> {
     let names: Vec<String> = rules::all()
         .filter(|rule| !command.ignored_only && command.options.selects(rule))
         .map(crate::rule::Rule::test_name)
@@ -219,11 +121,11 @@ fn list(out: &mut impl Write, command: &Command) -> io::Result<()> {
     Ok(())
 }
 
-fn run_rules(harness: Arc<dyn Harness>, command: Command) -> ExitCode {
+fn run_rules(harness: Arc<dyn Harness>, command: Arguments) -> ExitCode {
     let out = Mutex::new(io::stdout());
     let say = |text: &str| {
         // A closed pipe must not turn a verdict into a panic.
-        let _ = writeln!(out.lock().unwrap_or_else(PoisonError::into_inner), "{text}");
+        let _ = writeln!(lock(&out), "{text}");
     };
     if !command.quiet {
         let claims = harness.claims();
@@ -272,7 +174,7 @@ fn line(rule: &RuleReport) -> String {
     }
 }
 
-fn conclusion(report: &Report, command: &Command) -> String {
+fn conclusion(report: &Report, command: &Arguments) -> String {
     let mut text = String::new();
     for rule in report.rules.iter().filter(|rule| rule.outcome.is_red()) {
         text.push('\n');
@@ -310,10 +212,12 @@ fn conclusion(report: &Report, command: &Command) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cx::Effort;
     use crate::outcome::Outcome;
 
-    fn parsed(args: &[&str]) -> Result<Command, String> {
-        parse(args.iter().map(|a| (*a).to_owned()))
+    fn parsed(args: &[&str]) -> Result<Arguments, String> {
+        let args = args.iter().map(|a| (*a).to_owned());
+        Arguments::parse(args, |_, _| Ok(false)).map(with_reports)
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use dlock_core::{LockName, Runtime, Timestamp};
@@ -19,6 +19,7 @@ use crate::claims::{Claims, Need};
 use crate::fail;
 use crate::harness::{Clockwork, Harness};
 use crate::history::{Asked, History};
+use crate::lock::lock;
 use crate::network::Network;
 use crate::rng::Rng;
 use crate::run_state::RunState;
@@ -95,10 +96,6 @@ pub(crate) struct Setup {
     pub(crate) harness: Arc<dyn Harness>,
     pub(crate) run: Arc<RunState>,
     pub(crate) conditions: Conditions,
-}
-
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Cx {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use dlock_core::combinators::Namespaced;
@@ -20,6 +20,7 @@ use futures::channel::oneshot;
 use futures::future::{BoxFuture, Either, Shared, select};
 use futures::stream::BoxStream;
 
+use crate::lock::lock;
 use crate::subject::{Ask, AutoRenewal, Convert, Held, Observe, Reply, Subject, Upgraded};
 
 /// A [`Client`] as a [`Subject`].
@@ -77,7 +78,7 @@ impl EngineSubject {
     }
 
     fn owner(&self, number: u32) -> Owner {
-        let mut owners = self.owners.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut owners = lock(&self.owners);
         owners
             .entry(number)
             .or_insert_with(|| self.client.owner())
@@ -141,7 +142,7 @@ impl<C> Hold<C> {
     }
 
     fn slot(&self) -> MutexGuard<'_, Option<Arc<Guard<C>>>> {
-        self.guard.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.guard)
     }
 
     fn gone(&self) -> Error {
@@ -348,12 +349,7 @@ impl<C: 'static> Held for Hold<C> {
     fn release(&self) -> Reply<'_, ()> {
         async move {
             let guard = self.slot().take();
-            drop(
-                self.renewals
-                    .lock()
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .take(),
-            );
+            drop(lock(&self.renewals).take());
             match guard {
                 Some(guard) => self.release_once(guard).await,
                 None => self.release_again().await,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use dlock_core::{Runtime, Timestamp};
@@ -11,6 +11,7 @@ use futures::channel::oneshot;
 use futures::future::{AbortHandle, Abortable, BoxFuture, Shared, select};
 
 use crate::cx::Cx;
+use crate::lock::lock;
 
 /// A part of the harness's runtime that ends by itself: for a client of its own.
 ///
@@ -28,10 +29,6 @@ struct Tasks {
     next: u64,
     /// Dropping it ends every sleep; `None` once it is over.
     running: Option<oneshot::Sender<()>>,
-}
-
-fn lock(tasks: &Mutex<Tasks>) -> MutexGuard<'_, Tasks> {
-    tasks.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Executor {

@@ -5,6 +5,7 @@
 //! there too. What they are good for is shown in the [`museum`].
 
 pub mod agent;
+mod arguments;
 mod attempt;
 mod canary;
 pub mod catalogue;
@@ -18,9 +19,12 @@ mod executor;
 mod harness;
 pub mod history;
 pub mod hooks;
+mod lock;
 #[cfg(dlock_saboteur)]
 pub mod matrix;
+mod mode;
 pub mod museum;
+mod nanos;
 pub mod network;
 mod outcome;
 mod panics;
@@ -37,11 +41,11 @@ mod rule;
 pub mod rules;
 mod run_state;
 mod runner;
+mod side_by_side;
 pub mod simulated;
 mod simulated_machine;
 mod simulated_network;
 mod simulated_process;
-pub mod simulated_quorum;
 pub mod subject;
 mod sweep;
 mod switch;
@@ -49,6 +53,7 @@ mod task;
 mod verdict;
 mod verify;
 
+pub use arguments::{Arguments, Value};
 pub use attempt::{Attempt, run_once};
 pub use catalogue::rules_json;
 pub use claims::{Claims, Engine, Need, Skew, Waiver};

@@ -10,8 +10,8 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
@@ -20,14 +20,14 @@ use crate::attempt::{Attempt, run_once};
 use crate::claims::Need;
 use crate::cx::{Conditions, Effort};
 use crate::harness::Harness;
-use crate::museum;
+use crate::museum::{self, Planted, REBUILT};
 use crate::outcome::Kind;
 use crate::report::text::first_line;
 use crate::report::{RuleReport, order};
 use crate::rule::{Detection, Rule, Test};
 use crate::rules;
+use crate::side_by_side::side_by_side;
 use crate::simulated::Simulated;
-use crate::simulated_quorum::SimulatedQuorum;
 
 /// The rule that runs everything at once breaks under most bugs, now and then: that says nothing about how
 /// sharp the others are.
@@ -251,28 +251,19 @@ pub fn run(options: &Options, tell: &(dyn Fn(&str) + Sync)) -> Matrix {
             correct.len()
         ));
     }
-    let bugs: Vec<Bug> = bugs()
+    let bugs: Vec<Planted> = bugs()
         .filter(|_| options.plant)
-        .filter(|bug| options.bugs.is_empty() || options.bugs.iter().any(|name| name == bug.name))
+        .filter(|bug| options.bugs.is_empty() || options.bugs.iter().any(|name| name == bug.bug))
         .collect();
-    let next = AtomicUsize::new(0);
-    let rows = Mutex::new(Vec::new());
-    std::thread::scope(|scope| {
-        for _ in 0..options.threads.max(1) {
-            scope.spawn(|| {
-                while let Some(bug) = bugs.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let row = elsewhere(bug, options);
-                    let verdict = if row.is_caught() { "caught" } else { "MISSED" };
-                    tell(&format!(
-                        "{} {}: {verdict} {}/{}",
-                        row.rule, row.bug, row.caught, row.runs
-                    ));
-                    rows.lock().unwrap_or_else(PoisonError::into_inner).push(row);
-                }
-            });
-        }
+    let mut rows = side_by_side(options.threads, &bugs, |bug| {
+        let row = elsewhere(bug, options);
+        let verdict = if row.is_caught() { "caught" } else { "MISSED" };
+        tell(&format!(
+            "{} {}: {verdict} {}/{}",
+            row.rule, row.bug, row.caught, row.runs
+        ));
+        row
     });
-    let mut rows = rows.into_inner().unwrap_or_else(PoisonError::into_inner);
     // The rule's own bug first, then the rebuilt ones.
     rows.sort_by_key(|row: &Row| {
         (
@@ -289,40 +280,25 @@ pub fn run(options: &Options, tell: &(dyn Fn(&str) + Sync)) -> Matrix {
     }
 }
 
-/// A planted bug, and the rule that must catch it.
-struct Bug {
-    name: &'static str,
-    rule: &'static str,
-    detection: Detection,
-}
-
 /// Each rule's own bug, and the rebuilt ones.
-fn bugs() -> impl Iterator<Item = Bug> {
+fn bugs() -> impl Iterator<Item = Planted> {
     let own = rules::all().filter_map(|rule| {
-        let (name, detection) = rule.bug?;
+        let (bug, detection) = rule.bug?;
         let rule = rule.id;
-        Some(Bug {
-            name,
-            rule,
-            detection,
-        })
+        Some(Planted { bug, rule, detection })
     });
-    own.chain(museum::REBUILT.iter().map(|rebuilt| Bug {
-        name: rebuilt.bug,
-        rule: rebuilt.rule,
-        detection: rebuilt.detection,
-    }))
+    own.chain(REBUILT.iter().copied())
 }
 
 /// The row of a bug, from a process in which it is switched on: this very program, asked for that
 /// [row](row_here).
-fn elsewhere(bug: &Bug, options: &Options) -> Row {
+fn elsewhere(bug: &Planted, options: &Options) -> Row {
     let asked = serde_json::to_string(options).map_err(|e| e.to_string());
     let answer = asked.and_then(|options| {
         let output = std::env::current_exe().and_then(|program| {
             Command::new(program)
-                .args(["--row", bug.name, &options])
-                .env("DLOCK_BUG", bug.name)
+                .args(["--row", bug.bug, &options])
+                .env("DLOCK_BUG", bug.bug)
                 .stderr(Stdio::inherit())
                 .output()
         });
@@ -330,7 +306,7 @@ fn elsewhere(bug: &Bug, options: &Options) -> Row {
         serde_json::from_slice(&output.stdout).map_err(|e| format!("{}: {e}", output.status))
     });
     answer.unwrap_or_else(|e| {
-        let mut row = bug.row();
+        let mut row = Row::of(bug);
         row.problems.push(format!("it could not be tried: {e}"));
         row
     })
@@ -342,7 +318,7 @@ fn elsewhere(bug: &Bug, options: &Options) -> Row {
 /// Says what is wrong with the name or the options.
 pub fn row_here(bug: &str, options: &str) -> Result<String, String> {
     let options = serde_json::from_str(options).map_err(|e| e.to_string())?;
-    let bug = bugs().find(|b| b.name == bug).ok_or("there is no such bug")?;
+    let bug = bugs().find(|b| b.bug == bug).ok_or("there is no such bug")?;
     serde_json::to_string(&row(&bug, &options)).map_err(|e| e.to_string())
 }
 
@@ -350,28 +326,22 @@ pub fn row_here(bug: &str, options: &str) -> Result<String, String> {
 fn correct(options: &Options, tell: &(dyn Fn(&str) + Sync)) -> (Vec<String>, u64) {
     let rules: Vec<_> = options.rules().collect();
     let runs = rules.iter().map(|rule| options.seeds(rule)).sum();
-    let (next, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
-    let bad = Mutex::new(Vec::new());
-    std::thread::scope(|scope| {
-        for _ in 0..options.threads.max(1) {
-            scope.spawn(|| {
-                while let Some(rule) = rules.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    for seed in 0..options.seeds(rule) {
-                        let attempt = attempt(rule, false, seed);
-                        if attempt.outcome.kind() != Kind::Pass {
-                            let what = format!("{rule:?}, seed {seed:#x}: {:?}", attempt.outcome);
-                            bad.lock().unwrap_or_else(PoisonError::into_inner).push(what);
-                        }
-                    }
-                    let done = done.fetch_add(1, Ordering::Relaxed) + 1;
-                    if !options.plant && done.is_multiple_of(10) {
-                        tell(&format!("{done} of {} rules", rules.len()));
-                    }
-                }
-            });
+    let done = AtomicUsize::new(0);
+    let bad = side_by_side(options.threads, &rules, |rule| {
+        let mut bad = Vec::new();
+        for seed in 0..options.seeds(rule) {
+            let attempt = attempt(rule, false, seed);
+            if attempt.outcome.kind() != Kind::Pass {
+                bad.push(format!("{rule:?}, seed {seed:#x}: {:?}", attempt.outcome));
+            }
         }
+        let done = done.fetch_add(1, Ordering::Relaxed) + 1;
+        if !options.plant && done.is_multiple_of(10) {
+            tell(&format!("{done} of {} rules", rules.len()));
+        }
+        bad
     });
-    let mut bad = bad.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let mut bad = bad.concat();
     bad.sort();
     (bad, runs)
 }
@@ -401,7 +371,7 @@ const MEMBERS: usize = 5;
 /// of theirs.
 fn subject(rule: &Rule, on_quorum: bool, seed: u64) -> Arc<dyn Harness> {
     if on_quorum || is_about_quorums(rule) {
-        return Arc::new(SimulatedQuorum::new(seed, MEMBERS));
+        return Arc::new(Simulated::quorum(seed, MEMBERS));
     }
     Arc::new(Simulated::new(seed))
 }
@@ -412,7 +382,7 @@ fn is_about_quorums(rule: &Rule) -> bool {
 
 /// What a quorum does not claim, a correct one does not keep either.
 fn is_claimed_of_a_quorum(rule: &Rule) -> bool {
-    let claims = SimulatedQuorum::new(0, MEMBERS).claims();
+    let claims = Simulated::quorum(0, MEMBERS).claims();
     rule.needs.iter().all(|need| claims.has(*need))
 }
 
@@ -422,12 +392,13 @@ fn attempt(rule: &'static Rule, on_quorum: bool, seed: u64) -> Attempt {
     run_once(rule, &harness, name, seed, Effort::Quick, Conditions::default())
 }
 
-impl Bug {
-    fn row(&self) -> Row {
-        Row {
-            bug: self.name.to_owned(),
-            rule: self.rule.to_owned(),
-            detection: self.detection,
+impl Row {
+    /// One of which nothing is known yet.
+    fn of(planted: &Planted) -> Self {
+        Self {
+            bug: planted.bug.to_owned(),
+            rule: planted.rule.to_owned(),
+            detection: planted.detection,
             caught: 0,
             runs: 0,
             blast: BTreeMap::new(),
@@ -438,8 +409,8 @@ impl Bug {
     }
 }
 
-fn row(bug: &Bug, options: &Options) -> Row {
-    let mut row = bug.row();
+fn row(bug: &Planted, options: &Options) -> Row {
+    let mut row = Row::of(bug);
     let Some(own) = rules::find(bug.rule) else {
         row.problems.push(format!("there is no rule {}", bug.rule));
         return row;

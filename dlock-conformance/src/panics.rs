@@ -1,9 +1,10 @@
 //! What a panic said and where it was: the payload that unwinding carries has no place.
 
+use crate::lock::lock;
 use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, Once, PoisonError};
+use std::sync::{Mutex, Once};
 
 static ANYWHERE: AtomicU64 = AtomicU64::new(0);
 static LATEST: Mutex<Option<Seen>> = Mutex::new(None);
@@ -36,7 +37,7 @@ pub(crate) fn watch() {
             if !seen.file.contains("dlock-conformance") {
                 ANYWHERE.fetch_add(1, Ordering::Relaxed);
                 let _ = HERE.try_with(|here| here.set(here.get() + 1));
-                *LATEST.lock().unwrap_or_else(PoisonError::into_inner) = Some(seen.clone());
+                *lock(&LATEST) = Some(seen.clone());
             }
             // A panic while this thread's storage is gone is still printed by the hook before ours.
             let _ = LAST.try_with(|last| *last.borrow_mut() = Some(seen));
@@ -57,7 +58,7 @@ pub(crate) fn count(this_thread: bool) -> u64 {
 
 /// The latest of those, for a report.
 pub(crate) fn latest() -> Option<Seen> {
-    LATEST.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    lock(&LATEST).clone()
 }
 
 /// The panic that was caught on this thread just now.

@@ -6,8 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dlock_core::Runtime;
@@ -25,6 +24,7 @@ use crate::rng::Rng;
 use crate::rule::{Layer, Rule, Test};
 use crate::rules;
 use crate::run_state::RunState;
+use crate::side_by_side::side_by_side;
 
 /// How often a rule is run at most when the machine stalls in it.
 const ATTEMPTS: u32 = 3;
@@ -163,40 +163,32 @@ pub(crate) fn run_with(
         .into_iter()
         .partition(|rule| is_virtual || rule.disturbs());
     let (timed, together): (Vec<_>, Vec<_>) = together.into_iter().partition(|rule| rule.test == Test::T);
-    let done = Mutex::new(Vec::new());
-    let finish = |report: RuleReport| {
-        tell(&report);
-        done.lock().unwrap_or_else(PoisonError::into_inner).push(report);
-    };
-    // Beside others, and saw too little for it: the store is slower then.
-    let again = Mutex::new(Vec::new());
-    for side_by_side in [together, timed] {
-        let next = AtomicUsize::new(0);
-        std::thread::scope(|scope| {
-            for _ in 0..options.parallel.clamp(1, side_by_side.len().max(1)) {
-                scope.spawn(|| {
-                    while let Some(rule) = side_by_side.get(next.fetch_add(1, Ordering::Relaxed)) {
-                        let report = runner.rule(rule, Vec::new(), options.parallel > 1);
-                        if report.outcome.kind() == Kind::Inconclusive && options.parallel > 1 {
-                            again
-                                .lock()
-                                .unwrap_or_else(PoisonError::into_inner)
-                                .push((*rule, report.attempts));
-                        } else {
-                            finish(report);
-                        }
-                    }
-                });
+    let beside_others = options.parallel > 1;
+    let mut reports = Vec::new();
+    // What saw too little beside others, with which the store was busy too, is run again first of those alone.
+    let mut by_itself = Vec::new();
+    for rules in [together, timed] {
+        let done = side_by_side(options.parallel, &rules, |rule| {
+            let report = runner.rule(rule, Vec::new(), beside_others);
+            if beside_others && report.outcome.kind() == Kind::Inconclusive {
+                return Err((*rule, report.attempts));
             }
+            tell(&report);
+            Ok(report)
         });
+        for one in done {
+            match one {
+                Ok(report) => reports.push(report),
+                Err(again) => by_itself.push(again),
+            }
+        }
     }
-    for (rule, attempts) in again.into_inner().unwrap_or_else(PoisonError::into_inner) {
-        finish(runner.rule(rule, attempts, false));
+    by_itself.extend(alone.into_iter().map(|rule| (rule, Vec::new())));
+    for (rule, attempts) in by_itself {
+        let report = runner.rule(rule, attempts, false);
+        tell(&report);
+        reports.push(report);
     }
-    for rule in alone {
-        finish(runner.rule(rule, Vec::new(), false));
-    }
-    let mut reports = done.into_inner().unwrap_or_else(PoisonError::into_inner);
     if runner.state.has_connected() {
         // Before the first connection it could have been that there is no store. There is one.
         for report in &mut reports {

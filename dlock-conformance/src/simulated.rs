@@ -1,4 +1,5 @@
-//! The reference backend in the simulator: the rules in virtual time, a function of the seed.
+//! The reference backend in the simulator, by itself or as a quorum: the rules in virtual time, a function of
+//! the seed.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -6,14 +7,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
+use dlock_core::combinators::Quorum;
+use dlock_core::memory::Sizes;
 use dlock_core::sim::{FaultPlan, Link, Sim, SimRuntime};
-use dlock_core::spi::capabilities_of;
-use dlock_core::{Capability, Client, Memory, Result, Runtime, Strength};
+use dlock_core::spi::{Lock, capabilities_of};
+use dlock_core::{Capabilities, Capability, Client, Memory, Result, Runtime, Strength};
 use futures::FutureExt;
-use futures::future::{BoxFuture, Either, select};
+use futures::future::{BoxFuture, Either, ready, select};
 
 use crate::agent::Process;
-use crate::claims::Claims;
+use crate::claims::{Claims, Need};
 use crate::cx::Cx;
 use crate::engine_subject::EngineSubject;
 use crate::harness::{Clockwork, Driven, Harness};
@@ -24,16 +27,19 @@ use crate::simulated_network::SimulatedNetwork;
 use crate::simulated_process::{SimulatedProcess, Surroundings};
 use crate::subject::Subject;
 
-/// One simulated world: a memory store on a server, and clients that reach it over links. Make a new one for
-/// each run.
+/// How long a member of a quorum is waited for that does not answer.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// One simulated world: a memory store on a server, or a quorum of several on a server each, and clients that
+/// reach them over links. Make a new one for each run.
 ///
 /// All clocks show the same time, so that a history has one clock.
 #[derive(Debug)]
 pub struct Simulated {
     clockwork: Arc<SimulatedTime>,
-    server: SimRuntime,
-    store: Memory,
-    hooks: MemoryHooks,
+    members: Vec<(SimRuntime, Memory)>,
+    /// Of a store by itself; nobody has hands at a quorum.
+    hooks: Option<MemoryHooks>,
     plan: FaultPlan,
     clients: AtomicU64,
     processes: AtomicU32,
@@ -47,8 +53,8 @@ impl Simulated {
 
     /// A store on a network like that.
     pub fn with(seed: u64, plan: FaultPlan) -> Self {
-        let sim = Sim::new(seed);
-        let server = sim.client_runtime_with("server", Duration::ZERO, 0);
+        let clockwork = SimulatedTime::new(seed);
+        let server = clockwork.machine("server");
         // A store that writes its tokens and gates to a disk. Its leases go by a clock that nobody can set,
         // unless a bug says otherwise.
         let mut builder = Memory::builder(Arc::new(server.clone()))
@@ -66,11 +72,33 @@ impl Simulated {
             builder = builder.without(Capability::Priority);
         }
         let store = builder.build();
+        let hooks = MemoryHooks::new(store.clone()).replicated().clock(wall);
+        Self::of(clockwork, vec![(server, store)], Some(hooks), plan)
+    }
+
+    /// A correct quorum of so many stores, two at least, on a network without faults: what the rules about
+    /// quorums are proved on, and every other rule that it claims.
+    pub fn quorum(seed: u64, members: usize) -> Self {
+        let clockwork = SimulatedTime::new(seed);
+        let member = |n: usize| {
+            let server = clockwork.machine(&format!("server {n}"));
+            let store = Memory::builder(Arc::new(server.clone())).strength(Strength::AcrossRestart);
+            (server, store.build())
+        };
+        let members = (0..members).map(member).collect();
+        Self::of(clockwork, members, None, FaultPlan::healthy())
+    }
+
+    fn of(
+        clockwork: SimulatedTime,
+        members: Vec<(SimRuntime, Memory)>,
+        hooks: Option<MemoryHooks>,
+        plan: FaultPlan,
+    ) -> Self {
         Self {
-            clockwork: Arc::new(SimulatedTime(sim)),
-            server,
-            hooks: MemoryHooks::new(store.clone()).replicated().clock(wall),
-            store,
+            clockwork: Arc::new(clockwork),
+            members,
+            hooks,
             plan,
             clients: AtomicU64::new(0),
             processes: AtomicU32::new(0),
@@ -81,37 +109,89 @@ impl Simulated {
     pub fn event_hash(&self) -> u64 {
         self.clockwork.0.event_hash()
     }
-}
 
-pub(crate) fn claims(store: &Memory) -> Claims {
-    Claims::new(
-        "dlock memory (simulated)",
-        env!("CARGO_PKG_VERSION"),
-        capabilities_of(&*store.connect()),
-    )
-    .slack(Duration::from_millis(50))
-    .op_bound(Duration::from_millis(500))
-    .wake_p99(Duration::from_millis(20))
-    .cancel_prompt(Duration::from_millis(50))
-    .drop_prompt(Duration::from_millis(50))
-    .survives(Restart::InOrder)
-    .safe_failover()
-    .reentrant()
-    .traced()
-}
-
-impl Simulated {
     /// The machine of one more client.
     fn node(&self) -> SimRuntime {
         let number = self.clients.fetch_add(1, Ordering::Relaxed);
-        let name = format!("client {number}");
-        self.clockwork.0.client_runtime_with(&name, Duration::ZERO, 0)
+        self.clockwork.machine(&format!("client {number}"))
     }
+
+    /// From that machine to each of the servers.
+    fn links(&self, node: &SimRuntime, plan: &FaultPlan) -> Vec<Arc<Link>> {
+        let members = self.members.iter();
+        members
+            .map(|(server, store)| Link::new(store.connect(), node, server, plan.clone()))
+            .collect()
+    }
+
+    fn client(&self, links: &[Arc<Link>], runtime: Arc<dyn Runtime>) -> Result<Arc<dyn Subject>> {
+        subject(backend(links, &runtime)?, runtime)
+    }
+
+    /// The store, if it is one by itself.
+    fn store(&self) -> Option<&(SimRuntime, Memory)> {
+        match &self.members[..] {
+            [only] => Some(only),
+            _ => None,
+        }
+    }
+}
+
+fn backend(links: &[Arc<Link>], runtime: &Arc<dyn Runtime>) -> Result<Arc<dyn Lock>> {
+    if let [only] = links {
+        return Ok(Arc::clone(only) as _);
+    }
+    let members = links.iter().map(|link| Arc::clone(link) as Arc<dyn Lock>);
+    Ok(Arc::new(Quorum::new(
+        members.collect(),
+        Arc::clone(runtime),
+        PATIENCE,
+    )?))
+}
+
+fn subject(backend: Arc<dyn Lock>, runtime: Arc<dyn Runtime>) -> Result<Arc<dyn Subject>> {
+    let client = Client::builder(backend, runtime).build()?;
+    Ok(Arc::new(EngineSubject::new(client)))
+}
+
+/// What both claim, of that name.
+fn claimed(product: &str, capabilities: Capabilities) -> Claims {
+    Claims::new(product, env!("CARGO_PKG_VERSION"), capabilities)
+        .slack(Duration::from_millis(50))
+        .op_bound(Duration::from_millis(500))
+        .cancel_prompt(Duration::from_millis(50))
+        .drop_prompt(Duration::from_millis(50))
+        .reentrant()
+        .traced()
+}
+
+/// What a store by itself claims.
+pub(crate) fn claims(store: &Memory) -> Claims {
+    claimed("dlock memory (simulated)", capabilities_of(&*store.connect()))
+        .wake_p99(Duration::from_millis(20))
+        .survives(Restart::InOrder)
+        .safe_failover()
 }
 
 impl Harness for Simulated {
     fn claims(&self) -> Claims {
-        claims(&self.store)
+        if let Some((_, store)) = self.store() {
+            return claims(store);
+        }
+        let node = self.clockwork.machine("claims");
+        let links = self.links(&node, &self.plan);
+        let quorum = backend(&links, &(Arc::new(node) as _)).expect("memory stores can be a quorum");
+        let members = self.members.len();
+        // To each member a request to acquire and one to release, and to all but one of a majority one to
+        // raise.
+        let requests = u32::try_from(3 * members).unwrap_or(u32::MAX);
+        claimed("dlock quorum (simulated)", capabilities_of(&*quorum))
+            // Who waits looks every tenth of a second at the least.
+            .wake_p99(Duration::from_millis(200))
+            .round_trips(requests)
+            .quorum(members)
+            .without(Need::BoundedWakes)
+            .without(Need::Secrets)
     }
 
     fn runtime(&self) -> Arc<dyn Runtime> {
@@ -119,43 +199,39 @@ impl Harness for Simulated {
     }
 
     fn hooks(&self) -> Option<&dyn Hooks> {
-        Some(&self.hooks)
+        self.hooks.as_ref().map(|hooks| hooks as _)
     }
 
     fn network(&self, _: &Cx) -> io::Result<Option<Arc<dyn Network>>> {
-        Ok(Some(Arc::new(SimulatedNetwork::new(vec![self.server.clone()]))))
+        let servers = self.members.iter().map(|(server, _)| server.clone()).collect();
+        Ok(Some(Arc::new(SimulatedNetwork::new(servers))))
     }
 
     fn connect<'a>(&'a self, cx: &'a Cx) -> BoxFuture<'a, Result<Arc<dyn Subject>>> {
         async move {
-            let runtime = self.node();
+            let node = self.node();
             let network = cx.route::<SimulatedNetwork>();
             let mut plan = self.plan.clone();
             if network.is_some() {
-                // What the network loses is waited for: it is the engine's to give up.
+                // What the network loses is waited for: it is the engine's, or the quorum's, to give up.
                 plan.hang = 1.0;
             }
-            let link = Link::new(self.store.connect(), &runtime, &self.server, plan);
+            let links = self.links(&node, &plan);
             if let Some(network) = network {
-                network.add(0, &link);
+                for (server, link) in links.iter().enumerate() {
+                    network.add(server, link);
+                }
             }
-            let client = Client::builder(link, Arc::new(runtime)).build()?;
-            Ok(Arc::new(EngineSubject::new(client)) as Arc<dyn Subject>)
+            self.client(&links, Arc::new(node))
         }
         .boxed()
     }
 
     fn connect_nowhere<'a>(&'a self, _: &'a Cx) -> Option<BoxFuture<'a, Result<Arc<dyn Subject>>>> {
-        let runtime = self
-            .clockwork
-            .0
-            .client_runtime_with("a client of nobody", Duration::ZERO, 0);
-        let link = Link::new(self.store.connect(), &runtime, &self.server, self.plan.clone());
-        link.cut();
-        let client = Client::builder(link, Arc::new(runtime))
-            .build()
-            .map(|client| Arc::new(EngineSubject::new(client)) as Arc<dyn Subject>);
-        Some(futures::future::ready(client).boxed())
+        let node = self.clockwork.machine("a client of nobody");
+        let links = self.links(&node, &self.plan);
+        links.iter().for_each(|link| link.cut());
+        Some(ready(self.client(&links, Arc::new(node))).boxed())
     }
 
     fn connect_on<'a>(
@@ -163,12 +239,8 @@ impl Harness for Simulated {
         _: &'a Cx,
         runtime: Arc<dyn Runtime>,
     ) -> Option<BoxFuture<'a, Result<Arc<dyn Subject>>>> {
-        let node = self.node();
-        let link = Link::new(self.store.connect(), &node, &self.server, self.plan.clone());
-        let client = Client::builder(link, runtime)
-            .build()
-            .map(|client| Arc::new(EngineSubject::new(client)) as Arc<dyn Subject>);
-        Some(futures::future::ready(client).boxed())
+        let links = self.links(&self.node(), &self.plan);
+        Some(ready(self.client(&links, runtime)).boxed())
     }
 
     fn connect_with_secret<'a>(
@@ -176,25 +248,27 @@ impl Harness for Simulated {
         _: &'a Cx,
         secret: &'a str,
     ) -> Option<BoxFuture<'a, Result<Arc<dyn Subject>>>> {
-        let client = self.store.connect_with(secret).and_then(|backend| {
-            let client = Client::builder(backend, Arc::new(self.node())).build()?;
-            Ok(Arc::new(EngineSubject::new(client)) as Arc<dyn Subject>)
-        });
-        Some(futures::future::ready(client).boxed())
+        let (_, store) = self.store()?;
+        let connected = store.connect_with(secret);
+        let client = connected.and_then(|backend| subject(backend, Arc::new(self.node())));
+        Some(ready(client).boxed())
     }
 
     fn footprint<'a>(&'a self, _: &'a Cx) -> Option<BoxFuture<'a, Result<u64>>> {
-        let sizes = self.store.sizes();
-        let all = sizes.names + sizes.tombstones + sizes.queued + sizes.listeners + sizes.watchers;
-        Some(futures::future::ready(Ok(all as u64)).boxed())
+        let of_one = |s: Sizes| s.names + s.queued + s.listeners + s.watchers;
+        let kept: usize = self.members.iter().map(|(_, store)| of_one(store.sizes())).sum();
+        // A member that was not waited for is sent an abandon, and its tombstones are gone after a minute.
+        let tombstones = self.store().map_or(0, |(_, store)| store.sizes().tombstones);
+        Some(ready(Ok((kept + tombstones) as u64)).boxed())
     }
 
     fn process(&self) -> Option<Arc<dyn Process>> {
+        let (server, store) = self.store()?;
         let number = self.processes.fetch_add(1, Ordering::Relaxed) + 1;
         let around = Surroundings {
             clockwork: Arc::clone(&self.clockwork),
-            server: self.server.clone(),
-            store: self.store.clone(),
+            server: server.clone(),
+            store: store.clone(),
             plan: self.plan.clone(),
         };
         Some(Arc::new(SimulatedProcess::new(number, around)))
@@ -210,19 +284,8 @@ impl Harness for Simulated {
 pub struct SimulatedTime(Sim);
 
 impl SimulatedTime {
-    /// The clock of a new world.
-    pub(crate) fn new(seed: u64) -> Self {
+    fn new(seed: u64) -> Self {
         Self(Sim::new(seed))
-    }
-
-    /// What runs the rules.
-    pub(crate) fn runtime(&self) -> Arc<dyn Runtime> {
-        self.0.runtime()
-    }
-
-    /// A number that is the same for two runs that decided the same.
-    pub(crate) fn event_hash(&self) -> u64 {
-        self.0.event_hash()
     }
 
     /// A machine on which a process is to live; its clock shows what all clocks show.

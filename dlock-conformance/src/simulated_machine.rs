@@ -1,9 +1,10 @@
 //! The machine that a simulated process is.
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use crate::lock::lock;
 use dlock_core::sim::SimRuntime;
 use dlock_core::{Runtime as _, Timestamp};
 
@@ -39,7 +40,7 @@ impl Machine {
     }
 
     pub(crate) fn change_stops<R>(&self, change: impl FnOnce(&mut Vec<Stop>) -> R) -> R {
-        change(&mut self.stops.lock().unwrap_or_else(PoisonError::into_inner))
+        change(&mut lock(&self.stops))
     }
 
     /// What its wall clock shows, since 1970.

@@ -1,10 +1,11 @@
 //! The faults of a network in the simulator: the same for a rule as those of the proxy, in virtual time.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use dlock_core::sim::{Link, Partition, SimRuntime, Trouble};
 
+use crate::lock::lock;
 use crate::network::{Cut, Direction, Fault, FaultGuard, Network, Traffic};
 
 /// With the number of the server that each leads to.
@@ -79,7 +80,7 @@ impl SimulatedNetwork {
     }
 
     fn all(&self) -> MutexGuard<'_, Links> {
-        self.shared.links.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.shared.links)
     }
 
     fn links(&self) -> Links {

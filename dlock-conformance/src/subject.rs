@@ -13,6 +13,7 @@ use dlock_core::{
 };
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
+use serde::{Deserialize, Serialize};
 
 /// What an operation of a subject answers.
 pub type Reply<'a, T> = BoxFuture<'a, Result<T>>;
@@ -149,10 +150,11 @@ pub enum Upgraded {
 /// With which options a lock is asked for.
 ///
 /// Rules get one from [`Cx::ask`](crate::Cx::ask) and change it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Ask {
     /// In which mode.
+    #[serde(with = "mode")]
     pub mode: Mode,
     /// "Free at most this long after I vanish."
     pub ttl: Duration,
@@ -161,6 +163,7 @@ pub struct Ask {
     /// 1 (last) to 10 (first); 5 unless asked for.
     pub priority: u8,
     /// Shown by `inspect`.
+    #[serde(with = "label")]
     pub label: Option<Arc<str>>,
     /// The longest hold, after which the guard is lost.
     pub max_hold: Option<Duration>,
@@ -171,8 +174,39 @@ pub struct Ask {
     pub reentrant: Option<u32>,
 }
 
+/// A mode on its way to a child process.
+mod mode {
+    use dlock_core::Mode;
+    use serde::{Deserialize as _, Deserializer, Serialize as _, Serializer};
+
+    use crate::mode::ModeTag;
+
+    pub(super) fn serialize<S: Serializer>(mode: &Mode, to: S) -> Result<S::Ok, S::Error> {
+        ModeTag::from(*mode).serialize(to)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Mode, D::Error> {
+        ModeTag::deserialize(from).map(Mode::from)
+    }
+}
+
+/// A label on its way to a child process.
+mod label {
+    use std::sync::Arc;
+
+    use serde::{Deserialize as _, Deserializer, Serialize as _, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(label: &Option<Arc<str>>, to: S) -> Result<S::Ok, S::Error> {
+        label.as_deref().serialize(to)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Arc<str>>, D::Error> {
+        Ok(Option::<String>::deserialize(from)?.map(Arc::from))
+    }
+}
+
 /// Whether a guard renews itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum AutoRenewal {
     /// It lapses with its ttl.
     Off,

@@ -5,7 +5,7 @@ use std::io::{self, BufReader, Write};
 use std::path::Path;
 
 use crate::checker::{Judgement, wgl};
-use crate::history::load;
+use crate::history::{Event, Head, load};
 use crate::report::timeline;
 
 /// Judges each file by what its head asks for, and says what came of it.
@@ -19,37 +19,24 @@ pub fn verify<P: AsRef<Path>>(files: impl IntoIterator<Item = P>, mut out: impl 
     let mut worst = 0;
     for file in files {
         let file = file.as_ref();
-        worst = worst.max(match one(file, &mut out) {
-            Ok(code) => code,
-            Err(Trouble::File(why)) => {
-                writeln!(out, "{}: cannot be read: {why}", file.display())?;
-                3
-            }
-            Err(Trouble::Out(error)) => return Err(error),
-        });
+        write!(out, "{}: ", file.display())?;
+        worst = worst.max(
+            match File::open(file).and_then(|opened| load(BufReader::new(opened))) {
+                Ok((head, events)) => judged(&head, &events, &mut out)?,
+                Err(why) => {
+                    writeln!(out, "cannot be read: {why}")?;
+                    3
+                }
+            },
+        );
     }
     Ok(worst)
 }
 
-enum Trouble {
-    File(io::Error),
-    Out(io::Error),
-}
-
-impl From<io::Error> for Trouble {
-    fn from(error: io::Error) -> Self {
-        Self::Out(error)
-    }
-}
-
-fn one(file: &Path, out: &mut impl Write) -> Result<u8, Trouble> {
-    let (head, events) = File::open(file)
-        .and_then(|opened| load(BufReader::new(opened)))
-        .map_err(Trouble::File)?;
+fn judged(head: &Head, events: &[Event], out: &mut impl Write) -> io::Result<u8> {
     writeln!(
         out,
-        "{}: rule {}, {} on {}, seed {:#x}, kit {}, {} events; it came out as {}",
-        file.display(),
+        "rule {}, {} on {}, seed {:#x}, kit {}, {} events; it came out as {}",
         head.rule,
         head.product,
         head.target,
@@ -60,11 +47,11 @@ fn one(file: &Path, out: &mut impl Write) -> Result<u8, Trouble> {
     )?;
     let mut worst = 0;
     for asked in &head.asked {
-        let (code, said) = match asked.check.judge(&events, &asked.model, wgl::BUDGET) {
+        let (code, said) = match asked.check.judge(events, &asked.model, wgl::BUDGET) {
             Ok(Judgement::Legal) => (0, "legal".to_owned()),
             Ok(Judgement::Unknown(why)) => (2, format!("not decided: {why}")),
             Ok(Judgement::Illegal(violation)) => {
-                let drawing = timeline::of(&violation, &events, &asked.model);
+                let drawing = timeline::of(&violation, events, &asked.model);
                 (1, format!("illegal: {violation}\n{drawing}"))
             }
             Err(why) => (3, format!("not judged: {why}")),

@@ -37,7 +37,7 @@ mod gate;
 mod lately;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 pub mod lease;
-#[cfg(any(feature = "postgres", feature = "mysql"))]
+#[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
 mod requests;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 pub mod session;

@@ -649,7 +649,7 @@ impl Harness for Subjects {
     fn hooks(&self) -> Option<&dyn Hooks> {
         Some(match &self.store {
             Store::Memory(_, hooks) => hooks,
-            Store::Remote(server) => server,
+            Store::Remote(server) => server.hooks(),
             Store::RemoteOfParent { .. } | Store::Quorum { .. } | Store::QuorumOfParent { .. } => {
                 return None;
             }

@@ -25,9 +25,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use backends::{BACKENDS, RuntimeKind, Subjects};
-use dlock_conformance::{
-    Access, Effort, Histories, Kind, Options, Report, RuleReport, agent, rules, run, verify,
-};
+use dlock_conformance::{Access, Arguments, Kind, Options, Report, RuleReport, agent, rules, run};
 
 const HELP: &str =
     "usage: conformance [--cross] [--full] [--only BACKEND-RUNTIME] [--test-threads N] [--report DIR] [--seed N] [--attempt-seed N] [NAME...]
@@ -115,31 +113,29 @@ fn excuse(backend: &str, rule: &RuleReport) -> Option<&'static str> {
 }
 
 struct Command {
+    arguments: Arguments,
     cross: bool,
     only: Option<String>,
     /// The one run of this process, which another one started.
     one: Option<String>,
     /// How many runs at once.
     at_once: usize,
-    list: bool,
-    terse: bool,
-    ignored_only: bool,
     /// Parts of names of runs.
     runs: Vec<String>,
-    report: Option<PathBuf>,
-    /// Stored histories to be judged again, instead of running rules.
-    verify: Option<Vec<PathBuf>>,
-    options: Options,
 }
 
 impl Command {
     /// Whether that backend on that runtime is asked for.
     fn chooses(&self, label: &str) -> bool {
-        let matches = |name: &String| names(name, label, self.options.exact);
+        let matches = |name: &String| names(name, label, self.options().exact);
         self.only.as_ref().is_none_or(|only| only == label)
             && self.one.as_ref().is_none_or(|one| one == label)
             && (self.runs.is_empty() || self.runs.iter().any(matches))
-            && !self.options.skip.iter().any(matches)
+            && !self.options().skip.iter().any(matches)
+    }
+
+    fn options(&self) -> &Options {
+        &self.arguments.options
     }
 }
 
@@ -147,107 +143,50 @@ fn names(name: &str, label: &str, exact: bool) -> bool {
     name == label || (!exact && label.contains(name))
 }
 
-fn seed(text: &str) -> Result<u64, String> {
-    let digits = text
-        .strip_prefix("0x")
-        .map_or_else(|| text.parse(), |d| u64::from_str_radix(d, 16));
-    digits.map_err(|_| format!("not a seed: {text}"))
-}
-
-fn parse() -> Result<Command, String> {
-    let mut command = Command {
-        cross: false,
-        only: None,
-        one: None,
-        at_once: 4,
-        list: false,
-        terse: false,
-        ignored_only: false,
-        runs: Vec::new(),
-        report: None,
-        verify: None,
-        options: Options::default(),
-    };
-    let mut chosen = Vec::new();
-    let mut args = std::env::args().skip(1).peekable();
-    if args.next_if(|first| first == "verify").is_some() {
-        let files: Vec<PathBuf> = args.map(PathBuf::from).collect();
-        if files.is_empty() {
-            return Err(
-                "verify needs files: histories that a run with --histories left in its reports".into(),
-            );
-        }
-        command.verify = Some(files);
-        return Ok(command);
-    }
-    while let Some(arg) = args.next() {
-        let (flag, mut inline) = match arg.split_once('=') {
-            Some((flag, value)) if flag.starts_with("--") => (flag.to_owned(), Some(value.to_owned())),
-            _ => (arg, None),
-        };
-        let mut value = || {
-            inline
-                .take()
-                .or_else(|| args.next())
-                .ok_or_else(|| format!("{flag} needs a value"))
-        };
-        match flag.as_str() {
-            "--list" => command.list = true,
-            "--ignored" => command.ignored_only = true,
-            "--exact" => command.options.exact = true,
-            "--skip" => {
-                let skip = value()?;
-                command.options.skip.push(skip);
-            }
-            // Nothing is captured, coloured or ignored.
-            "--nocapture" | "--no-capture" | "--show-output" | "--include-ignored" | "--quiet" | "-q" => {}
-            "--color" => drop(value()?),
-            "--test-threads" => {
-                let n = value()?;
-                command.at_once = n
-                    .parse()
-                    .map_err(|_| format!("--test-threads {n} is no number"))?;
-            }
-            "--format" => command.terse = value()? == "terse",
-            "--cross" => command.cross = true,
-            "--full" => command.options.effort = Effort::Full,
-            "--only" => command.only = Some(value()?),
-            "--one" => command.one = Some(value()?),
-            "--histories" => command.options.histories = Histories::All,
-            "--report" => command.report = Some(PathBuf::from(value()?)),
-            "--seed" => command.options.seed = seed(&value()?)?,
-            "--attempt-seed" => command.options.attempt_seed = Some(seed(&value()?)?),
-            "--help" | "-h" => return Err(String::new()),
-            _ if flag.starts_with('-') => return Err(format!("no such flag: {flag}")),
-            _ => chosen.push(flag.clone()),
-        }
-        if let Some(value) = inline {
-            return Err(format!("{flag} takes no value, but was given {value}"));
-        }
-    }
+fn command() -> Result<Command, ExitCode> {
     let labels = backends::labels();
-    if let Some(only) = &command.only
-        && !labels.contains(only)
-    {
-        return Err(format!(
-            "nothing is called {only}: there are {}",
-            labels.join(", ")
-        ));
-    }
-    let exact = command.options.exact;
-    (command.runs, command.options.filters) = chosen
-        .into_iter()
-        .partition(|name| labels.iter().any(|label| names(name, label, exact)));
+    let (mut cross, mut only, mut one) = (false, None, None);
+    let mut arguments = Arguments::from_env(HELP, |flag, value| {
+        match flag {
+            "--cross" => cross = true,
+            "--only" => {
+                let label = value()?;
+                if !labels.contains(&label) {
+                    return Err(format!(
+                        "nothing is called {label}: there are {}",
+                        labels.join(", ")
+                    ));
+                }
+                only = Some(label);
+            }
+            "--one" => one = Some(value()?),
+            _ => return Ok(false),
+        }
+        Ok(true)
+    })?;
+    let options = &mut arguments.options;
+    let exact = options.exact;
+    let at_once = std::mem::replace(&mut options.parallel, Options::default().parallel);
+    let is_run = |name: &String| labels.iter().any(|label| names(name, label, exact));
+    let (runs, filters): (Vec<String>, _) =
+        std::mem::take(&mut options.filters).into_iter().partition(is_run);
+    options.filters = filters;
     let reports = PathBuf::from(option_env!("CARGO_TARGET_DIR").unwrap_or("target")).join("conformance");
-    if command.report.is_none() {
+    if options.report_to.is_none() {
         // What a failure has to show is kept, whatever was chosen.
-        command.options.histories_to = Some(reports.join("history"));
+        options.histories_to = Some(reports.join("history"));
     }
-    let all = command.only.is_none() && command.runs.is_empty();
-    if all && command.options.is_complete() {
-        command.report.get_or_insert(reports);
+    if only.is_none() && runs.is_empty() && options.is_complete() {
+        options.report_to.get_or_insert(reports);
     }
-    Ok(command)
+    Ok(Command {
+        arguments,
+        cross,
+        only,
+        one,
+        at_once,
+        runs,
+    })
 }
 
 /// The runs as tests, in the form of libtest.
@@ -255,12 +194,12 @@ fn list(command: &Command) {
     let labels = backends::labels();
     let chosen: Vec<_> = labels
         .iter()
-        .filter(|label| !command.ignored_only && command.chooses(label))
+        .filter(|label| !command.arguments.ignored_only && command.chooses(label))
         .collect();
     for label in &chosen {
         println!("{label}: test");
     }
-    if !command.terse {
+    if !command.arguments.terse {
         println!("\n{} tests, 0 benchmarks", chosen.len());
     }
 }
@@ -291,34 +230,23 @@ fn main() -> ExitCode {
     if let Some(told) = agent::handed_over() {
         return agent::serve(Subjects::of_a_child(&told));
     }
-    let command = match parse() {
+    let command = match command() {
         Ok(command) => command,
-        // Asked for, help is an answer and no failure.
-        Err(problem) if problem.is_empty() => {
-            println!("{HELP}");
-            return ExitCode::SUCCESS;
-        }
-        Err(problem) => {
-            eprintln!("{problem}\n{HELP}");
-            return ExitCode::from(2);
-        }
+        Err(code) => return code,
     };
-    if let Some(files) = &command.verify {
-        let code = verify(files, std::io::stdout());
-        return code.map_or(ExitCode::FAILURE, ExitCode::from);
-    }
-    if command.list {
+    if command.arguments.list {
         list(&command);
         return ExitCode::SUCCESS;
     }
-    if command.ignored_only {
+    if command.arguments.ignored_only {
         // Nothing is ever marked as ignored.
         return ExitCode::SUCCESS;
     }
-    if !command.options.filters.is_empty() && !rules::all().any(|rule| command.options.selects(rule)) {
+    let options = command.options();
+    if !options.filters.is_empty() && !rules::all().any(|rule| options.selects(rule)) {
         println!(
             "no backend, runtime or rule is called {}: nothing was run",
-            command.options.filters.join(" or ")
+            options.filters.join(" or ")
         );
         return ExitCode::SUCCESS;
     }
@@ -356,7 +284,7 @@ fn chosen(command: &Command) -> Vec<Run> {
         for (i, &runtime) in runtimes.iter().enumerate() {
             let differs = backends::is_mostly_another(backend);
             let first = i == 0 && !differs;
-            let whole = first || every || !command.options.filters.is_empty();
+            let whole = first || every || !command.options().filters.is_empty();
             let run = Run {
                 backend,
                 runtime,
@@ -432,7 +360,7 @@ impl Run {
     /// Runs the rules here, says what came of it, and whether it is good.
     fn judged(self, command: &Command) -> bool {
         let (backend, label) = (self.backend, self.label());
-        let mut options = command.options.clone();
+        let mut options = command.options().clone();
         if !self.whole {
             options = options.smoke();
         }
@@ -446,7 +374,7 @@ impl Run {
                 _ => 2,
             };
         }
-        options.report_to = command.report.as_ref().map(|reports| reports.join(&label));
+        options.report_to = options.report_to.map(|reports| reports.join(&label));
         options.replay = format!("cargo test --all-features --test conformance -- --only {label}");
         let report = run(Subjects::new(backend, self.runtime), &options);
         let faults = faults(backend, &report);

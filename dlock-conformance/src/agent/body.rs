@@ -3,7 +3,7 @@
 
 use std::io;
 use std::process::{Command as Start, Stdio};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use dlock_core::Runtime;
 
@@ -13,6 +13,7 @@ use super::pipe::{Ears, Pending, Pipe};
 use super::signals;
 use super::wall_clock::WallClock;
 use crate::harness::Process;
+use crate::lock::lock;
 
 /// A child's body. A process of the system is killed and collected when this is dropped, and so is one in a
 /// simulation.
@@ -73,7 +74,7 @@ impl Body {
     pub(super) fn kill(&self) -> io::Result<()> {
         match self {
             Self::Real { process, .. } => {
-                let mut process = process.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut process = lock(process);
                 process.kill()?;
                 process.wait().map(drop)
             }
@@ -86,9 +87,7 @@ impl Body {
 
     pub(super) fn stop(&self) -> io::Result<()> {
         match self {
-            Self::Real { process, .. } => {
-                signals::stop(&process.lock().unwrap_or_else(PoisonError::into_inner))
-            }
+            Self::Real { process, .. } => signals::stop(&lock(process)),
             Self::Simulated(enclosed) => {
                 enclosed.stop();
                 Ok(())
@@ -98,9 +97,7 @@ impl Body {
 
     pub(super) fn resume(&self) -> io::Result<()> {
         match self {
-            Self::Real { process, .. } => {
-                signals::resume(&process.lock().unwrap_or_else(PoisonError::into_inner))
-            }
+            Self::Real { process, .. } => signals::resume(&lock(process)),
             Self::Simulated(enclosed) => {
                 enclosed.resume();
                 Ok(())

@@ -14,7 +14,7 @@ use super::body::{Body, Started};
 use super::churn::Churn;
 use super::hold::Hold;
 use super::pipe::{Asked, Pending, Pipe, Steps, Timed};
-use super::protocol::{Answer, Command, WireHold, bytes};
+use super::protocol::{Answer, Command, bytes};
 use crate::subject::{Ask, Held, Observe, Reply, Subject};
 use crate::verdict::{Failure, Verdict};
 
@@ -98,24 +98,24 @@ impl Child {
 
     /// [`Subject::try_acquire`] in the child.
     pub fn try_take(&self, name: &LockName, ask: &Ask) -> Asked<Option<Hold>> {
-        let (name, ask) = (bytes(name), ask.into());
+        let (name, ask) = (bytes(name), ask.clone());
         self.take(Command::Try { name, ask })
     }
 
     /// [`Subject::acquire`] in the child, or [`Subject::acquire_timeout`] with a limit.
     pub fn wait_for(&self, name: &LockName, ask: &Ask, limit: Option<Duration>) -> Asked<Hold> {
-        let (name, ask) = (bytes(name), ask.into());
+        let (name, ask) = (bytes(name), ask.clone());
         let taken = self.take(Command::Acquire { name, ask, limit });
         let pid = self.pid();
         async move {
-            let taken = taken.await?;
-            let (asked, answered) = (taken.asked, taken.answered);
-            let value = taken.value.ok_or_else(|| {
-                let text = format!("process {pid}: an acquire answered that another holds it");
-                dlock_core::Error::new(dlock_core::ErrorKind::BackendData, text)
-            })?;
-            Ok(Timed {
+            let Timed {
                 value,
+                asked,
+                answered,
+            } = taken.await?;
+            let other = || format!("process {pid}: an acquire answered that another holds it");
+            Ok(Timed {
+                value: value.ok_or_else(|| Error::new(ErrorKind::BackendData, other()))?,
                 asked,
                 answered,
             })
@@ -128,24 +128,19 @@ impl Child {
         let pending: Pending = pipe.send(command);
         let n = pending.n;
         async move {
-            let told = pending
-                .answer(|answer| match answer {
-                    Answer::Held(hold) => Some(Some(hold)),
-                    Answer::HeldByAnother => Some(None),
-                    _ => None,
-                })
-                .await?;
-            let (asked, answered) = (told.asked, told.answered);
-            let hold = |value: WireHold| {
-                let told = Timed {
-                    value,
-                    asked,
-                    answered,
-                };
-                Hold::new(pipe, n, told)
-            };
+            let told = pending.answer(|answer| match answer {
+                Answer::Held(hold) => Some(Some(hold)),
+                Answer::HeldByAnother => Some(None),
+                _ => None,
+            });
+            let Timed {
+                value,
+                asked,
+                answered,
+            } = told.await?;
+            let hold = |hold| Hold::new(pipe, n, hold, asked);
             Ok(Timed {
-                value: told.value.map(hold),
+                value: value.map(hold),
                 asked,
                 answered,
             })
@@ -172,7 +167,7 @@ impl Child {
         let clients = clients.iter().map(|names| names.iter().map(bytes).collect());
         let command = Command::Ids {
             clients: clients.collect(),
-            ask: ask.into(),
+            ask: ask.clone(),
         };
         self.pipe.ask(command, |answer| match answer {
             Answer::Ids(ids) => Some(ids),

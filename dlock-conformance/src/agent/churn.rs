@@ -6,7 +6,6 @@ use std::time::Duration;
 use dlock_core::{LockName, Timestamp, Token};
 use serde::{Deserialize, Serialize};
 
-use super::protocol::WireAsk;
 use crate::cx::Cx;
 use crate::rng::Rng;
 use crate::subject::{Ask, Held, Subject};
@@ -19,7 +18,7 @@ use crate::subject::{Ask, Held, Subject};
 pub struct Churn {
     name: Vec<u8>,
     resource: Vec<u8>,
-    ask: WireAsk,
+    ask: Ask,
     hold: Duration,
     seed: u64,
 }
@@ -73,7 +72,7 @@ impl Churn {
         Self {
             name: name.as_bytes().to_vec(),
             resource: resource.as_bytes().to_vec(),
-            ask: ask.into(),
+            ask: ask.clone(),
             hold,
             seed,
         }
@@ -84,7 +83,7 @@ impl Churn {
         let (Ok(name), Ok(resource)) = (LockName::new(&self.name), LockName::new(&self.resource)) else {
             return;
         };
-        let ask = Ask::from(self.ask.clone());
+        let ask = &self.ask;
         let mut rng = Rng::new(self.seed);
         for grant in 0.. {
             let began = cx.now();
@@ -96,7 +95,7 @@ impl Churn {
                     seen,
                 });
             };
-            let held = match client.acquire(&name, &ask).await {
+            let held = match client.acquire(&name, ask).await {
                 Ok(held) => held,
                 Err(e) => {
                     say(began, Seen::Failed(format!("acquire: {e} ({:?})", e.kind())));

@@ -1,13 +1,14 @@
 //! A process where time is simulated: no process of the system, but the same agent, in the same simulation.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::handed::Handed;
 use super::pipe::Ears;
 use super::protocol::{Answer, MARK, Order, Reply};
 use super::serve::{Agent, Outside};
 use crate::harness::Process;
+use crate::lock::lock;
 
 /// The agent in such a process, and its end of the pipe.
 pub(super) struct Enclosed {
@@ -46,7 +47,7 @@ impl Enclosed {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// `false` if nobody reads any more.

@@ -1,15 +1,16 @@
 //! A guard of a child, as the parent knows it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use dlock_core::{LossReason, Timestamp, Token};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
-use super::pipe::{Asked, Pipe, Timed};
+use super::pipe::{Asked, Pipe};
 use super::protocol::{Answer, Command, WireHold, reason};
+use crate::lock::lock;
 use crate::subject::{Convert, Held, Reply};
 
 /// A guard of a child. Dropping it drops the child's.
@@ -40,7 +41,7 @@ pub struct Look {
 }
 
 /// A time that the child's deadline is not before.
-fn deadline(told: &Timed<WireHold>) -> Timestamp {
+fn deadline(told: &WireHold, asked: Timestamp) -> Timestamp {
     // Where one clock serves the machine, the child's word is exact; elsewhere it was true at some time after
     // it was asked.
     let one_clock = cfg!(any(
@@ -49,20 +50,20 @@ fn deadline(told: &Timed<WireHold>) -> Timestamp {
         target_vendor = "apple"
     ));
     match one_clock {
-        true => Timestamp::from_nanos(told.value.deadline),
-        false => told.asked + told.value.remaining,
+        true => Timestamp::from_nanos(told.deadline),
+        false => asked + told.remaining,
     }
 }
 
 impl Hold {
-    pub(super) fn new(pipe: Arc<Pipe>, n: u64, told: Timed<WireHold>) -> Self {
+    pub(super) fn new(pipe: Arc<Pipe>, n: u64, told: WireHold, asked: Timestamp) -> Self {
         Self {
             pipe,
             n,
-            deadline: Mutex::new(deadline(&told)),
-            id: told.value.id,
-            token: told.value.token.and_then(Token::new),
-            ttl: told.value.ttl,
+            deadline: Mutex::new(deadline(&told, asked)),
+            id: told.id,
+            token: told.token.and_then(Token::new),
+            ttl: told.ttl,
             loss: Arc::default(),
             ended: AtomicBool::new(false),
         }
@@ -108,7 +109,7 @@ impl Held for Hold {
     }
 
     fn deadline(&self) -> Timestamp {
-        *self.deadline.lock().unwrap_or_else(PoisonError::into_inner)
+        *lock(&self.deadline)
     }
 
     fn remaining(&self) -> Duration {
@@ -127,14 +128,14 @@ impl Held for Hold {
         async move {
             // A process that has ended holds nothing.
             let reason = signal.await.map_or(LossReason::SessionLost, |told| told.value);
-            *loss.lock().unwrap_or_else(PoisonError::into_inner) = Some(reason);
+            *lock(&loss) = Some(reason);
             reason
         }
         .boxed()
     }
 
     fn loss(&self) -> Option<LossReason> {
-        *self.loss.lock().unwrap_or_else(PoisonError::into_inner)
+        *lock(&self.loss)
     }
 
     fn renew(&self) -> Reply<'_, ()> {
@@ -144,7 +145,7 @@ impl Held for Hold {
         });
         async move {
             let told = renewing.await?;
-            *self.deadline.lock().unwrap_or_else(PoisonError::into_inner) = deadline(&told);
+            *lock(&self.deadline) = deadline(&told.value, told.asked);
             Ok(())
         }
         .boxed()

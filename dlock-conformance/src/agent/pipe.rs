@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{ChildStdin, ChildStdout};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use dlock_core::{Error, ErrorKind, Result, Runtime, Timestamp};
 use futures::channel::mpsc::{UnboundedReceiver, UnboundedSender, unbounded};
@@ -13,6 +13,7 @@ use futures::{FutureExt, StreamExt};
 
 use super::churn::Step;
 use super::protocol::{Answer, Command, MARK, Order, Reply, error};
+use crate::lock::lock;
 
 /// What a child answered. It came about after `asked` and before `answered`, on the parent's clock.
 #[derive(Clone, Copy, Debug)]
@@ -82,10 +83,6 @@ struct Waiting {
     /// Its output is closed: nothing will be answered any more.
     ended: bool,
     answers: HashMap<u64, UnboundedSender<(Answer, Timestamp)>>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Ears {

@@ -1,13 +1,12 @@
 //! What parent and child say to one another: one JSON line each.
 
-use std::num::NonZeroU32;
 use std::time::Duration;
 
-use dlock_core::{Error, ErrorKind, LockName, LossReason, Mode};
+use dlock_core::{Error, ErrorKind, LockName, LossReason};
 use serde::{Deserialize, Serialize};
 
 use super::churn::{Churn, Step};
-use crate::subject::{Ask, AutoRenewal};
+use crate::subject::Ask;
 
 /// Before each line of a child, so that nothing else that is printed is taken for one.
 pub(super) const MARK: &str = "dlock-agent ";
@@ -31,11 +30,11 @@ pub(super) struct Reply {
 pub(super) enum Command {
     Try {
         name: Vec<u8>,
-        ask: WireAsk,
+        ask: Ask,
     },
     Acquire {
         name: Vec<u8>,
-        ask: WireAsk,
+        ask: Ask,
         limit: Option<Duration>,
     },
     Renew(u64),
@@ -53,7 +52,7 @@ pub(super) enum Command {
     /// Takes and releases each name through clients of its own.
     Ids {
         clients: Vec<Vec<Vec<u8>>>,
-        ask: WireAsk,
+        ask: Ask,
     },
     WallClock,
     Churn(Churn),
@@ -99,75 +98,6 @@ pub(super) struct WireHold {
     pub(super) remaining: Duration,
     /// On the child's clock.
     pub(super) deadline: u64,
-}
-
-/// An [`Ask`].
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct WireAsk {
-    mode: WireMode,
-    ttl: Duration,
-    renew: WireRenewal,
-    priority: u8,
-    label: Option<String>,
-    max_hold: Option<Duration>,
-    min_hold: Option<Duration>,
-    reentrant: Option<u32>,
-}
-
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-enum WireMode {
-    Exclusive,
-    Shared(Option<NonZeroU32>),
-}
-
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-enum WireRenewal {
-    Off,
-    On,
-    Every(Duration),
-}
-
-impl From<&Ask> for WireAsk {
-    fn from(ask: &Ask) -> Self {
-        Self {
-            mode: match ask.mode {
-                Mode::Shared { limit } => WireMode::Shared(limit),
-                _ => WireMode::Exclusive,
-            },
-            ttl: ask.ttl,
-            renew: match ask.auto_renew {
-                AutoRenewal::Off => WireRenewal::Off,
-                AutoRenewal::On => WireRenewal::On,
-                AutoRenewal::Every(every) => WireRenewal::Every(every),
-            },
-            priority: ask.priority,
-            label: ask.label.as_deref().map(str::to_owned),
-            max_hold: ask.max_hold,
-            min_hold: ask.min_hold,
-            reentrant: ask.reentrant,
-        }
-    }
-}
-
-impl From<WireAsk> for Ask {
-    fn from(wire: WireAsk) -> Self {
-        let mut ask = Self::new(wire.ttl);
-        ask.mode = match wire.mode {
-            WireMode::Exclusive => Mode::Exclusive,
-            WireMode::Shared(limit) => Mode::Shared { limit },
-        };
-        ask.auto_renew = match wire.renew {
-            WireRenewal::Off => AutoRenewal::Off,
-            WireRenewal::On => AutoRenewal::On,
-            WireRenewal::Every(every) => AutoRenewal::Every(every),
-        };
-        ask.priority = wire.priority;
-        ask.label = wire.label.map(Into::into);
-        ask.max_hold = wire.max_hold;
-        ask.min_hold = wire.min_hold;
-        ask.reentrant = wire.reentrant;
-        ask
-    }
 }
 
 pub(super) fn bytes(name: &LockName) -> Vec<u8> {
@@ -230,9 +160,9 @@ mod tests {
             ask.clone().reader(),
             ask.permit(3).renew_every(Duration::from_millis(9)),
         ] {
-            let text = serde_json::to_string(&WireAsk::from(&ask)).unwrap();
-            let back: WireAsk = serde_json::from_str(&text).unwrap();
-            assert_eq!(Ask::from(back), ask);
+            let text = serde_json::to_string(&ask).unwrap();
+            let back: Ask = serde_json::from_str(&text).unwrap();
+            assert_eq!(back, ask);
         }
     }
 

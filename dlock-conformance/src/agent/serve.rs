@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, Write};
 use std::process::ExitCode;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use dlock_core::{Admission, LockName, Result, Token};
@@ -14,6 +14,7 @@ use super::handed::{Handed, handed};
 use super::protocol::{Answer, Command, MARK, Order, Reply, WireHold, failed};
 use crate::cx::{Conditions, Cx, Setup};
 use crate::harness::Harness;
+use crate::lock::lock;
 use crate::run_state::RunState;
 use crate::subject::{Ask, Held, Subject};
 
@@ -35,10 +36,6 @@ pub(super) struct Outside {
     pub(super) tell: Box<dyn Fn(u64, Answer) + Send + Sync>,
     /// The wall clock, since 1970.
     pub(super) wall_clock: Box<dyn Fn() -> Duration + Send + Sync>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// What a `main` of one's own calls where [`handed_over`](super::handed_over) answers: serves the parent
@@ -190,11 +187,11 @@ impl Agent {
         };
         match command {
             Command::Try { name, ask } => {
-                let held = client.try_acquire(&LockName::new(name)?, &ask.into()).await?;
+                let held = client.try_acquire(&LockName::new(name)?, &ask).await?;
                 Ok(held.map_or(Answer::HeldByAnother, |held| self.keep(n, held)))
             }
             Command::Acquire { name, ask, limit } => {
-                let (name, ask) = (LockName::new(name)?, Ask::from(ask));
+                let name = LockName::new(name)?;
                 let held = match limit {
                     Some(limit) => client.acquire_timeout(&name, &ask, limit).await?,
                     None => client.acquire(&name, &ask).await?,
@@ -235,7 +232,7 @@ impl Agent {
                     },
                 )
             }
-            Command::Ids { clients, ask } => self.ids(clients, &ask.into()).await,
+            Command::Ids { clients, ask } => self.ids(clients, &ask).await,
             Command::WallClock => Ok(Answer::WallClock((self.outside.wall_clock)())),
             Command::Churn(churn) => {
                 let tell = |step| self.say(n, Answer::Step(step));

@@ -4,9 +4,10 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-use super::{Judgement, Violation, ms};
+use super::{Found, Judgement, first, ms, who};
 use crate::claims::Skew;
 use crate::history::{Event, EventKind, ModeTag, Op, OpOutcome};
+use crate::nanos::nanos;
 
 struct Belief<'a> {
     name: &'a str,
@@ -27,60 +28,57 @@ pub fn check(events: &[Event], skew: Skew) -> Judgement {
     for belief in beliefs(events).into_values() {
         names.entry(belief.name).or_default().push(belief);
     }
-    for (name, mut beliefs) in names {
+    first(names.into_iter().map(|(name, mut beliefs)| {
         beliefs.sort_by_key(|b| b.from);
-        // Of each mode, the belief that lasts longest so far.
-        let mut longest: BTreeMap<ModeTag, &Belief<'_>> = BTreeMap::new();
-        // Of each mode, those that were still believed when the latest began, beyond the skew.
-        let mut believed: BTreeMap<ModeTag, Vec<&Belief<'_>>> = BTreeMap::new();
-        for belief in &beliefs {
-            let same = believed.entry(belief.mode).or_default();
-            same.retain(|other| other.outlasts(belief.from, skew));
-            if belief.mode != ModeTag::Exclusive && same.len() >= belief.mode.limit() {
-                return Judgement::Illegal(Violation::new(
-                    name,
-                    format!(
-                        "operation {} (lane {}) was granted by {}, when {} others still believed to hold it \
-                            and {} holders are allowed",
-                        belief.op_id,
-                        belief.lane,
-                        ms(belief.from),
-                        same.len(),
-                        belief.mode.limit()
-                    ),
-                    same.iter().map(|b| b.op_id).chain([belief.op_id]).collect(),
-                ));
-            }
-            same.push(belief);
-            let clash = longest
-                .iter()
-                .filter(|(mode, _)| !belief.mode.shares_with(**mode))
-                .map(|(_, other)| *other)
-                .find(|other| other.outlasts(belief.from, skew));
-            if let Some(other) = clash {
-                return Judgement::Illegal(Violation::new(
-                    name,
-                    format!(
-                        "operation {} (lane {}) believed to hold it until {}, but operation {} (lane {}) \
-                            was granted by {}: {} earlier",
-                        other.op_id,
-                        other.lane,
-                        ms(other.end()),
-                        belief.op_id,
-                        belief.lane,
-                        ms(belief.from),
-                        ms(other.end() - belief.from)
-                    ),
-                    vec![other.op_id, belief.op_id],
-                ));
-            }
-            let last = longest.entry(belief.mode).or_insert(belief);
-            if last.end() < belief.end() {
-                *last = belief;
-            }
+        (name, clash(&beliefs, skew))
+    }))
+}
+
+/// Of beliefs in the order in which they began.
+fn clash(beliefs: &[Belief<'_>], skew: Skew) -> Found {
+    // Of each mode, the belief that lasts longest so far.
+    let mut longest: BTreeMap<ModeTag, &Belief<'_>> = BTreeMap::new();
+    // Of each mode, those that were still believed when the latest began, beyond the skew.
+    let mut believed: BTreeMap<ModeTag, Vec<&Belief<'_>>> = BTreeMap::new();
+    for belief in beliefs {
+        let same = believed.entry(belief.mode).or_default();
+        same.retain(|other| other.outlasts(belief.from, skew));
+        if belief.mode != ModeTag::Exclusive && same.len() >= belief.mode.limit() {
+            return Some((
+                format!(
+                    "{} was granted by {}, when {} others still believed to hold it and {} holders are allowed",
+                    who(belief.op_id, belief.lane),
+                    ms(belief.from),
+                    same.len(),
+                    belief.mode.limit()
+                ),
+                same.iter().map(|b| b.op_id).chain([belief.op_id]).collect(),
+            ));
+        }
+        same.push(belief);
+        let mut others = longest
+            .iter()
+            .filter(|(mode, _)| !belief.mode.shares_with(**mode))
+            .map(|(_, other)| *other);
+        if let Some(other) = others.find(|other| other.outlasts(belief.from, skew)) {
+            return Some((
+                format!(
+                    "{} believed to hold it until {}, but {} was granted by {}: {} earlier",
+                    who(other.op_id, other.lane),
+                    ms(other.end()),
+                    who(belief.op_id, belief.lane),
+                    ms(belief.from),
+                    ms(other.end() - belief.from)
+                ),
+                vec![other.op_id, belief.op_id],
+            ));
+        }
+        let last = longest.entry(belief.mode).or_insert(belief);
+        if last.end() < belief.end() {
+            *last = belief;
         }
     }
-    Judgement::Legal
+    None
 }
 
 impl Belief<'_> {
@@ -91,7 +89,7 @@ impl Belief<'_> {
     /// Whether it goes on after that time for longer than clocks may drift apart while it lasts.
     fn outlasts(&self, at: u64, skew: Skew) -> bool {
         let d = Duration::from_nanos(self.end().saturating_sub(self.from));
-        let allowed = u64::try_from(skew.of(d).as_nanos()).unwrap_or(u64::MAX);
+        let allowed = nanos(skew.of(d));
         at.saturating_add(allowed) < self.end()
     }
 }
@@ -100,7 +98,6 @@ fn beliefs(events: &[Event]) -> HashMap<u64, Belief<'_>> {
     let mut beliefs: HashMap<u64, Belief<'_>> = HashMap::new();
     for event in events {
         let at = event.t_mono_ns;
-        let mine = event.of.unwrap_or(event.op_id);
         match (event.kind, event.op, event.outcome) {
             (EventKind::Return, Some(Op::Acquire | Op::Try), Some(OpOutcome::Ok)) => {
                 beliefs.insert(
@@ -117,12 +114,12 @@ fn beliefs(events: &[Event]) -> HashMap<u64, Belief<'_>> {
                 );
             }
             (EventKind::GrantedBeliefUntil, ..) => {
-                if let Some(belief) = beliefs.get_mut(&mine) {
+                if let Some(belief) = beliefs.get_mut(&event.unit()) {
                     belief.until = belief.until.max(at.saturating_add(event.ttl_ns.unwrap_or(0)));
                 }
             }
             (EventKind::Lost | EventKind::Dropped, ..) | (EventKind::Invoke, Some(Op::Release), _) => {
-                if let Some(belief) = beliefs.get_mut(&mine) {
+                if let Some(belief) = beliefs.get_mut(&event.unit()) {
                     belief.ended = belief.ended.min(at);
                 }
             }

@@ -7,36 +7,25 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use super::{Judgement, Violation, ms};
+use super::{Found, Judgement, first, ms};
 use crate::history::{ModeTag, Model, Span};
 
 /// Checks every name.
 pub fn check(names: &BTreeMap<String, Vec<Span>>, model: &Model) -> Judgement {
-    for (name, spans) in names {
+    first(names.iter().map(|(name, spans)| {
         let found = ends_before_it_can(spans)
             .or_else(|| renewed_after_its_end(spans))
             .or_else(|| overlap(spans))
             .or_else(|| granted_inside_another(spans))
-            .or_else(|| {
-                if model.fenced {
-                    tokens_out_of_order(spans)
-                } else {
-                    None
-                }
-            });
-        if let Some((explanation, operations)) = found {
-            return Judgement::Illegal(Violation::new(name, explanation, operations));
-        }
-    }
-    Judgement::Legal
+            .or_else(|| tokens_out_of_order(spans).filter(|_| model.fenced));
+        (name.as_str(), found)
+    }))
 }
-
-type Found = Option<(String, Vec<u64>)>;
 
 fn who(span: &Span) -> String {
     match span.token {
         Some(token) => format!("operation {} (lane {}, token {token})", span.op_id, span.lane),
-        None => format!("operation {} (lane {})", span.op_id, span.lane),
+        None => super::who(span.op_id, span.lane),
     }
 }
 

@@ -13,7 +13,7 @@ pub mod lost_update;
 pub mod queue;
 pub mod reentrant;
 pub mod resource;
-mod shrink;
+pub mod shrink;
 pub mod watch;
 pub mod wgl;
 
@@ -48,7 +48,8 @@ pub struct Violation {
 }
 
 impl Violation {
-    pub(crate) fn new(name: &str, explanation: String, operations: Vec<u64>) -> Self {
+    /// One of that lock, of which nothing is shown yet.
+    pub fn new(name: &str, explanation: String, operations: Vec<u64>) -> Self {
         Self {
             name: name.to_owned(),
             explanation,
@@ -90,10 +91,39 @@ pub(crate) fn agree(quick: Judgement, full: Judgement) -> Result<Judgement, Stri
     }
 }
 
+/// What is wrong with a lock, and the operations that it is about.
+type Found = Option<(String, Vec<u64>)>;
+
+/// Judges locks one after the other, by the first of which something was found.
+fn first<'a>(locks: impl IntoIterator<Item = (&'a str, Found)>) -> Judgement {
+    let mut found = locks.into_iter().filter_map(|(name, found)| Some((name, found?)));
+    found
+        .next()
+        .map_or(Judgement::Legal, |(name, (explanation, operations))| {
+            Judgement::Illegal(Violation::new(name, explanation, operations))
+        })
+}
+
+/// An operation, as it is named to people.
+fn who(op_id: u64, lane: u32) -> String {
+    format!("operation {op_id} (lane {lane})")
+}
+
 /// A time of the history in milliseconds.
 fn ms(nanos: u64) -> String {
     format!("{:.3} ms", nanos as f64 / 1e6)
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::{Judgement, Violation, agree};
+
+    #[test]
+    fn a_contradiction_of_the_checkers_is_an_error_of_the_kit() {
+        let violation = Violation::new("x", "two".to_owned(), vec![]);
+        let illegal = Judgement::Illegal(violation);
+        assert!(agree(illegal.clone(), Judgement::Legal).is_err());
+        let unknown = Judgement::Unknown(String::new());
+        assert_eq!(agree(illegal.clone(), unknown), Ok(illegal));
+    }
+}

@@ -10,8 +10,9 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use super::{Judgement, Violation, ms};
+use super::{Found, Judgement, first, ms, who};
 use crate::history::{Event, EventKind, ModeTag, Model, Op, OpOutcome, Span, spans};
+use crate::nanos::nanos;
 
 /// A waiter, or one that was granted without waiting.
 struct Asker<'a> {
@@ -37,16 +38,11 @@ pub fn check(events: &[Event], model: &Model, settle: Duration) -> Judgement {
     for asker in read(events) {
         askers.entry(asker.name).or_default().push(asker);
     }
-    let settle = u64::try_from(settle.as_nanos()).unwrap_or(u64::MAX);
-    let mut found: Vec<Violation> = Vec::new();
-    for (name, spans) in &names {
+    let settle = nanos(settle);
+    first(names.iter().map(|(name, spans)| {
         let askers = askers.remove(name.as_str()).unwrap_or_default();
-        found.extend(overtaking(name, spans, &askers, settle));
-    }
-    match found.into_iter().next() {
-        Some(violation) => Judgement::Illegal(violation),
-        None => Judgement::Legal,
-    }
+        (name.as_str(), overtaking(spans, &askers, settle))
+    }))
 }
 
 /// How many pairs of a grant and a waiter were compared: what a pass rests on.
@@ -101,7 +97,7 @@ fn read(events: &[Event]) -> Vec<Asker<'_>> {
     askers
 }
 
-fn overtaking(name: &str, spans: &[Span], askers: &[Asker<'_>], settle: u64) -> Option<Violation> {
+fn overtaking(spans: &[Span], askers: &[Asker<'_>], settle: u64) -> Found {
     let by_op: HashMap<u64, &Asker<'_>> = askers.iter().map(|a| (a.op_id, a)).collect();
     for span in spans {
         let Some(asker) = by_op.get(&span.op_id) else {
@@ -140,17 +136,13 @@ fn overtaking(name: &str, spans: &[Span], askers: &[Asker<'_>], settle: u64) -> 
                 (false, u64::MAX) => "waits to the end of the history".to_owned(),
                 (false, left) => format!("left at {} without a grant", ms(left)),
             };
-            return Some(Violation::new(
-                name,
+            return Some((
                 format!(
-                    "operation {} (lane {}) was granted between {} and {} although operation {} (lane {}), \
-                        in line since {}, {why}; it {fate}",
-                    span.op_id,
-                    span.lane,
+                    "{} was granted between {} and {} although {}, in line since {}, {why}; it {fate}",
+                    who(span.op_id, span.lane),
                     ms(granted_from),
                     ms(granted_by),
-                    waiter.op_id,
-                    waiter.lane,
+                    who(waiter.op_id, waiter.lane),
                     ms(seen)
                 ),
                 vec![waiter.op_id, span.op_id],

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Judgement, Violation, interval, ms, wgl};
+use super::{Found, Judgement, first, interval, ms, wgl, who};
 use crate::history::{Model, Span};
 
 /// Checks every name.
@@ -20,14 +20,10 @@ pub fn check(
 ) -> Result<Judgement, String> {
     let mut folded = BTreeMap::new();
     for (name, spans) in names {
-        if let Some((explanation, operations)) = too_deep(spans, depth) {
-            return Ok(Judgement::Illegal(Violation::new(name, explanation, operations)));
-        }
         let holds = fold(spans);
-        if model.fenced
-            && let Some((explanation, operations)) = tokens_differ(spans, &holds)
-        {
-            return Ok(Judgement::Illegal(Violation::new(name, explanation, operations)));
+        let found = too_deep(spans, depth).or_else(|| tokens_differ(spans, &holds).filter(|_| model.fenced));
+        if found.is_some() {
+            return Ok(first([(name.as_str(), found)]));
         }
         folded.insert(name.clone(), holds.into_iter().map(|h| h.span).collect());
     }
@@ -77,8 +73,6 @@ fn fold(spans: &[Span]) -> Vec<Hold> {
     holds
 }
 
-type Found = Option<(String, Vec<u64>)>;
-
 fn too_deep(spans: &[Span], depth: u32) -> Found {
     for span in spans.iter().filter(|s| s.owner.is_some()) {
         // Those that were held for sure when this one returned, itself among them.
@@ -91,9 +85,8 @@ fn too_deep(spans: &[Span], depth: u32) -> Found {
         if levels.len() > depth as usize {
             return Some((
                 format!(
-                    "operation {} (lane {}) made {} levels of one owner at {} where {depth} are allowed",
-                    span.op_id,
-                    span.lane,
+                    "{} made {} levels of one owner at {} where {depth} are allowed",
+                    who(span.op_id, span.lane),
                     levels.len(),
                     ms(at)
                 ),

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Judgement, Violation, ms};
+use super::{Found, Judgement, first, ms, who};
 use crate::history::{Event, EventKind, Op, OpOutcome};
 
 /// An operation on the resource, and when it can have taken effect.
@@ -24,12 +24,8 @@ struct Call {
 
 /// Checks every resource. The history must be valid.
 pub fn check(events: &[Event]) -> Judgement {
-    for (name, calls) in read(events) {
-        if let Some((explanation, operations)) = broken(&calls) {
-            return Judgement::Illegal(Violation::new(name, explanation, operations));
-        }
-    }
-    Judgement::Legal
+    let resources = read(events);
+    first(resources.iter().map(|(name, calls)| (*name, broken(calls))))
 }
 
 fn read(events: &[Event]) -> BTreeMap<&str, Vec<Call>> {
@@ -64,8 +60,6 @@ fn read(events: &[Event]) -> BTreeMap<&str, Vec<Call>> {
     }
     calls
 }
-
-type Found = Option<(String, Vec<u64>)>;
 
 fn broken(calls: &[Call]) -> Found {
     let reads: Vec<&Call> = calls
@@ -109,10 +103,9 @@ fn broken(calls: &[Call]) -> Found {
 fn overtaken(write: &Call, what: &str, other: &Call) -> (String, Vec<u64>) {
     let how = if what == "was read" {
         format!(
-            "token {} was still read by operation {} (lane {}), which began at {}",
+            "token {} was still read by {}, which began at {}",
             other.token,
-            other.op_id,
-            other.lane,
+            who(other.op_id, other.lane),
             ms(other.from)
         )
     } else {
@@ -173,9 +166,8 @@ fn unreadable(read: &Call, accepted: &[(&Call, u64)]) -> Found {
     let Some((write, at)) = accepted.iter().find(|(w, _)| w.token == read.token) else {
         return Some((
             format!(
-                "operation {} (lane {}) read token {} at {}, which no accepted write had",
-                read.op_id,
-                read.lane,
+                "{} read token {} at {}, which no accepted write had",
+                who(read.op_id, read.lane),
                 read.token,
                 ms(read.by)
             ),
@@ -185,10 +177,8 @@ fn unreadable(read: &Call, accepted: &[(&Call, u64)]) -> Found {
     (read.by < *at).then(|| {
         (
             format!(
-                "operation {} (lane {}) read token {} by {}, before its write (operation {}, lane {}) can \
-                    have come at {}",
-                read.op_id,
-                read.lane,
+                "{} read token {} by {}, before its write (operation {}, lane {}) can have come at {}",
+                who(read.op_id, read.lane),
                 read.token,
                 ms(read.by),
                 write.op_id,

@@ -15,7 +15,7 @@ const LIMIT: usize = 600;
 
 /// The smallest `n` of which the first `n` events are illegal. A prefix of a legal history is legal, so
 /// halving finds it.
-pub(super) fn prefix(events: &[Event], illegal: &dyn Fn(&[Event]) -> bool) -> usize {
+pub fn prefix(events: &[Event], illegal: &dyn Fn(&[Event]) -> bool) -> usize {
     let (mut legal, mut bad) = (0, events.len());
     while bad - legal > 1 {
         let middle = legal + (bad - legal) / 2;
@@ -29,14 +29,10 @@ pub(super) fn prefix(events: &[Event], illegal: &dyn Fn(&[Event]) -> bool) -> us
 }
 
 /// The least that is illegal still, as far as [`LIMIT`] judgements find it.
-pub(super) fn minimal(
-    events: &[Event],
-    violation: &Violation,
-    illegal: &dyn Fn(&[Event]) -> bool,
-) -> Vec<Event> {
+pub fn minimal(events: &[Event], violation: &Violation, illegal: &dyn Fn(&[Event]) -> bool) -> Vec<Event> {
     let of_name: Vec<Event> = events
         .iter()
-        .filter(|e| e.name == violation.name || is_fault(e))
+        .filter(|e| e.name == violation.name || e.is_fault())
         .cloned()
         .collect();
     if !illegal(&of_name) {
@@ -52,7 +48,7 @@ pub(super) fn minimal(
     let named: BTreeSet<u64> = violation.operations.iter().copied().collect();
     let only: Vec<Event> = least
         .iter()
-        .filter(|e| is_fault(e) || named.contains(&unit(e)))
+        .filter(|e| e.is_fault() || named.contains(&e.unit()))
         .cloned()
         .collect();
     if still(&only) {
@@ -68,15 +64,15 @@ pub(super) fn minimal(
 pub(super) fn about(events: &[Event], violation: &Violation) -> Vec<Event> {
     events
         .iter()
-        .filter(|e| is_fault(e) || (e.name == violation.name && violation.operations.contains(&unit(e))))
+        .filter(|e| e.is_fault() || (e.name == violation.name && violation.operations.contains(&e.unit())))
         .cloned()
         .collect()
 }
 
 /// The same with all that overlaps them in time.
-pub(super) fn around(events: &[Event], violation: &Violation) -> Vec<Event> {
+pub fn around(events: &[Event], violation: &Violation) -> Vec<Event> {
     let times = |op: u64| {
-        let mut of = events.iter().filter(|e| unit(e) == op).map(|e| e.t_mono_ns);
+        let mut of = events.iter().filter(|e| e.unit() == op).map(|e| e.t_mono_ns);
         let from = of.next().unwrap_or(0);
         (from, of.next_back().unwrap_or(u64::MAX))
     };
@@ -84,34 +80,22 @@ pub(super) fn around(events: &[Event], violation: &Violation) -> Vec<Event> {
     let window = named.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)));
     let (from, until) = window.unwrap_or((0, u64::MAX));
     let overlaps = |e: &&Event| {
-        let (begin, end) = times(unit(e));
+        let (begin, end) = times(e.unit());
         e.name == violation.name && begin <= until && from <= end
     };
     events
         .iter()
-        .filter(|e| is_fault(e) || overlaps(e))
+        .filter(|e| e.is_fault() || overlaps(e))
         .cloned()
         .collect()
-}
-
-fn is_fault(event: &Event) -> bool {
-    matches!(
-        event.kind,
-        EventKind::FaultBegin | EventKind::FaultEnd | EventKind::CanaryStall
-    )
-}
-
-/// The acquire that an event belongs to.
-fn unit(event: &Event) -> u64 {
-    event.of.unwrap_or(event.op_id)
 }
 
 /// Leaves out runs of whole grants, of half of them at first, of a single one at last.
 fn without_units(least: &mut Vec<Event>, still: &mut dyn FnMut(&[Event]) -> bool) {
     let mut units: Vec<u64> = Vec::new();
-    for event in least.iter().filter(|e| !is_fault(e)) {
-        if !units.contains(&unit(event)) {
-            units.push(unit(event));
+    for event in least.iter().filter(|e| !e.is_fault()) {
+        if !units.contains(&event.unit()) {
+            units.push(event.unit());
         }
     }
     let mut size = units.len() / 2;
@@ -121,7 +105,7 @@ fn without_units(least: &mut Vec<Event>, still: &mut dyn FnMut(&[Event]) -> bool
             let out: BTreeSet<u64> = units[at..units.len().min(at + size)].iter().copied().collect();
             let rest: Vec<Event> = least
                 .iter()
-                .filter(|e| is_fault(e) || !out.contains(&unit(e)))
+                .filter(|e| e.is_fault() || !out.contains(&e.unit()))
                 .cloned()
                 .collect();
             if still(&rest) {

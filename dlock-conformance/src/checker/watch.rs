@@ -10,8 +10,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Judgement, Violation, ms};
+use super::{Found, Judgement, first, ms};
 use crate::history::{Event, EventKind, ModeTag, Model, Op, OpOutcome, Span, Told, spans};
+use crate::nanos::nanos;
 
 /// What a stream may leave out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,24 +29,22 @@ pub fn check(events: &[Event], model: &Model, coalescing: Coalescing, settle: Du
     let names = spans(events, model);
     let none = Vec::new();
     let end = events.last().map_or(0, |e| e.t_mono_ns);
-    for stream in streams(events, end) {
+    let streams = streams(events, end);
+    first(streams.iter().map(|stream| {
         let judge = Judge {
             spans: names.get(stream.name).unwrap_or(&none),
             may_be_unknown: has_unknown_grants(events, stream.name),
             coalescing,
-            settle: u64::try_from(settle.as_nanos()).unwrap_or(u64::MAX),
-            stream: &stream,
+            settle: nanos(settle),
+            stream,
         };
-        if let Some((explanation, mut operations)) = judge.broken() {
+        let found = judge.broken().map(|(explanation, mut operations)| {
             operations.push(stream.op_id);
-            return Judgement::Illegal(Violation::new(
-                stream.name,
-                format!("the watcher in lane {}: {explanation}", stream.lane),
-                operations,
-            ));
-        }
-    }
-    Judgement::Legal
+            let explanation = format!("the watcher in lane {}: {explanation}", stream.lane);
+            (explanation, operations)
+        });
+        (stream.name, found)
+    }))
 }
 
 struct Stream<'a> {
@@ -118,8 +117,6 @@ struct Judge<'a> {
     settle: u64,
     stream: &'a Stream<'a>,
 }
-
-type Found = Option<(String, Vec<u64>)>;
 
 /// What the watcher knows at one moment.
 #[derive(Default)]

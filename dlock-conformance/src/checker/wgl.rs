@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use super::{Judgement, Violation, ms};
+use super::{Judgement, Violation, ms, who};
 use crate::history::{ModeTag, Model, Span};
 
 /// How many steps are enough for the histories of the rules.
@@ -298,17 +298,8 @@ impl<'a> Search<'a> {
         let holders = if state.holders.is_empty() {
             "nobody".to_owned()
         } else {
-            let list: Vec<String> = state
-                .holders
-                .iter()
-                .map(|h| {
-                    format!(
-                        "operation {} (lane {})",
-                        self.spans[*h].op_id, self.spans[*h].lane
-                    )
-                })
-                .collect();
-            list.join(", ")
+            let named = |h: &usize| who(self.spans[*h].op_id, self.spans[*h].lane);
+            state.holders.iter().map(named).collect::<Vec<_>>().join(", ")
         };
         let token = span.token.map_or_else(String::new, |t| format!(", token {t}"));
         Found::Illegal {

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use super::{Cx, lock};
+use super::Cx;
 use crate::ear::Ear;
 use crate::executor::Executor;
+use crate::lock::lock;
 use crate::subject::Subject;
 use crate::verdict::{Failure, Verdict};
 

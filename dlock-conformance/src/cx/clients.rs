@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use dlock_core::{ErrorKind, LockName, LockOptions, Timestamp};
 
-use super::{Cx, NO_SERVERS, lock};
+use super::{Cx, NO_SERVERS};
 use crate::harness::{Harness, Process};
+use crate::lock::lock;
 use crate::network::Network;
 use crate::proxy::{ProxyNetwork, ServerAddress};
 use crate::subject::{Ask, Held, Subject};

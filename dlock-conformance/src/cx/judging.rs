@@ -7,10 +7,11 @@ use std::sync::atomic::Ordering;
 
 use dlock_core::{Capability, Nature};
 
-use super::{Cx, lock};
+use super::Cx;
 use crate::checker::{self, Check, Judgement};
 use crate::fail;
 use crate::history::{Asked, Ends, Event, History, Lane, Model};
+use crate::lock::lock;
 use crate::report::timeline;
 use crate::subject::Subject;
 use crate::verdict::{Failure, Verdict};

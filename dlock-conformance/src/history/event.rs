@@ -1,7 +1,9 @@
 //! One line of a history.
 
-use dlock_core::{Error, ErrorKind, Mode};
+use dlock_core::{Error, ErrorKind};
 use serde::{Deserialize, Serialize};
+
+use crate::mode::ModeTag;
 
 /// One line of a history. Times are nanoseconds of one monotonic clock, that of the harness's runtime,
 /// from the begin of the history on.
@@ -58,6 +60,19 @@ pub struct Event {
 }
 
 impl Event {
+    /// Whether it tells of what is around the clients: a fault, or a machine that stood still.
+    pub fn is_fault(&self) -> bool {
+        matches!(
+            self.kind,
+            EventKind::FaultBegin | EventKind::FaultEnd | EventKind::CanaryStall
+        )
+    }
+
+    /// The acquire that it belongs to; another operation is its own.
+    pub fn unit(&self) -> u64 {
+        self.of.unwrap_or(self.op_id)
+    }
+
     /// An event of that kind that says nothing else; the recorder stamps it.
     pub fn new(kind: EventKind, lane: u32, op_id: u64, name: impl Into<String>) -> Self {
         Self {
@@ -180,45 +195,6 @@ impl OpOutcome {
             | ErrorKind::PermissionDenied => Self::Failed,
             // `BackendData` and `Closed` do not say whether something was sent.
             _ => Self::Unknown,
-        }
-    }
-}
-
-/// A mode, as it is written down.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ModeTag {
-    /// Alone.
-    Exclusive,
-    /// With any number of readers.
-    Reader,
-    /// One of that many permits.
-    Permit(u32),
-}
-
-impl From<Mode> for ModeTag {
-    fn from(mode: Mode) -> Self {
-        match mode {
-            Mode::Shared { limit: None } => Self::Reader,
-            Mode::Shared { limit: Some(n) } => Self::Permit(n.get()),
-            // A mode that the kit does not know yet is held to the strictest rule.
-            _ => Self::Exclusive,
-        }
-    }
-}
-
-impl ModeTag {
-    /// Whether holders in these two modes may overlap, count aside.
-    pub fn shares_with(self, other: Self) -> bool {
-        self == other && self != Self::Exclusive
-    }
-
-    /// How many holders at once.
-    pub fn limit(self) -> usize {
-        match self {
-            Self::Exclusive => 1,
-            Self::Reader => usize::MAX,
-            Self::Permit(n) => n as usize,
         }
     }
 }

@@ -3,13 +3,16 @@
 use std::fmt;
 use std::future::Future;
 use std::ops::Deref;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use dlock_core::{LockName, Result};
 
-use super::event::{Event, EventKind, ModeTag, Op, OpOutcome};
+use super::event::{Event, EventKind, Op, OpOutcome};
 use super::recorder::History;
+use crate::lock::lock;
+use crate::mode::ModeTag;
+use crate::nanos::nanos;
 use crate::subject::{Ask, Held, Subject};
 
 /// One line of work: at most one operation in flight, each written down at its begin and its end.
@@ -150,7 +153,7 @@ impl Lane {
     /// Writes down that the acquire in flight was seen in line: from here on nobody who comes later may be
     /// granted before it. Called from another task; does nothing if there is none.
     pub fn queued(&self) {
-        let in_flight = self.in_flight.lock().unwrap_or_else(PoisonError::into_inner);
+        let in_flight = lock(&self.in_flight);
         // Under the lock, so that the operation has not returned meanwhile.
         if let Some((op_id, name)) = &*in_flight {
             self.history
@@ -200,8 +203,7 @@ impl Lane {
 
     pub(super) fn begin(&self, event: Event) -> Flight<'_> {
         self.history.record(event.clone());
-        *self.in_flight.lock().unwrap_or_else(PoisonError::into_inner) =
-            Some((event.op_id, event.name.clone()));
+        *lock(&self.in_flight) = Some((event.op_id, event.name.clone()));
         Flight {
             lane: self,
             event,
@@ -268,7 +270,7 @@ impl Flight<'_> {
             Some((id, token, ttl)) => (Some(id), token, Some(ttl)),
             None => (None, None, None),
         };
-        let mut in_flight = self.lane.in_flight.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut in_flight = lock(&self.lane.in_flight);
         *in_flight = None;
         self.lane.history.record(Event {
             kind: EventKind::Return,
@@ -293,10 +295,6 @@ impl Drop for Flight<'_> {
             );
         }
     }
-}
-
-pub(super) fn nanos(d: Duration) -> u64 {
-    u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)
 }
 
 impl Deref for Recorded {

@@ -5,8 +5,6 @@
 //! can judge old runs again.
 
 mod event;
-#[cfg(test)]
-pub(crate) mod fixture;
 mod lane;
 mod observed;
 mod recorder;
@@ -14,10 +12,12 @@ mod spans;
 mod stored;
 mod validate;
 
-pub use event::{Event, EventKind, ModeTag, Op, OpOutcome, Told};
+pub use event::{Event, EventKind, Op, OpOutcome, Told};
 pub use lane::{Lane, Recorded};
 pub use observed::Watching;
 pub use recorder::History;
 pub use spans::{Ends, Model, Span, spans};
 pub use stored::{Asked, Head, load, store};
 pub use validate::{Invalid, validate};
+
+pub use crate::mode::ModeTag;

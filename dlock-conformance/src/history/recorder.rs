@@ -1,13 +1,13 @@
 //! Writes histories down.
 
 use std::fmt;
-use std::io::{self, BufRead, Write};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use dlock_core::{Runtime, Timestamp};
 
 use super::event::Event;
-use super::lane::nanos;
+use crate::lock::lock;
+use crate::nanos::nanos;
 use crate::subject::Subject;
 
 /// A history that is being written, by any number of lanes at once.
@@ -43,7 +43,7 @@ impl History {
     /// Writes an event. It is stamped here, under the lock, so that times never go back from one line to the
     /// next.
     pub fn record(&self, mut event: Event) -> u64 {
-        let mut state = self.0.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = lock(&self.0.state);
         event.t_mono_ns = nanos(self.0.runtime.now().since(self.0.started));
         let at = event.t_mono_ns;
         state.events.push(event);
@@ -51,13 +51,13 @@ impl History {
     }
 
     pub(super) fn next_lane(&self) -> u32 {
-        let mut state = self.0.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = lock(&self.0.state);
         state.lanes += 1;
         state.lanes
     }
 
     pub(super) fn next_op(&self) -> u64 {
-        let mut state = self.0.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = lock(&self.0.state);
         state.ops += 1;
         state.ops
     }
@@ -66,7 +66,7 @@ impl History {
     /// one of them.
     pub(super) fn number_of(&self, client: &Arc<dyn Subject>) -> usize {
         let address = Arc::as_ptr(client).cast::<()>() as usize;
-        let mut state = self.0.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = lock(&self.0.state);
         if let Some(number) = state.clients.iter().position(|c| *c == address) {
             return number + 1;
         }
@@ -76,51 +76,18 @@ impl History {
 
     /// What was written so far.
     pub fn events(&self) -> Vec<Event> {
-        self.0
-            .state
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .events
-            .clone()
+        lock(&self.0.state).events.clone()
     }
 
     /// Whether nothing was written.
     pub fn is_empty(&self) -> bool {
-        self.0
-            .state
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .events
-            .is_empty()
-    }
-
-    /// Writes it as JSON lines.
-    ///
-    /// # Errors
-    /// Those of the writer.
-    pub fn write_to(&self, mut out: impl Write) -> io::Result<()> {
-        for event in self.events() {
-            serde_json::to_writer(&mut out, &event)?;
-            out.write_all(b"\n")?;
-        }
-        Ok(())
-    }
-
-    /// Reads what [`write_to`](Self::write_to) wrote.
-    ///
-    /// # Errors
-    /// Those of the reader, and lines that are no events.
-    pub fn read_from(lines: impl BufRead) -> io::Result<Vec<Event>> {
-        lines
-            .lines()
-            .map(|line| Ok(serde_json::from_str(&line?)?))
-            .collect()
+        lock(&self.0.state).events.is_empty()
     }
 }
 
 impl fmt::Debug for History {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let state = self.0.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = lock(&self.0.state);
         write!(f, "History({} events, {} lanes)", state.events.len(), state.lanes)
     }
 }

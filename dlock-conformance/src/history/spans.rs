@@ -5,8 +5,10 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::event::{Event, EventKind, ModeTag, Op, OpOutcome};
+use super::event::{Event, EventKind, Op, OpOutcome};
 use crate::claims::Skew;
+use crate::mode::ModeTag;
+use crate::nanos::nanos;
 
 /// What may end a hold besides its release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -119,7 +121,7 @@ impl<'a> Reader<'a> {
                 self.invokes.insert(event.op_id, event);
                 // Until its return is read a release may have taken effect.
                 if event.op == Some(Op::Release)
-                    && let Some(grant) = event.of.and_then(|of| self.grants.get_mut(&of))
+                    && let Some(grant) = self.grant_of(event)
                 {
                     grant.let_go_from.get_or_insert(event.t_mono_ns);
                 }
@@ -129,17 +131,21 @@ impl<'a> Reader<'a> {
                 // The subject says: held until then. That is a promise like that of the ttl.
                 let until = event.t_mono_ns.saturating_add(event.ttl_ns.unwrap_or(0));
                 let skew = skew_of(self.model, event.ttl_ns.unwrap_or(0));
-                if let Some(grant) = event.of.and_then(|of| self.grants.get_mut(&of)) {
+                if let Some(grant) = self.grant_of(event) {
                     grant.lapses_from = grant.lapses_from.max(until.saturating_sub(skew));
                 }
             }
             EventKind::Dropped => {
-                if let Some(grant) = event.of.and_then(|of| self.grants.get_mut(&of)) {
+                if let Some(grant) = self.grant_of(event) {
                     grant.let_go_from.get_or_insert(event.t_mono_ns);
                 }
             }
             _ => {}
         }
+    }
+
+    fn grant_of(&mut self, event: &Event) -> Option<&mut Grant<'a>> {
+        self.grants.get_mut(&event.of?)
     }
 
     fn ret(&mut self, event: &'a Event) {
@@ -176,7 +182,7 @@ impl<'a> Reader<'a> {
             }
             (Some(Op::Renew), outcome) => {
                 let model = self.model;
-                let Some(grant) = event.of.and_then(|of| self.grants.get_mut(&of)) else {
+                let Some(grant) = self.grant_of(event) else {
                     return;
                 };
                 match outcome {
@@ -192,7 +198,7 @@ impl<'a> Reader<'a> {
                 }
             }
             (Some(Op::Release), outcome) => {
-                let Some(grant) = event.of.and_then(|of| self.grants.get_mut(&of)) else {
+                let Some(grant) = self.grant_of(event) else {
                     return;
                 };
                 match outcome {
@@ -264,5 +270,5 @@ fn lapse(model: &Model, invoked: u64, ttl: u64) -> u64 {
 }
 
 fn skew_of(model: &Model, d: u64) -> u64 {
-    u64::try_from(model.skew.of(Duration::from_nanos(d)).as_nanos()).unwrap_or(u64::MAX)
+    nanos(model.skew.of(Duration::from_nanos(d)))
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use dlock_core::{Runtime, Timestamp};
 
 use super::Step;
+use crate::nanos::nanos;
 
 /// How far it is ahead at first, so that it can be set back.
 const AHEAD: Duration = Duration::from_secs(3600);
@@ -46,8 +47,4 @@ impl WallClock {
         };
         self.ahead.store(ahead, Ordering::Relaxed);
     }
-}
-
-fn nanos(d: Duration) -> u64 {
-    u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -1,12 +1,13 @@
 //! The hooks of the reference backend.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use dlock_core::memory::{Memory, Survives};
 use dlock_core::{LockName, Result};
 use futures::FutureExt;
-use futures::future::ready;
+use futures::future::{BoxFuture, ready};
 
 use super::{Hooks, Offer, Restart, Step, Vitals, WallClock};
 
@@ -16,6 +17,17 @@ pub struct MemoryHooks {
     store: Memory,
     replicated: bool,
     clock: Option<Arc<WallClock>>,
+    restarting: Option<Restarting>,
+}
+
+/// How the server is restarted that a store is in.
+#[derive(Clone)]
+struct Restarting(Arc<dyn Fn(Survives) -> BoxFuture<'static, Result<()>> + Send + Sync>);
+
+impl fmt::Debug for Restarting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Restarting")
+    }
 }
 
 impl MemoryHooks {
@@ -25,6 +37,7 @@ impl MemoryHooks {
             store,
             replicated: false,
             clock: None,
+            restarting: None,
         }
     }
 
@@ -39,6 +52,16 @@ impl MemoryHooks {
     #[must_use]
     pub fn clock(mut self, clock: Arc<WallClock>) -> Self {
         self.clock = Some(clock);
+        self
+    }
+
+    /// Restarted by that: the store is in a server.
+    #[cfg(feature = "remote")]
+    pub(crate) fn restarted(
+        mut self,
+        by: impl Fn(Survives) -> BoxFuture<'static, Result<()>> + Send + Sync + 'static,
+    ) -> Self {
+        self.restarting = Some(Restarting(Arc::new(by)));
         self
     }
 }
@@ -61,12 +84,14 @@ impl Hooks for MemoryHooks {
     }
 
     fn restart(&self, how: Restart) -> Offer<'_> {
-        offer(move || {
-            self.store.crash(match how {
-                Restart::InOrder => Survives::Memory,
-                Restart::Crash => Survives::Nothing,
-            });
-        })
+        let memory = match how {
+            Restart::InOrder => Survives::Memory,
+            Restart::Crash => Survives::Nothing,
+        };
+        match &self.restarting {
+            Some(server) => Some((server.0)(memory)),
+            None => offer(move || self.store.crash(memory)),
+        }
     }
 
     fn fail_over(&self) -> Offer<'_> {

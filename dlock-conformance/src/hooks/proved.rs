@@ -52,6 +52,27 @@ async fn vitals(hooks: &dyn Hooks) -> Verdict<Vitals> {
     done("vitals", hooks.vitals()).await
 }
 
+/// A part of a look at the server: the hook that tells it, what it is, and where it stands.
+type Part = (&'static str, &'static str, fn(Vitals) -> Option<String>);
+
+/// Does what is to make that part another one; what it was before, and what it is now.
+async fn replaced(
+    hooks: &dyn Hooks,
+    hook: &str,
+    offer: Offer<'_>,
+    (told_by, what, part): Part,
+) -> Verdict<(String, Option<String>)> {
+    // First, so that what is missing is what is named.
+    let does = offer.ok_or_else(|| missing(hook))?;
+    let before = part(vitals(hooks).await?).ok_or_else(|| missing(told_by))?;
+    done(hook, Some(does)).await?;
+    let after = part(vitals(hooks).await?);
+    if after.as_ref() == Some(&before) {
+        return Err(idle(hook, format_args!("{what} is `{before}` as it was before")));
+    }
+    Ok((before, after))
+}
+
 /// The hooks of the harness, each with its proof. All of them end the rule as *not run* where the hook, or
 /// what proves it, is not offered, and as an error that names the hook where it failed or did nothing.
 impl Cx {
@@ -87,16 +108,8 @@ impl Cx {
     pub async fn restart(&self, how: Restart) -> Verdict {
         let hands = self.hands()?;
         let hooks = hands.hooks("restart")?;
-        let restart = hooks.restart(how);
-        let before = vitals(hooks).await?.run.ok_or_else(|| missing("vitals (run)"))?;
-        done("restart", restart).await?;
-        let after = vitals(hooks).await?.run;
-        if after.as_ref() == Some(&before) {
-            return Err(idle(
-                "restart",
-                format_args!("the run id of the server is `{before}` as it was before"),
-            ));
-        }
+        let run: Part = ("vitals (run)", "the run id of the server", |v| v.run);
+        let (before, after) = replaced(hooks, "restart", hooks.restart(how), run).await?;
         self.note(format_args!("restarted ({how:?}): run {before} became {after:?}"));
         Ok(())
     }
@@ -111,19 +124,8 @@ impl Cx {
     pub async fn fail_over(&self) -> Verdict {
         let hands = self.hands()?;
         let hooks = hands.hooks("fail_over")?;
-        let fail_over = hooks.fail_over();
-        // First, so that what is missing is what is named.
-        let fail_over = fail_over.ok_or_else(|| missing("fail_over"))?;
-        let before = vitals(hooks).await?.leader;
-        let before = before.ok_or_else(|| missing("vitals (leader)"))?;
-        done("fail_over", Some(fail_over)).await?;
-        let after = vitals(hooks).await?.leader;
-        if after.as_ref() == Some(&before) {
-            return Err(idle(
-                "fail_over",
-                format_args!("the leader is `{before}` as it was before"),
-            ));
-        }
+        let leader: Part = ("vitals (leader)", "the leader", |v| v.leader);
+        replaced(hooks, "fail_over", hooks.fail_over(), leader).await?;
         Ok(())
     }
 

@@ -2,9 +2,9 @@
 
 use crate::rule::Detection;
 
-/// A planted bug that a rule must catch beside its own.
+/// A planted bug, and the rule that must catch it.
 #[derive(Clone, Copy, Debug)]
-pub struct Rebuilt {
+pub struct Planted {
     /// Its name.
     pub bug: &'static str,
     /// The number of the rule.
@@ -14,12 +14,12 @@ pub struct Rebuilt {
 }
 
 /// What is said of that bug, if it is a rebuilt one.
-pub fn of(bug: &str) -> Option<&'static Rebuilt> {
+pub fn of(bug: &str) -> Option<&'static Planted> {
     REBUILT.iter().find(|rebuilt| rebuilt.bug == bug)
 }
 
-const fn always(rule: &'static str, bug: &'static str) -> Rebuilt {
-    Rebuilt {
+const fn always(rule: &'static str, bug: &'static str) -> Planted {
+    Planted {
         bug,
         rule,
         detection: Detection::Deterministic,
@@ -27,7 +27,7 @@ const fn always(rule: &'static str, bug: &'static str) -> Rebuilt {
 }
 
 /// All of them, in the order of their rules.
-pub static REBUILT: &[Rebuilt] = &[
+pub static REBUILT: &[Planted] = &[
     always("1.07", "owner_is_pool_connection"),
     always("4.04", "unlock_retry_frees_relock"),
     always("5.09", "readers_not_renewed"),
@@ -35,7 +35,7 @@ pub static REBUILT: &[Rebuilt] = &[
     always("5.09", "stale_renewal_entry"),
     always("5.09", "held_after_loss"),
     always("5.11", "renewal_not_rescheduled"),
-    Rebuilt {
+    Planted {
         bug: "token_random",
         rule: "7.02",
         detection: Detection::Stochastic,

@@ -1,12 +1,13 @@
 //! Runtimes whose clock or randomness is not what it should be.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use dlock_core::sim::SimRuntime;
 use dlock_core::{Runtime, Timestamp};
 use futures::future::BoxFuture;
 
+use crate::lock::lock;
 use crate::rng::Rng;
 use crate::simulated_machine::Machine;
 
@@ -68,7 +69,7 @@ impl Runtime for Spoiled {
         if !crate::switch::on("owner_from_pid_time") {
             return self.inner.fill_random(buffer);
         }
-        let mut ids = self.ids.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut ids = lock(&self.ids);
         for chunk in buffer.chunks_mut(8) {
             let bits = ids.bits().to_le_bytes();
             chunk.copy_from_slice(&bits[..chunk.len()]);

@@ -6,9 +6,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use super::faults::{Faults, lock};
+use super::faults::Faults;
 use super::lane::{Lane, Next};
 use super::socket::Socket;
+use crate::lock::lock;
 use crate::network::{Cut, Direction, Fault};
 
 /// A request may come in several pieces; one that is kept is whole when nothing has followed for that long.

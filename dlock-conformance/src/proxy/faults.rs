@@ -1,17 +1,14 @@
 //! What is at work at the moment, shared by all connections to one server of a network.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::connection::Connection;
 use super::lane::Piece;
+use crate::lock::lock;
 use crate::network::{Direction, Fault};
-
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 #[derive(Default)]
 pub(super) struct Faults {

@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::faults::{Faults, Judgement, lock};
+use super::faults::{Faults, Judgement};
+use crate::lock::lock;
 use crate::network::Direction;
 
 /// What one read gave.

@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use super::address::ServerAddress;
 use super::connection::Connection;
-use super::faults::{Faults, lock};
+use super::faults::Faults;
 use super::socket::{Listener, Socket};
+use crate::lock::lock;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wanted {

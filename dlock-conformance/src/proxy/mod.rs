@@ -20,8 +20,6 @@ mod lane;
 mod listener;
 mod network;
 mod socket;
-#[cfg(test)]
-mod tests;
 
 pub use address::ServerAddress;
 pub use network::ProxyNetwork;

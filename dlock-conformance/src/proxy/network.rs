@@ -11,12 +11,12 @@ use crate::network::{Cut, Fault, FaultGuard, Network, Traffic};
 /// A proxy before each of some servers. All its threads have ended when it has been dropped.
 pub struct ProxyNetwork {
     addresses: Vec<ServerAddress>,
-    pub(super) lines: Vec<Arc<Line>>,
+    lines: Vec<Arc<Line>>,
 }
 
 /// The way to one server.
-pub(super) struct Line {
-    pub(super) faults: Arc<Faults>,
+struct Line {
+    faults: Arc<Faults>,
     door: Door,
 }
 
@@ -201,5 +201,25 @@ impl fmt::Debug for ProxyNetwork {
             .field("addresses", &self.addresses)
             .field("traffic", &self.traffic())
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    #[test]
+    fn a_network_that_is_dropped_has_ended_every_thread() {
+        let server = TcpListener::bind("127.0.0.1:0").unwrap();
+        let net = ProxyNetwork::start(&[server.local_addr().unwrap().into()]).unwrap();
+        let address = net.addresses()[0].tcp().unwrap();
+        let ends = [(); 5].map(|()| (TcpStream::connect(address).unwrap(), server.accept().unwrap()));
+        // Each thread has a share of it.
+        let shared = Arc::downgrade(&net.lines[0].faults);
+        drop(net);
+        assert_eq!(shared.strong_count(), 0);
+        drop(ends);
     }
 }

@@ -21,8 +21,9 @@ use futures::stream::BoxStream;
 use smol::net::TcpStream;
 
 use super::codec::{Bytes, Wire, decode};
-use super::connection::{Connection, Listener, lock, strange};
+use super::connection::{Connection, Listener, strange};
 use super::frame::{Answer, Request};
+use crate::lock::lock;
 
 /// A client of a [`RemoteServer`](super::RemoteServer). Connects with its first call.
 pub struct RemoteLock {

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use dlock_core::spi::Push;
 use dlock_core::{Change, Error, ErrorKind, Result, Runtime};
@@ -13,10 +13,7 @@ use smol::net::TcpStream;
 
 use super::codec::decode;
 use super::frame::{Request, frame, kind, read_frame};
-
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
+use crate::lock::lock;
 
 /// Bounded by the server, which sends no more than a window of changes ahead of what was taken.
 type Changes = mpsc::UnboundedSender<Result<Change>>;

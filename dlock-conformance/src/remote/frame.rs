@@ -60,49 +60,25 @@ pub(super) async fn read_frame(from: &mut (impl AsyncRead + Unpin)) -> io::Resul
     Ok(Frame { number, kind, body })
 }
 
-macro_rules! requests {
-    ($($kind:literal $variant:ident($($field:ident: $type:ty),*),)+) => {
-        /// What a client asks.
-        #[derive(Debug)]
-        pub(super) enum Request {
-            $($variant($($type),*),)+
-        }
-
-        impl Wire for Request {
-            fn put(&self, to: &mut Vec<u8>) {
-                match self {
-                    $(Self::$variant($($field),*) => {
-                        let kind: u8 = $kind;
-                        kind.put(to);
-                        $($field.put(to);)*
-                    })+
-                }
-            }
-            fn take(from: &mut &[u8]) -> Option<Self> {
-                Some(match u8::take(from)? {
-                    $($kind => Self::$variant($(<$type>::take(from)?),*),)+
-                    _ => return None,
-                })
-            }
-        }
-    };
-}
-
-requests! {
-    0 Attempt(request: Acquire),
-    1 Release(key: LeaseKey, how: Release),
-    2 Abandon(keys: Vec<LeaseKey>),
-    3 Renew(items: Vec<RenewItem>),
-    4 Convert(key: LeaseKey, to_mode: Mode),
-    5 Raise(key: LeaseKey, token: Token),
-    6 Admit(name: LockName, token: Token, access: Access),
-    7 Write(name: LockName, token: Token, value: Bytes),
-    8 Read(name: LockName),
-    9 Watch(name: LockName),
-    10 Inspect(name: LockName),
-    11 ForceRelease(name: LockName),
-    12 Unwatch(watch: u64),
-    13 Taken(watch: u64),
+/// What a client asks.
+#[derive(Debug)]
+pub(super) enum Request {
+    Attempt(Acquire),
+    Release(LeaseKey, Release),
+    Abandon(Vec<LeaseKey>),
+    Renew(Vec<RenewItem>),
+    Convert(LeaseKey, Mode),
+    Raise(LeaseKey, Token),
+    Admit(LockName, Token, Access),
+    Write(LockName, Token, Bytes),
+    Read(LockName),
+    Watch(LockName),
+    Inspect(LockName),
+    ForceRelease(LockName),
+    /// Ends the watch of that number.
+    Unwatch(u64),
+    /// A change of the watch of that number was taken.
+    Taken(u64),
 }
 
 /// The answer to an attempt: how a waiter is woken is not part of it.
@@ -110,22 +86,4 @@ pub(super) enum Answer {
     Granted(Grant),
     Queued(Option<Duration>, Option<u32>),
     Held(Option<Duration>, Option<u32>),
-}
-
-impl Wire for Answer {
-    fn put(&self, to: &mut Vec<u8>) {
-        match self {
-            Self::Granted(grant) => (0_u8, grant.clone()).put(to),
-            Self::Queued(recheck_in, ahead) => (1_u8, (*recheck_in, *ahead)).put(to),
-            Self::Held(recheck_in, ahead) => (2_u8, (*recheck_in, *ahead)).put(to),
-        }
-    }
-    fn take(from: &mut &[u8]) -> Option<Self> {
-        Some(match u8::take(from)? {
-            0 => Self::Granted(Wire::take(from)?),
-            1 => Self::Queued(Wire::take(from)?, Wire::take(from)?),
-            2 => Self::Held(Wire::take(from)?, Wire::take(from)?),
-            _ => return None,
-        })
-    }
 }

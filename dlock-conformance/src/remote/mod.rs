@@ -10,14 +10,10 @@
 //! ```
 
 mod client;
-mod clock;
 mod codec;
 mod connection;
 mod frame;
-mod hooks;
 mod server;
-#[cfg(test)]
-mod tests;
 mod values;
 
 pub use client::RemoteLock;

@@ -18,27 +18,29 @@ use futures::stream;
 use futures::{FutureExt, Stream, StreamExt};
 use smol::Async;
 
-use super::clock::SetClock;
 use super::codec::{Wire, decode};
-use super::connection::lock;
 use super::frame::{Answer, Request, frame, kind, read_frame};
-use crate::hooks::{MemoryHooks, WallClock};
+use crate::hooks::{Hooks, MemoryHooks, WallClock};
+use crate::lock::lock;
 
 /// So many changes are sent of which the client has not said that somebody took them. The others wait in the
 /// store, which bounds them: sockets and the client's memory would not.
 const WINDOW: usize = 32;
 
+/// How often it tries to listen at its address again: a socket may take a moment to be closed.
+const TRIES: u32 = 50;
+
 /// A lock server on a port of this machine, on a thread of its own. It ends when this is dropped.
 pub struct RemoteServer {
     address: SocketAddr,
     state: Arc<State>,
+    hooks: MemoryHooks,
 }
 
 struct State {
     runtime: Arc<dyn Runtime>,
     wall: Arc<WallClock>,
     store: Memory,
-    hooks: MemoryHooks,
     /// What is to be ended in a crash: the listener and the connections.
     tasks: Mutex<HashMap<u64, AbortHandle>>,
     /// Told with the end of each.
@@ -56,14 +58,11 @@ impl RemoteServer {
     /// Those of the socket.
     pub fn start(runtime: Arc<dyn Runtime>) -> io::Result<Self> {
         let wall = Arc::new(WallClock::new(runtime.clone()));
-        let store = Memory::new(Arc::new(SetClock {
-            inner: runtime.clone(),
-            wall: wall.clone(),
-        }));
+        let clock = wall.clone();
+        let store = Memory::builder(runtime.clone()).with_clock(Arc::new(move || clock.now()));
         let state = Arc::new(State {
             runtime,
-            hooks: MemoryHooks::new(store.clone()).clock(wall.clone()),
-            store,
+            store: store.build(),
             wall,
             tasks: Mutex::default(),
             ended: Condvar::new(),
@@ -74,7 +73,13 @@ impl RemoteServer {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let address = listener.local_addr()?;
         state.listen(listener)?;
-        Ok(Self { address, state })
+        let hooks = MemoryHooks::new(state.store.clone()).clock(state.wall.clone());
+        let restarted = state.clone();
+        Ok(Self {
+            address,
+            hooks: hooks.restarted(move |memory| restarted.clone().start_again(address, memory).boxed()),
+            state,
+        })
     }
 
     /// Where it listens.
@@ -99,8 +104,7 @@ impl RemoteServer {
     ///
     /// Blocks until its sockets are closed: not to be called on its own runtime.
     pub fn crash(&self, memory: Survives) {
-        self.state.end_all();
-        self.state.store.crash(memory);
+        self.state.crash(memory);
     }
 
     /// Starts it again, at the same address.
@@ -108,7 +112,7 @@ impl RemoteServer {
     /// # Errors
     /// Those of the socket; it has one while it has not crashed.
     pub fn restart(&self) -> io::Result<()> {
-        self.state.listen(TcpListener::bind(self.address)?)
+        self.state.restart(self.address)
     }
 
     /// From now on, it thinks that long about each request before it carries it out.
@@ -126,8 +130,10 @@ impl RemoteServer {
         self.state.wall.set_ahead(by);
     }
 
-    pub(super) fn store_hooks(&self) -> &MemoryHooks {
-        &self.state.hooks
+    /// What can be done to it, for the rules that need hands at a server. Its restart is to be polled on
+    /// another runtime than its own: it blocks until the sockets are closed.
+    pub fn hooks(&self) -> &dyn Hooks {
+        &self.hooks
     }
 }
 
@@ -138,6 +144,32 @@ impl Drop for RemoteServer {
 }
 
 impl State {
+    fn crash(&self, memory: Survives) {
+        self.end_all();
+        self.store.crash(memory);
+    }
+
+    fn restart(self: &Arc<Self>, address: SocketAddr) -> io::Result<()> {
+        self.listen(TcpListener::bind(address)?)
+    }
+
+    async fn start_again(self: Arc<Self>, address: SocketAddr, memory: Survives) -> Result<()> {
+        self.crash(memory);
+        for n in 1.. {
+            match self.restart(address) {
+                Err(e) if e.kind() == io::ErrorKind::AddrInUse && n < TRIES => {
+                    smol::Timer::after(Duration::from_millis(10)).await;
+                }
+                Err(e) => {
+                    let why = "the server cannot listen again";
+                    return Err(Error::new(ErrorKind::Unavailable, why).with_source(e));
+                }
+                Ok(()) => break,
+            }
+        }
+        Ok(())
+    }
+
     fn abort_all(&self) {
         lock(&self.tasks).values().for_each(AbortHandle::abort);
     }
@@ -271,6 +303,15 @@ impl Peer {
                 self.say(number, kind::REPLY, &$value)
             };
         }
+        /// What a part of the store answers, if it has that part.
+        macro_rules! of {
+            ($part:expr, |$name:ident| $call:expr) => {
+                match $part {
+                    Some($name) => $call.await,
+                    None => Err(lacking()),
+                }
+            };
+        }
         match request {
             Request::Attempt(acquire) => {
                 let mut pushes = None;
@@ -296,26 +337,15 @@ impl Peer {
                 Some(part) => Ok(part.renew(&items).await),
                 None => Err(lacking()),
             }),
-            Request::Convert(key, to) => answer!(match store.rwlock() {
-                Some(part) => part.convert(&key, to).await,
-                None => Err(lacking()),
-            }),
-            Request::Raise(key, token) => answer!(match store.fencing() {
-                Some(part) => part.raise(&key, token).await,
-                None => Err(lacking()),
-            }),
-            Request::Admit(name, token, access) => answer!(match gate(store) {
-                Some(gate) => gate.admit(&name, token, access).await,
-                None => Err(lacking()),
-            }),
-            Request::Write(name, token, value) => answer!(match gate(store) {
-                Some(gate) => gate.write(&name, token, &value.0).await,
-                None => Err(lacking()),
-            }),
-            Request::Read(name) => answer!(match gate(store) {
-                Some(gate) => gate.read(&name).await,
-                None => Err(lacking()),
-            }),
+            Request::Convert(key, to) => answer!(of!(store.rwlock(), |part| part.convert(&key, to))),
+            Request::Raise(key, token) => answer!(of!(store.fencing(), |part| part.raise(&key, token))),
+            Request::Admit(name, token, access) => {
+                answer!(of!(gate(store), |gate| gate.admit(&name, token, access)))
+            }
+            Request::Write(name, token, value) => {
+                answer!(of!(gate(store), |gate| gate.write(&name, token, &value.0)))
+            }
+            Request::Read(name) => answer!(of!(gate(store), |gate| gate.read(&name))),
             Request::Watch(name) => {
                 let watching = match store.watch() {
                     Some(part) => part.watch(&name).await,
@@ -348,14 +378,8 @@ impl Peer {
                     let _ = taker.unbounded_send(());
                 }
             }
-            Request::Inspect(name) => answer!(match store.watch() {
-                Some(part) => part.inspect(&name).await,
-                None => Err(lacking()),
-            }),
-            Request::ForceRelease(name) => answer!(match store.watch() {
-                Some(part) => part.force_release(&name).await,
-                None => Err(lacking()),
-            }),
+            Request::Inspect(name) => answer!(of!(store.watch(), |part| part.inspect(&name))),
+            Request::ForceRelease(name) => answer!(of!(store.watch(), |part| part.force_release(&name))),
         }
     }
 

@@ -15,6 +15,7 @@ use dlock_core::{
 };
 
 use super::codec::{Bytes, Wire};
+use super::frame::{Answer, Request};
 
 /// The kind of a variant that this protocol does not know.
 const STRANGE: u8 = u8::MAX;
@@ -225,4 +226,25 @@ variants!(Change:
     2 Self::Released { id } => [id], [id] => Self::Released { id };
     3 Self::Expired { id } => [id], [id] => Self::Expired { id };
     4 Self::Forced { id } => [id], [id] => Self::Forced { id };
+);
+variants!(Answer:
+    0 Self::Granted(grant) => [grant], [grant] => Self::Granted(grant);
+    1 Self::Queued(recheck_in, ahead) => [recheck_in, ahead], [recheck_in, ahead] => Self::Queued(recheck_in, ahead);
+    2 Self::Held(recheck_in, ahead) => [recheck_in, ahead], [recheck_in, ahead] => Self::Held(recheck_in, ahead);
+);
+variants!(Request:
+    0 Self::Attempt(request) => [request], [request] => Self::Attempt(request);
+    1 Self::Release(key, how) => [key, how], [key, how] => Self::Release(key, how);
+    2 Self::Abandon(keys) => [keys], [keys] => Self::Abandon(keys);
+    3 Self::Renew(items) => [items], [items] => Self::Renew(items);
+    4 Self::Convert(key, to) => [key, to], [key, to] => Self::Convert(key, to);
+    5 Self::Raise(key, token) => [key, token], [key, token] => Self::Raise(key, token);
+    6 Self::Admit(name, token, access) => [name, token, access], [name, token, access] => Self::Admit(name, token, access);
+    7 Self::Write(name, token, value) => [name, token, value], [name, token, value] => Self::Write(name, token, value);
+    8 Self::Read(name) => [name], [name] => Self::Read(name);
+    9 Self::Watch(name) => [name], [name] => Self::Watch(name);
+    10 Self::Inspect(name) => [name], [name] => Self::Inspect(name);
+    11 Self::ForceRelease(name) => [name], [name] => Self::ForceRelease(name);
+    12 Self::Unwatch(watch) => [watch], [watch] => Self::Unwatch(watch);
+    13 Self::Taken(watch) => [watch], [watch] => Self::Taken(watch);
 );

@@ -115,7 +115,8 @@ pub struct RuleReport {
 }
 
 impl RuleReport {
-    pub(crate) fn tested(
+    /// A rule that came out like that, in those attempts.
+    pub fn tested(
         rule: &Rule,
         outcome: Outcome,
         attempts: Vec<Attempt>,
@@ -188,7 +189,9 @@ pub(crate) fn order(id: &str) -> (u32, u32) {
 }
 
 impl Report {
-    pub(crate) fn new(
+    /// What came of those rules. [`run`](crate::run) makes one; whoever runs rules [one by
+    /// one](crate::run_once) can as well.
+    pub fn new(
         claims: &Claims,
         runtime: &'static str,
         options: &Options,

@@ -1,152 +1,44 @@
-//! The forms of a report, of rules that were never run: the outcomes are put in.
+//! What stands behind the forms of a report; the forms themselves are tested from outside.
 
-use std::path::PathBuf;
+use std::sync::Arc;
 
 use dlock_core::Capabilities;
 
 use super::*;
+use crate::attempt::run_once;
 use crate::catalogue;
-use crate::history::fixture::history;
+use crate::cx::Conditions;
+use crate::rules;
+use crate::simulated::Simulated;
 
-fn outcome(kind: Kind) -> Outcome {
-    let text = "why\nand more".to_owned();
-    match kind {
-        Kind::Pass => Outcome::Pass,
-        Kind::Fail => Outcome::Fail { seen: text },
-        Kind::Unsupported => Outcome::Unsupported { needs: text },
-        Kind::NotRun => Outcome::NotRun { reason: text },
-        Kind::Untested => Outcome::Untested { reason: text },
-        Kind::Waived => Outcome::Waived {
-            reason: text,
-            link: String::new(),
-        },
-        Kind::Inconclusive => Outcome::Inconclusive { why: text },
-        Kind::Error => Outcome::Error { what: text },
-    }
+/// A rule that came out like that; it needs leases.
+fn rule(outcome: Outcome, attempts: Vec<Attempt>) -> RuleReport {
+    let rule = rules::find("3.01").unwrap();
+    RuleReport::tested(rule, outcome, attempts, false, String::new())
 }
 
-fn rule(id: &str, kind: Kind) -> RuleReport {
-    RuleReport {
-        id: id.to_owned(),
-        name: format!("must_{}", id.replace('.', "_")),
-        level: Level::Must,
-        statement: "One | two\nthree.",
-        intent: "",
-        check_first: "",
-        layer: None,
-        access: vec![Access::A],
-        test: None,
-        inherited: false,
-        outcome: outcome(kind),
-        attempts: Vec::new(),
-        replay: String::new(),
-    }
-}
-
-fn attempt(kind: Kind, millis: u64) -> Attempt {
-    Attempt {
-        outcome: outcome(kind),
-        seed: 0x2a,
-        took: Duration::from_millis(millis),
-        evidence: BTreeMap::new(),
-        notes: Vec::new(),
-        stall: Duration::ZERO,
-        history: Vec::new(),
-        asked: Vec::new(),
-        stored: None,
-        unconnected: false,
-    }
-}
-
-fn report(rules: Vec<RuleReport>) -> Report {
-    Report::new(
-        &Claims::new("acme", "1.2", Capabilities::new("store")),
-        "sim",
-        &Options::default(),
-        Duration::from_millis(3),
-        Duration::from_millis(1500),
-        rules,
-    )
-}
-
-fn of_kinds(kinds: &[Kind]) -> Report {
-    report(kinds.iter().map(|kind| rule("8.08", *kind)).collect())
-}
-
-/// A directory of its own that is removed again.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("dlock-report-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&path);
-        std::fs::create_dir_all(&path).unwrap();
-        Self(path)
-    }
-}
-
-/// What is in a directory; nothing if there is none.
-fn names(directory: &Path) -> Vec<String> {
-    let entries = std::fs::read_dir(directory).into_iter().flatten();
-    let mut names: Vec<String> = entries
-        .map(|e| e.unwrap().file_name().into_string().unwrap())
-        .collect();
-    names.sort_unstable();
-    names
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
-#[test]
-fn the_exit_code_is_that_of_the_worst_and_green_needs_a_pass() {
-    use Kind::{Error, Fail, Inconclusive, NotRun, Pass, Unsupported, Untested, Waived};
-    let cases: [(&[Kind], Option<Kind>, u8, usize); 11] = [
-        (&[], None, 4, 0),
-        (&[Pass], Some(Pass), 0, 1),
-        (&[Pass, Unsupported, Untested], Some(Pass), 0, 1),
-        (&[Pass, Waived], Some(Waived), 0, 1),
-        (&[Pass, NotRun, Waived], Some(NotRun), 0, 1),
-        (&[NotRun, Waived], Some(NotRun), 4, 0),
-        (&[Unsupported, Untested], None, 4, 0),
-        (&[Pass, Inconclusive], Some(Inconclusive), 2, 2),
-        (&[Inconclusive, Fail, Pass], Some(Fail), 1, 3),
-        (&[Fail, Inconclusive, Error, Pass], Some(Error), 3, 4),
-        (&[Unsupported, Error], Some(Error), 3, 1),
-    ];
-    for (kinds, total, code, run) in cases {
-        let report = of_kinds(kinds);
-        let found = (report.total(), report.exit_code(), report.run_count());
-        assert_eq!(found, (total, code, run), "{kinds:?}");
-    }
-    let mut without_basis = of_kinds(&[Pass]);
-    without_basis.missing_basis = vec![Need::Try];
-    assert_eq!(without_basis.exit_code(), 4);
-    without_basis.problems = vec!["a panic".to_owned()];
-    assert_eq!(without_basis.exit_code(), 3);
+fn not_run() -> Outcome {
+    let reason = "nobody is there".to_owned();
+    Outcome::NotRun { reason }
 }
 
 #[test]
 fn only_what_could_not_connect_is_blamed_where_others_could() {
-    let unconnected = |kind| {
-        let mut rule = rule("1.01", kind);
-        rule.attempts = vec![attempt(kind, 1), attempt(kind, 1)];
-        rule.attempts[1].unconnected = true;
-        rule
-    };
-    let mut away = unconnected(Kind::NotRun);
-    assert!(away.blame_connecting());
-    let what = "why\nand more; other rules of this run could".to_owned();
-    assert_eq!(away.outcome, Outcome::Error { what });
-    let mut failed = unconnected(Kind::Fail);
-    assert!(!failed.blame_connecting());
-    let mut other_reason = rule("1.01", Kind::NotRun);
-    other_reason.attempts = vec![attempt(Kind::NotRun, 1)];
+    let world = Arc::new(Simulated::new(1)) as _;
+    let tried = rules::find("4.01").unwrap();
+    let name = "dlc-blame".to_owned();
+    let mut attempt = run_once(tried, &world, name, 1, Effort::Quick, Conditions::default());
+    let mut other_reason = rule(not_run(), vec![attempt.clone()]);
     assert!(!other_reason.blame_connecting());
-    assert_eq!(other_reason.outcome.kind(), Kind::NotRun);
+    assert_eq!(other_reason.outcome, not_run());
+    attempt.unconnected = true;
+    let seen = String::new();
+    let mut failed = rule(Outcome::Fail { seen }, vec![attempt.clone()]);
+    assert!(!failed.blame_connecting());
+    let mut away = rule(not_run(), vec![attempt]);
+    assert!(away.blame_connecting());
+    let what = "nobody is there; other rules of this run could".to_owned();
+    assert_eq!(away.outcome, Outcome::Error { what });
 }
 
 #[test]
@@ -188,177 +80,38 @@ fn each_rule_counts_to_one_profile() {
     }
 }
 
-/// The summary of these rules, from one line on to the next empty one.
-fn paragraph(report: &Report, heading: &str) -> String {
-    let summary = report.summary();
-    let (_, rest) = summary.split_once(heading).unwrap();
-    let (text, _) = rest
-        .trim_start_matches('\n')
-        .split_once("\n\n")
-        .unwrap_or((rest.trim(), ""));
-    text.to_owned()
-}
-
-#[test]
-fn what_is_not_proven_comes_first_and_names_the_rules() {
-    let mut network = rule("15.05", Kind::NotRun);
-    network.access = vec![Access::P];
-    let mut hands = rule("7.06", Kind::NotRun);
-    hands.access = vec![Access::H];
-    let mut inherited = rule("5.01", Kind::Pass);
-    inherited.inherited = true;
-    let mut report = report(vec![
-        rule("1.01", Kind::Error),
-        rule("1.02", Kind::Fail),
-        rule("1.03", Kind::Inconclusive),
-        rule("1.04", Kind::NotRun),
-        rule("1.05", Kind::Untested),
-        rule("1.06", Kind::Waived),
-        rule("1.07", Kind::Pass),
-        rule("1.08", Kind::Unsupported),
-        network,
-        hands,
-        inherited,
-    ]);
-    report.missing_basis = vec![Need::Try];
-    report.problems = vec!["a panic".to_owned()];
-    report.wide_bounds = vec!["slack 9s".to_owned(), "skew 2".to_owned()];
-    report.complete = false;
-    report.engine = Engine::Inherited;
-    assert!(report.summary().starts_with("# acme 1.2 on sim: conformance\n\n"));
-    assert_eq!(
-        paragraph(&report, "**Not proven by this run:**"),
-        "\
-- the kit itself failed on (1): 1.01
-- broken (1): 1.02
-- could not be told (1): 1.03
-- not run (3): 1.04, 15.05, 7.06
-- no test exists (1): 1.05
-- waived (1): 1.06
-- what happens when the network fails: the harness names no server to put a proxy before (`Harness::servers`)
-- what a restart, a step of its clock or foreign data does to the store, as far as the harness has no hands at it (`Harness::hooks`)
-- any profile: [Try] is not claimed, on which all of them rest
-- anything else than that: a panic
-- what tighter bounds would show; claimed are wide ones: slack 9s, skew 2
-- this run was filtered: most rules were not asked for
-- 1 rules are kept by the engine of dlock-core, not by the backend
-- black-box tests refute, they do not prove; exclusion by leases holds only while clocks and pauses stay \
-within the claims"
-    );
-    assert_eq!(
-        paragraph(&report, "## Counts"),
-        "- error: 1\n- fail: 1\n- inconclusive: 1\n- not run: 3\n- untested: 1\n- waived: 1\n- pass: 2\n- \
-            unsupported: 1"
-    );
-}
-
-#[test]
-fn of_a_whole_run_without_a_flaw_only_the_limits_of_testing_are_left() {
-    let mut network = rule("15.05", Kind::Pass);
-    network.access = vec![Access::P];
-    let mut hands = rule("7.06", Kind::Pass);
-    hands.access = vec![Access::H];
-    let mut report = report(vec![
-        rule("1.01", Kind::Pass),
-        rule("1.02", Kind::NotRun),
-        network,
-        hands,
-    ]);
-    report.engine = Engine::Own;
-    assert_eq!(
-        paragraph(&report, "**Not proven by this run:**"),
-        "\
-- not run (1): 1.02
-- black-box tests refute, they do not prove; exclusion by leases holds only while clocks and pauses stay \
-within the claims"
-    );
-    // Of what did not occur nothing is counted.
-    assert_eq!(paragraph(&report, "## Counts"), "- not run: 1\n- pass: 3");
-}
-
-#[test]
-fn each_rule_has_a_row_in_which_nothing_breaks_the_table() {
-    let mut inherited = rule("5.01", Kind::Fail);
-    inherited.inherited = true;
-    let report = report(vec![rule("1.01", Kind::Pass), inherited]);
-    assert_eq!(
-        paragraph(&report, "## Rules"),
-        "\
-| rule | outcome | |
-|---|---|---|
-| 1.01 One \\| two three. | pass |  |
-| 5.01 One \\| two three. | fail (inherited from the engine of dlock-core) | why |"
-    );
-    let summary = report.summary();
-    let shown = "Seed `0x5eed`, Quick effort, took 1.5 s, canary p99.9 3ms.";
-    assert!(summary.lines().any(|l| l == shown), "{summary}");
-}
-
-#[test]
-fn a_profile_is_whole_only_if_all_of_its_rules_passed() {
-    use Kind::{Error, Fail, Inconclusive, NotRun, Pass, Unsupported, Waived};
-    let line = |report: &Report, name: &str| {
-        let head = format!("| {name} | ");
-        let summary = report.summary();
-        let found = summary.lines().find_map(|l| l.strip_prefix(&head));
-        found.map(|l| l.trim_end_matches(" |").to_owned())
-    };
-    let cases: [(&[Kind], &str); 7] = [
-        (&[Pass, Pass], "success (2 passed)"),
-        (&[Unsupported], "not claimed"),
-        (
-            &[Pass, NotRun, NotRun, Waived],
-            "partial (1 passed, 3 not run or waived)",
-        ),
-        (&[NotRun], "none (0 passed, 1 not run or waived)"),
-        (&[Pass, Fail, Fail], "failed (2 of 3)"),
-        (&[Pass, Error, Error, Inconclusive, Fail, Fail], "failed (5 of 6)"),
-        (&[Inconclusive, NotRun], "failed (1 of 2)"),
-    ];
-    for (kinds, state) in cases {
-        assert_eq!(line(&of_kinds(kinds), "Priority").as_deref(), Some(state));
-    }
-    let mut filtered = of_kinds(&[Pass]);
-    filtered.complete = false;
-    let state = "partial (1 passed, the run was filtered)";
-    assert_eq!(line(&filtered, "Priority").as_deref(), Some(state));
-    let mut without_basis = of_kinds(&[Pass, Pass, NotRun, Waived, Waived]);
-    without_basis.missing_basis = vec![Need::Lock];
-    let state = "none (2 passed, 3 not run or waived)";
-    assert_eq!(line(&without_basis, "Priority").as_deref(), Some(state));
-    // What is not binding, and what has no test, is in none.
-    let mut should = rule("8.09", Fail);
-    should.level = Level::Should;
-    let report = report(vec![should, rule("99.01", Fail)]);
-    assert_eq!(line(&report, "Priority"), None);
-}
-
 #[test]
 fn a_profile_is_a_success_only_if_every_rule_of_its_first_phase_has_a_test() {
-    use Kind::{NotRun, Pass};
-    let state = |kinds: &[Kind], open: &[&'static str]| {
-        let report = report(kinds.iter().map(|kind| rule("3.01", *kind)).collect());
+    let report = |outcomes: &[Outcome]| {
+        let rules = outcomes.iter().map(|o| rule(o.clone(), Vec::new())).collect();
+        let claims = Claims::new("acme", "1.2", Capabilities::new("store"));
+        let none = Duration::ZERO;
+        Report::new(&claims, "sim", &Options::default(), none, none, rules)
+    };
+    let state = |outcomes: &[Outcome], open: &[&'static str]| {
+        let report = report(outcomes);
         let mut text = String::new();
         summary::profiles(&mut text, &report, open.iter().copied());
         let line = text.lines().find_map(|l| l.strip_prefix("| Lease | "));
         line.map(|l| l.trim_end_matches(" |").to_owned())
     };
-    let cases: [(&[Kind], &[&str], &str); 4] = [
-        (&[Pass], &["7.01"], "success (1 passed)"),
+    let (passed, partly) = ([Outcome::Pass], [Outcome::Pass, not_run()]);
+    let cases: [(&[Outcome], &[&str], &str); 4] = [
+        (&passed, &["7.01"], "success (1 passed)"),
         (
-            &[Pass],
+            &passed,
             &["3.98", "5.99"],
             "partial (1 passed, 2 of the first phase have no test yet)",
         ),
         (
-            &[Pass, NotRun],
+            &partly,
             &["3.99"],
             "partial (1 passed, 1 not run or waived, 1 of the first phase have no test yet)",
         ),
-        (&[Pass, NotRun], &[], "partial (1 passed, 1 not run or waived)"),
+        (&partly, &[], "partial (1 passed, 1 not run or waived)"),
     ];
-    for (kinds, open, says) in cases {
-        assert_eq!(state(kinds, open).as_deref(), Some(says), "{open:?}");
+    for (outcomes, open, says) in cases {
+        assert_eq!(state(outcomes, open).as_deref(), Some(says), "{open:?}");
     }
     // The summary asks the catalogue which these are.
     let is_of_lease = |id: &str| profile_of_section(id) == "Lease";
@@ -366,213 +119,7 @@ fn a_profile_is_a_success_only_if_every_rule_of_its_first_phase_has_a_test() {
         .map(|e| e.id)
         .filter(|id| is_of_lease(id))
         .collect();
-    let says = format!("| Lease | {} |", state(&[Pass], &open).unwrap());
-    let summary = report(vec![rule("3.01", Pass)]).summary();
+    let says = format!("| Lease | {} |", state(&passed, &open).unwrap());
+    let summary = report(&passed).summary();
     assert!(summary.lines().any(|l| l == says), "{summary}");
-}
-
-#[test]
-fn profiles_say_with_what_means_rules_passed_and_ask_hands_and_the_simulator_of_nobody() {
-    // A proxy, hands, a child process twice, the simulator, the API alone.
-    let ids = ["3.03", "7.06", "7.15", "8.06", "15.06", "8.08"];
-    let table = |kind: Kind| {
-        let report = report(ids.map(|id| rule(id, kind)).to_vec());
-        let mut text = String::new();
-        summary::profiles(&mut text, &report, std::iter::empty());
-        text
-    };
-    assert_eq!(
-        table(Kind::Pass),
-        "\
-## Profiles (MUST rules; access A, P, C, H, S)
-
-| profile | |
-|---|---|
-| Core | success (1 passed) |
-| Fair | success (1 passed) |
-| Fencing | success (2 passed) |
-| Lease | success (1 passed) |
-| Priority | success (1 passed) |
-
-"
-    );
-    assert_eq!(
-        table(Kind::NotRun),
-        "\
-## Profiles (MUST rules; access )
-
-| profile | |
-|---|---|
-| Fair | none (0 passed, 1 not run or waived) |
-| Fencing | none (0 passed, 1 not run or waived) |
-| Lease | none (0 passed, 1 not run or waived) |
-| Priority | none (0 passed, 1 not run or waived) |
-
-"
-    );
-}
-
-#[test]
-fn ci_reads_a_case_for_each_rule_and_how_many_there_are_of_each_kind() {
-    let mut failed = rule("1.02", Kind::Fail);
-    failed.attempts = vec![attempt(Kind::Fail, 250), attempt(Kind::Fail, 500)];
-    let report = report(vec![
-        rule("1.01", Kind::Pass),
-        failed,
-        rule("2.01", Kind::Error),
-        rule("2.02", Kind::Inconclusive),
-        rule("2.03", Kind::NotRun),
-        rule("2.04", Kind::Unsupported),
-        rule("2.05", Kind::Waived),
-    ]);
-    let xml = junit::xml(&report);
-    let suite = "<testsuite name=\"dlock-conformance store-sim\" tests=\"7\" failures=\"2\" errors=\"1\" \
-        skipped=\"3\" time=\"1.500\">";
-    assert!(xml.lines().any(|l| l == suite), "{xml}");
-    let cases = [
-        "<testcase classname=\"section 1\" name=\"must_1_01\" time=\"0.000\"></testcase>\n",
-        "<testcase classname=\"section 1\" name=\"must_1_02\" time=\"0.750\"><failure message=\"fail: \
-            why\">rule 1.02 Must: One | two\n",
-        "name=\"must_2_01\" time=\"0.000\"><error message=\"error: why\">rule 2.01 Must: One",
-        "name=\"must_2_02\" time=\"0.000\"><failure message=\"inconclusive: why\">rule 2.02",
-        "name=\"must_2_03\" time=\"0.000\"><skipped message=\"not run: why\"/></testcase>\n",
-        "name=\"must_2_04\" time=\"0.000\"><skipped message=\"unsupported: why\"/></testcase>\n",
-        "name=\"must_2_05\" time=\"0.000\"><skipped message=\"waived: why\"/></testcase>\n",
-    ];
-    for case in cases {
-        assert!(xml.contains(case), "{case}\n{xml}");
-    }
-}
-
-#[test]
-fn a_failure_text_says_all_that_is_known_and_nothing_that_is_not() {
-    let mut full = rule("1.02", Kind::Fail);
-    full.intent = "stock is oversold";
-    full.check_first = "the clock";
-    full.replay = "cargo test -- 1.02".to_owned();
-    let mut second = attempt(Kind::Fail, 20);
-    second.stall = Duration::from_millis(7);
-    second.evidence.insert("grants", 9);
-    second.notes.push("a note".to_owned());
-    second.stored = Some("/tmp/h.jsonl".into());
-    full.attempts = vec![attempt(Kind::Inconclusive, 10), second];
-    assert_eq!(
-        full.failure_text(),
-        "\
-rule 1.02 Must: One | two\nthree.
-  fail:
-    why
-    and more
-  why it matters: stock is oversold
-  check this first: the clock
-  attempt 1: inconclusive, seed 0x2a, took 10ms
-  attempt 2: fail, seed 0x2a, took 20ms, worst stall of the machine 7ms
-    grants: 9
-    a note
-  replay: cargo test -- 1.02
-  history: /tmp/h.jsonl
-"
-    );
-    let bare = "rule 1.02 Must: One | two\nthree.\n  fail:\n    why\n    and more\n";
-    assert_eq!(rule("1.02", Kind::Fail).failure_text(), bare);
-}
-
-#[test]
-fn each_run_has_a_line_in_the_summary_of_all() {
-    let scratch = Scratch::new("merge");
-    let path = scratch.0.join("summary.json");
-    let read = || -> serde_json::Value { serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap() };
-    summary::merge(&of_kinds(&[Kind::Pass]), &path).unwrap();
-    assert_eq!(read()["runs"]["store-sim"]["counts"]["pass"], 1);
-    // What was there and is no summary is no matter.
-    for junk in ["[1, 2]", "no json at all"] {
-        std::fs::write(&path, junk).unwrap();
-        summary::merge(&of_kinds(&[Kind::Pass]), &path).unwrap();
-        assert_eq!(read()["runs"]["store-sim"]["counts"]["pass"], 1, "{junk}");
-    }
-    let mut other = report(vec![
-        rule("10.01", Kind::Fail),
-        rule("3.01", Kind::Fail),
-        rule("3.02", Kind::Pass),
-        rule("3.03", Kind::Waived),
-    ]);
-    other.backend = "other";
-    summary::merge(&other, &path).unwrap();
-    let all = read();
-    assert_eq!(all["schema"], SCHEMA);
-    assert_eq!(all["runs"]["store-sim"]["total"], "pass");
-    let line = &all["runs"]["other-sim"];
-    assert_eq!(line["failed"], serde_json::json!(["3.01", "10.01"]));
-    assert_eq!(line["waived"], serde_json::json!(["3.03"]));
-    assert_eq!(line["total"], "fail");
-    // What cannot be read is not overwritten: nothing is even prepared.
-    let directory = scratch.0.join("directory");
-    std::fs::create_dir(&directory).unwrap();
-    assert!(summary::merge(&other, &directory).is_err());
-    assert_eq!(names(&scratch.0), ["directory", "summary.json"]);
-}
-
-#[test]
-fn a_report_is_written_in_all_of_its_forms() {
-    let scratch = Scratch::new("forms");
-    let report = of_kinds(&[Kind::Fail]);
-    report.write_to(&scratch.0).unwrap();
-    let own = scratch.0.join("store-sim");
-    assert_eq!(names(&scratch.0), ["store-sim", "summary.json"]);
-    assert_eq!(names(&own), ["junit.xml", "report.json", "summary.md"]);
-    let read = |path: PathBuf| std::fs::read_to_string(path).unwrap();
-    let json = |path: PathBuf| -> serde_json::Value { serde_json::from_str(&read(path)).unwrap() };
-    assert_eq!(json(own.join("report.json"))["rules"][0]["id"], "8.08");
-    assert_eq!(read(own.join("junit.xml")), junit::xml(&report));
-    assert_eq!(read(own.join("summary.md")), report.summary());
-    let all = json(scratch.0.join("summary.json"));
-    assert_eq!(all["runs"]["store-sim"]["failed"], serde_json::json!(["8.08"]));
-}
-
-#[test]
-fn histories_of_an_earlier_run_of_the_same_rules_are_replaced_and_no_others() {
-    let scratch = Scratch::new("histories");
-    let own = scratch.0.join("store-sim");
-    let with_history = |id: &str, kind| {
-        let mut rule = rule(id, kind);
-        let mut attempt = attempt(kind, 1);
-        attempt.history = history("0-10 A acquire a ttl=100");
-        rule.attempts = vec![attempt];
-        rule
-    };
-    let mut silent = rule("1.03", Kind::Fail);
-    silent.attempts = vec![attempt(Kind::Fail, 1)];
-    let mut report = report(vec![with_history("1.01", Kind::Pass), silent]);
-    // Where there is nothing to keep, no directory is made.
-    report.write_histories(&scratch.0, Histories::NotPassed).unwrap();
-    assert!(!own.exists());
-    let rules = [with_history("1.02", Kind::Fail), rule("1.05", Kind::Untested)];
-    report.rules.extend(rules);
-    std::fs::create_dir_all(&own).unwrap();
-    let earlier = [
-        "1.01-0x1.jsonl",
-        "1.02-0x1.jsonl",
-        "1.02-notes.txt",
-        "1.05-0x1.jsonl",
-        "11.01-0x1.jsonl",
-    ];
-    for name in earlier {
-        std::fs::write(own.join(name), "").unwrap();
-    }
-    report.write_histories(&scratch.0, Histories::NotPassed).unwrap();
-    let kept = [
-        "1.02-0x2a.jsonl",
-        "1.02-notes.txt",
-        "1.05-0x1.jsonl",
-        "11.01-0x1.jsonl",
-    ];
-    assert_eq!(names(&own), kept);
-    assert_eq!(
-        report.rules[2].attempts[0].stored,
-        Some(own.join("1.02-0x2a.jsonl"))
-    );
-    report.write_histories(&scratch.0, Histories::All).unwrap();
-    assert!(names(&own).contains(&"1.01-0x2a.jsonl".to_owned()));
-    // A file in the place of the directory is told of.
-    assert!(remove_of(&own.join("1.02-notes.txt"), "1.02").is_err());
 }

@@ -7,7 +7,8 @@ pub(super) use dlock_core::{ErrorKind, LockName};
 
 pub(super) use super::steps::{all, end_of, granted_within, is_lost, ms, refused, token_of};
 pub(super) use crate::claims::Need;
-pub(super) use crate::cx::{Cx, lock};
+pub(super) use crate::cx::Cx;
+pub(super) use crate::lock::lock;
 pub(super) use crate::rule::{rule, rules};
 pub(super) use crate::subject::{Ask, Held, Subject};
 pub(super) use crate::verdict::{Failure, Seen, Verdict};

@@ -1,8 +1,19 @@
 //! The kit, tried on the reference backend.
+#![allow(clippy::unwrap_used)] // in a test, a panic is the report
 
 mod catalogue;
+mod checker;
 mod dishonest;
+mod fixture;
 mod histories;
 mod hooks;
+mod museum;
 mod outcomes;
+mod proxy;
+#[cfg(feature = "remote")]
+mod remote;
+mod report;
+mod rng;
 mod simulated;
+mod sweep;
+mod timeline;

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use dlock_conformance::simulated::Simulated;
-use dlock_conformance::simulated_quorum::SimulatedQuorum;
 use dlock_conformance::{Attempt, Conditions, Effort, Harness, Kind, Need, Rule, rules, run_once};
 
 fn run(rule: &'static Rule, harness: &Arc<dyn Harness>, seed: u64) -> Attempt {
@@ -28,7 +27,7 @@ fn attempt(rule: &'static Rule, seed: u64) -> (Attempt, u64) {
 }
 
 fn on_a_quorum(rule: &'static Rule, members: usize, seed: u64) -> (Attempt, u64) {
-    let world = Arc::new(SimulatedQuorum::new(seed, members));
+    let world = Arc::new(Simulated::quorum(seed, members));
     let harness: Arc<dyn Harness> = world.clone();
     (run(rule, &harness, seed), world.event_hash())
 }
@@ -37,7 +36,7 @@ fn on_a_quorum(rule: &'static Rule, members: usize, seed: u64) -> (Attempt, u64)
 fn every_rule_that_it_claims_holds_on_a_quorum() {
     let mut broken = Vec::new();
     let (mut passed, mut not_run) = (0, Vec::new());
-    let claims = SimulatedQuorum::new(0, 3).claims();
+    let claims = Simulated::quorum(0, 3).claims();
     let claimed = |rule: &&Rule| rule.needs.iter().all(|need| claims.has(*need));
     for rule in rules::all().filter(claimed) {
         for seed in 0..2 {

@@ -47,9 +47,6 @@ pub(crate) struct Watch {
     pub(crate) until: Timestamp,
 }
 
-/// The id of that row.
-pub(crate) const WATCH: RequestId = RequestId::new(u128::MAX, u64::MAX);
-
 /// One row of a name.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Row<E, W> {

@@ -22,8 +22,10 @@ mod requests;
 
 pub(crate) use compare::Told;
 use entry::Rank;
-pub(crate) use entry::{Entry, Phase, Row, Tokens, WATCH, Watch};
+pub(crate) use entry::{Entry, Phase, Row, Tokens, Watch};
 pub(crate) use requests::{Asked, Turned};
+
+use crate::requests::RESERVED;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Cause {
@@ -91,7 +93,7 @@ impl NameState {
     pub(crate) fn dirty(&self) -> impl Iterator<Item = (RequestId, Option<Row<&Entry, &Watch>>)> {
         self.dirty.iter().filter_map(|(id, stored)| {
             let row = match *id {
-                WATCH => self.watch.as_ref().map(Row::Watch),
+                RESERVED => self.watch.as_ref().map(Row::Watch),
                 _ => self.entries.get(id).map(Row::Entry),
             };
             (row.is_some() || *stored).then_some((*id, row))
@@ -159,7 +161,7 @@ impl NameState {
     fn count(&mut self) {
         if let Some(watch) = &mut self.watch {
             watch.changes = watch.changes.saturating_add(1);
-            self.touch(WATCH, true);
+            self.touch(RESERVED, true);
         }
     }
 
@@ -170,7 +172,7 @@ impl NameState {
             return;
         }
         let (changes, until) = (now.as_nanos(), now + lease);
-        self.touch(WATCH, self.watch.is_some());
+        self.touch(RESERVED, self.watch.is_some());
         self.watch.get_or_insert(Watch { changes, until }).until = until;
         self.due_at(until);
     }
@@ -202,7 +204,7 @@ impl NameState {
             self.remove(*id, Cause::Expired);
         }
         if self.watch.take_if(|w| w.until <= now).is_some() {
-            self.touch(WATCH, true);
+            self.touch(RESERVED, true);
         }
         let watch = self.watch.iter().map(|w| w.until);
         self.earliest = self.entries.values().map(|e| e.expires).chain(watch).min();

@@ -9,14 +9,15 @@ use dlock_core::spi::{
     Abandoned, Acquire, Attempt, Fencing, Grant, LeaseKey, Lock, Release, Released, Renew, RwLock, Signal,
     Wait, Wake, Watch,
 };
-use dlock_core::{Capabilities, Error, ErrorKind, LockName, LossReason, Result, Timestamp};
+use dlock_core::{Capabilities, Error, LockName, LossReason, Result, Timestamp};
 use futures::StreamExt as _;
 use futures::stream::{self, BoxStream};
 
 use super::connection::{Connection, Needs};
 use super::store::Sync;
 use super::wait::FileProbe;
-use crate::admit::{Asked, Holders, WATCH};
+use crate::admit::{Asked, Holders};
+use crate::requests;
 
 /// How soon after a look at the file the next one pays, and how late it may be.
 const LOOK_MIN: Duration = Duration::from_millis(1);
@@ -73,26 +74,7 @@ impl SqliteLock {
     /// Checks a ttl, and rounds it up to whole milliseconds.
     pub(super) fn check_ttl(&self, ttl: Duration) -> Result<Duration> {
         self.capabilities.check_ttl(ttl)?;
-        Ok(round_up(ttl))
-    }
-
-    fn check(&self, request: &Acquire) -> Result<Acquire> {
-        self.capabilities.check(request)?;
-        if request.key.id == WATCH {
-            let text = "the largest of all request ids is the backend's own";
-            return Err(Error::new(ErrorKind::InvalidInput, text));
-        }
-        let mut checked = request.clone();
-        (checked.ttl, checked.queue_ttl) = (round_up(request.ttl), round_up(request.queue_ttl));
-        Ok(checked)
-    }
-}
-
-/// Up to the granularity that is claimed.
-pub(super) fn round_up(d: Duration) -> Duration {
-    match d.subsec_nanos() % 1_000_000 {
-        0 => d,
-        over => d.saturating_add(Duration::from_nanos(u64::from(1_000_000 - over))),
+        Ok(requests::round_up(ttl))
     }
 }
 
@@ -124,7 +106,8 @@ impl Lock for SqliteLock {
     }
 
     async fn attempt(&self, request: &Acquire) -> Result<Attempt> {
-        let request = self.check(request).map_err(|e| e.with_name(&request.key.name))?;
+        let request =
+            requests::check(&self.capabilities, request).map_err(|e| e.with_name(&request.key.name))?;
         let key = request.key.clone();
         let counted_from = Timestamp::now();
         let needs = Needs::write(Sync::Ordinary, vec![key.name.clone()]);

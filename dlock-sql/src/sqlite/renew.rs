@@ -5,10 +5,11 @@ use dlock_core::spi::{Grant, Renew, RenewItem, RenewKind, RenewOutcome, Renewal}
 use dlock_core::{Result, Timestamp};
 
 use super::connection::Needs;
-use super::lock::{SqliteLock, round_up};
+use super::lock::SqliteLock;
 use super::store::Sync;
 use super::view::View;
 use crate::admit::Asked;
+use crate::requests::round_up;
 
 #[async_trait]
 impl Renew for SqliteLock {

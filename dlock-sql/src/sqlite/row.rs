@@ -10,7 +10,8 @@ use sqlx::sqlite::{SqliteArguments, SqliteRow};
 use sqlx::{Arguments as _, Decode, Encode, Row as _, Sqlite, Type};
 
 use super::failure::foreign_row;
-use crate::admit::{Entry, Glance, Phase, Row, WATCH, Watch};
+use crate::admit::{Entry, Glance, Phase, Row, Watch};
+use crate::requests::RESERVED;
 
 /// The phases, as they are numbered in the table.
 const PHASES: [Phase; 4] = [Phase::Queued, Phase::Offered, Phase::Held, Phase::Kept];
@@ -58,7 +59,7 @@ pub(super) fn bind_row(args: &mut SqliteArguments, name: &LockName, row: Row<&En
         }
         Row::Watch(w) => {
             let first = [WATCHED, 0, 0, to_sql(w.changes)];
-            (WATCH, first, None, [0, to_sql(w.until.as_nanos()), 0], None)
+            (RESERVED, first, None, [0, to_sql(w.until.as_nanos()), 0], None)
         }
     };
     bind_key(args, name, id)?;

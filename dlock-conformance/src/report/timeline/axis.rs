@@ -153,3 +153,50 @@ fn idle(times: &[u64]) -> BTreeSet<usize> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An axis for times with these gaps.
+    fn axis(gaps: &[u64], columns: usize) -> Axis {
+        let mut at = 0;
+        let mut times = BTreeSet::from([at]);
+        for gap in gaps {
+            at += gap;
+            times.insert(at);
+        }
+        Axis::new(&times, columns)
+    }
+
+    #[test]
+    fn a_gap_is_cut_out_if_all_shorter_ones_together_are_less_than_half_of_it_and_four_at_most() {
+        let cases: [(&[u64], &[u64]); 4] = [
+            (&[10, 40, 10], &[]),
+            (&[10, 41, 10], &[41]),
+            (&[1, 90, 1, 90, 1, 90, 90], &[90; 4]),
+            (&[1, 90, 1, 90, 1, 90, 90, 90], &[]),
+        ];
+        for (gaps, left_out) in cases {
+            assert_eq!(axis(gaps, 84).left_out(), left_out, "{gaps:?}");
+        }
+    }
+
+    #[test]
+    fn the_ruler_is_as_exact_as_its_columns_and_has_a_blank_between_two_times() {
+        let cases: [(&[u64], usize, &str); 3] = [
+            (&[9_000_000], 33, "|0.000          |4.500"),
+            (&[10_000_000], 33, "|0.0            |5.0"),
+            // A column for each millisecond. The label of the second piece ends where the one of column 16
+            // would begin.
+            (
+                &[7_000_000, 193_000_000, 41_000_000],
+                52,
+                "|0.0    //|200.0                |222.0",
+            ),
+        ];
+        for (gaps, columns, ruler) in cases {
+            assert_eq!(axis(gaps, columns).ruler().trim_end(), ruler);
+        }
+    }
+}

@@ -93,15 +93,12 @@ impl Lanes {
         let mut lines: BTreeMap<u64, (u32, Line)> = BTreeMap::new();
         let mut invoked: BTreeMap<u64, u64> = BTreeMap::new();
         for event in events {
-            if matches!(
-                event.kind,
-                EventKind::FaultBegin | EventKind::FaultEnd | EventKind::CanaryStall
-            ) {
+            if event.is_fault() {
                 continue;
             }
             // A guard that another lane renews or releases is drawn where it was acquired.
-            let unit = event.of.unwrap_or(event.op_id);
-            let (_, line) = lines.entry(unit).or_insert_with(|| (event.lane, Line::default()));
+            let lane = || (event.lane, Line::default());
+            let (_, line) = lines.entry(event.unit()).or_insert_with(lane);
             line.event(event, &mut invoked);
         }
         let mut lanes: BTreeMap<u32, Vec<Line>> = BTreeMap::new();
@@ -239,6 +236,24 @@ impl Line {
         }
         for (at, sign) in &self.signs {
             row.mark(*at, *sign);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn words_are_written_where_they_just_fit() {
+        // A column for each nanosecond.
+        let axis = Axis::new(&BTreeSet::from([0, 9]), 10);
+        for (words, written) in [("F a", "   F a"), ("F ab", "")] {
+            let mut row = Canvas::new(&axis);
+            row.write(3, 5, words);
+            assert_eq!(row.finish(), written);
         }
     }
 }

@@ -31,7 +31,7 @@ const LATEST: usize = 12;
 /// What a violation is about: the operations of the least history that is illegal, to their ends, with those
 /// that it names marked.
 pub fn of(violation: &Violation, events: &[Event], model: &Model) -> String {
-    let least = violation.minimal.iter().map(unit);
+    let least = violation.minimal.iter().map(Event::unit);
     let units: BTreeSet<u64> = least.chain(violation.operations.iter().copied()).collect();
     let shown = only(events, &violation.name, &units);
     draw(&shown, &violation.operations, model)
@@ -39,13 +39,13 @@ pub fn of(violation: &Violation, events: &[Event], model: &Model) -> String {
 
 /// The last operations on the name of the last event.
 pub fn latest(events: &[Event], model: &Model) -> String {
-    let Some(name) = events.iter().rev().find(|e| !is_fault(e)).map(|e| &e.name) else {
+    let Some(name) = events.iter().rev().find(|e| !e.is_fault()).map(|e| &e.name) else {
         return String::new();
     };
     let mut units = BTreeSet::new();
-    for event in events.iter().rev().filter(|e| e.name == *name && !is_fault(e)) {
+    for event in events.iter().rev().filter(|e| e.name == *name && !e.is_fault()) {
         if units.len() < LATEST {
-            units.insert(unit(event));
+            units.insert(event.unit());
         }
     }
     draw(&only(events, name, &units), &[], model)
@@ -54,21 +54,9 @@ pub fn latest(events: &[Event], model: &Model) -> String {
 fn only(events: &[Event], name: &str, units: &BTreeSet<u64>) -> Vec<Event> {
     events
         .iter()
-        .filter(|e| is_fault(e) || (e.name == name && units.contains(&unit(e))))
+        .filter(|e| e.is_fault() || (e.name == name && units.contains(&e.unit())))
         .cloned()
         .collect()
-}
-
-fn is_fault(event: &Event) -> bool {
-    matches!(
-        event.kind,
-        EventKind::FaultBegin | EventKind::FaultEnd | EventKind::CanaryStall
-    )
-}
-
-/// The acquire that an event belongs to.
-fn unit(event: &Event) -> u64 {
-    event.of.unwrap_or(event.op_id)
 }
 
 /// These events, with the operations `marked` among them; at most 40 lines. The history must be valid.
@@ -329,6 +317,3 @@ fn said(outcome: OpOutcome) -> &'static str {
 fn shown_ms(nanos: u64) -> String {
     format!("{:.3} ms", nanos as f64 / 1e6)
 }
-
-#[cfg(test)]
-mod tests;

@@ -2,7 +2,7 @@
 
 #[test]
 fn lost_updates_are_counted() {
-    use crate::checker::lost_update::LostUpdates;
+    use dlock_conformance::checker::lost_update::LostUpdates;
     type Case<'a> = (&'a [u64], &'a [u64], &'a [u64], usize, usize);
     let cases: [Case<'_>; 10] = [
         (&[], &[], &[], 0, 0),

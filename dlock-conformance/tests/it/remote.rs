@@ -3,15 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use dlock_conformance::network::{Fault, Network};
+use dlock_conformance::proxy::ProxyNetwork;
+use dlock_conformance::remote::{RemoteLock, RemoteServer};
 use dlock_core::memory::Survives;
 use dlock_core::runtime::own_thread;
 use dlock_core::spi::{Acquire, Attempt, LeaseKey, Lock, Release, Released};
 use dlock_core::{Client, ErrorKind, LockName, RequestId};
 use futures::StreamExt;
-
-use super::{RemoteLock, RemoteServer};
-use crate::network::{Fault, Network};
-use crate::proxy::ProxyNetwork;
 
 fn start() -> (RemoteServer, ProxyNetwork, RemoteLock) {
     let server = RemoteServer::start(own_thread().unwrap()).unwrap();

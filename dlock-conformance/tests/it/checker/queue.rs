@@ -214,9 +214,7 @@ const BAD: [(&str, &str); 9] = [
 #[test]
 fn a_queue_in_order_is_legal() {
     for (what, text) in GOOD {
-        let (events, model) = (history(text), model(Ends::Lease));
-        assert_eq!(validate(&events), Ok(()), "{what}");
-        let judgement = super::super::queue::check(&events, &model, SETTLE);
+        let judgement = judged(&Check::Queue { settle: SETTLE }, &history(text));
         assert_eq!(judgement, Judgement::Legal, "{what}");
     }
 }
@@ -224,15 +222,13 @@ fn a_queue_in_order_is_legal() {
 #[test]
 fn overtaking_is_refused_and_both_are_named() {
     for (what, text) in BAD {
-        let (events, model) = (history(text), model(Ends::Lease));
-        assert_eq!(validate(&events), Ok(()), "{what}");
-        let check = Check::Queue { settle: SETTLE };
-        let judgement = check.judge(&events, &model, wgl::BUDGET).unwrap();
+        let events = history(text);
+        let judgement = judged(&Check::Queue { settle: SETTLE }, &events);
         assert!(is_illegal(&judgement), "{what}");
-        let Judgement::Illegal(violation) = judgement else {
-            continue;
-        };
-        let names: Vec<_> = violation.operations.iter().map(|op| of(&events, *op)).collect();
+        let names: Vec<_> = operations(&judgement)
+            .into_iter()
+            .map(|op| of(&events, op))
+            .collect();
         let (waiter, granted) = if what == "the priority is ignored" {
             ("c", "b")
         } else {
@@ -250,9 +246,9 @@ fn of(events: &[Event], op: u64) -> &'static str {
 
 #[test]
 fn what_was_compared_is_counted() {
-    assert_eq!(super::super::queue::compared(&history(GOOD[0].1)), 1);
+    assert_eq!(checker::queue::compared(&history(GOOD[0].1)), 1);
     let alone = "0-10 A acquire a ttl=1000 token=1";
-    assert_eq!(super::super::queue::compared(&history(alone)), 0);
+    assert_eq!(checker::queue::compared(&history(alone)), 0);
 }
 
 #[test]
@@ -266,7 +262,7 @@ fn of_what_was_compared_each_later_grant_of_the_name_counts_once() {
         20-60  D acquire d ttl=5 token=3
         20-50  E acquire e timed_out
         20-50  F acquire f name=y ttl=1000 token=1";
-    assert_eq!(super::super::queue::compared(&history(text)), 2);
+    assert_eq!(checker::queue::compared(&history(text)), 2);
 }
 
 #[test]
@@ -308,8 +304,8 @@ fn who_was_overtaken_is_told_with_its_claim_and_its_fate() {
         ),
     ];
     for (text, sentence) in cases {
-        let judgement =
-            super::super::queue::check(&in_millis(&text), &model(Ends::Lease), Duration::from_millis(5));
+        let settle = Duration::from_millis(5);
+        let judgement = judged(&Check::Queue { settle }, &in_millis(&text));
         assert_eq!(explained(&judgement), (sentence, vec![2, 4]), "{text}");
     }
 }

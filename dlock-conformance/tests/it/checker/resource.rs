@@ -163,20 +163,18 @@ const BAD: [(&str, &str); 13] = [
 #[test]
 fn a_resource_that_follows_the_tokens_is_legal() {
     for (what, text) in GOOD {
-        let events = history(text);
-        assert_eq!(validate(&events), Ok(()), "{what}");
-        let judgement = super::super::resource::check(&events);
-        assert_eq!(judgement, Judgement::Legal, "{what}");
+        assert_eq!(
+            judged(&Check::Resource, &history(text)),
+            Judgement::Legal,
+            "{what}"
+        );
     }
 }
 
 #[test]
 fn a_resource_that_does_not_is_refused() {
     for (what, text) in BAD {
-        let events = history(text);
-        assert_eq!(validate(&events), Ok(()), "{what}");
-        let judgement = Check::Resource.judge(&events, &model(Ends::Lease), wgl::BUDGET);
-        let judgement = judgement.unwrap();
+        let judgement = judged(&Check::Resource, &history(text));
         assert!(is_illegal(&judgement), "{what}");
         assert!(!operations(&judgement).is_empty(), "{what}");
     }
@@ -186,7 +184,7 @@ fn a_resource_that_does_not_is_refused() {
 fn resources_are_apart() {
     let two = "0-10  B write - token=2 name=x
                20-30 A write - token=1 name=y";
-    assert_eq!(super::super::resource::check(&history(two)), Judgement::Legal);
+    assert_eq!(judged(&Check::Resource, &history(two)), Judgement::Legal);
 }
 
 #[test]
@@ -239,7 +237,7 @@ fn what_the_resource_did_wrong_is_explained() {
         ),
     ];
     for (text, sentence, operations) in cases {
-        let judgement = super::super::resource::check(&in_millis(text));
+        let judgement = judged(&Check::Resource, &in_millis(text));
         assert_eq!(
             explained(&judgement),
             (format!("`x`: {sentence}"), operations.to_vec())

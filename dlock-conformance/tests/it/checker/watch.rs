@@ -1,7 +1,8 @@
 //! What watchers were told.
 
+use dlock_conformance::checker::watch::Coalescing;
+
 use super::*;
-use crate::checker::watch::Coalescing;
 
 const GOOD: &[(&str, &str)] = &[
     (
@@ -347,10 +348,7 @@ const BAD: &[(&str, &str, &str)] = &[
 
 fn judged(text: &str, coalescing: Coalescing) -> Judgement {
     let settle = Duration::from_millis(10);
-    let check = Check::Watch { coalescing, settle };
-    check
-        .judge(&in_millis(text), &model(Ends::Lease), wgl::BUDGET)
-        .unwrap()
+    super::judged(&Check::Watch { coalescing, settle }, &in_millis(text))
 }
 
 #[test]

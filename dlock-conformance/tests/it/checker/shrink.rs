@@ -1,15 +1,14 @@
 //! The least of a history that is illegal still.
 
 use super::*;
-use crate::history::EventKind;
 
 fn minimal(text: &str) -> Violation {
-    let judgement = Check::Exclusion.judge(&history(text), &model(Ends::Lease), wgl::BUDGET);
-    let Ok(Judgement::Illegal(violation)) = judgement else {
+    let judgement = judged(&Check::Exclusion, &history(text));
+    let Judgement::Illegal(violation) = judgement else {
         panic!("it must be illegal: {judgement:?}")
     };
-    let again = Check::Exclusion.judge(&violation.minimal, &model(Ends::Lease), wgl::BUDGET);
-    assert!(is_illegal(&again.unwrap()), "the least is not illegal");
+    let again = judged(&Check::Exclusion, &violation.minimal);
+    assert!(is_illegal(&again), "the least is not illegal");
     violation
 }
 
@@ -90,7 +89,7 @@ fn a_release_is_never_left_out_alone() {
 fn least(events: &[Event], needed: &[u64], named: &[u64], id: fn(&Event) -> u64) -> Vec<Event> {
     let illegal = |part: &[Event]| needed.iter().all(|n| part.iter().any(|e| id(e) == *n));
     let violation = Violation::new("x", String::new(), named.to_vec());
-    super::super::shrink::minimal(events, &violation, &illegal)
+    checker::shrink::minimal(events, &violation, &illegal)
 }
 
 fn ids(events: &[Event]) -> Vec<u64> {
@@ -106,7 +105,7 @@ fn a_prefix_is_cut_where_it_begins_to_be_illegal() {
     for len in 1..=events.len() {
         for bad in 1..=len {
             let illegal = |part: &[Event]| part.len() >= bad;
-            let found = super::super::shrink::prefix(&events[..len], &illegal);
+            let found = checker::shrink::prefix(&events[..len], &illegal);
             assert_eq!(found, bad, "of {len}");
         }
     }
@@ -196,7 +195,7 @@ fn no_more_is_judged_than_halving_needs_and_never_more_than_the_limit() {
             part.len() == events.len()
         };
         let violation = Violation::new("x", String::new(), Vec::new());
-        super::super::shrink::minimal(&events, &violation, &illegal);
+        checker::shrink::minimal(&events, &violation, &illegal);
         asked.get()
     };
     // The whole, its prefixes, what was named, and runs of 32, 16, 8, 4, 2 and 1.
@@ -237,7 +236,7 @@ fn around_an_operation_is_what_overlaps_it_in_time() {
         43-   K read -";
     for named in [[3, 7], [7, 3]] {
         let violation = Violation::new("x", String::new(), named.to_vec());
-        let around = super::super::shrink::around(&history(text), &violation);
+        let around = checker::shrink::around(&history(text), &violation);
         assert_eq!(ids(&around), [2, 3, 5, 6, 7, 8, 9, 11, 12, 13]);
     }
 }

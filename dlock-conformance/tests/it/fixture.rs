@@ -1,8 +1,30 @@
 //! Histories written by hand, for the tests of whatever reads histories.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
-use super::event::{Event, EventKind, ModeTag, Op, OpOutcome, Told};
+use dlock_conformance::Skew;
+use dlock_conformance::history::{Ends, Event, EventKind, ModeTag, Model, Op, OpOutcome, Told};
+
+/// Leases with tokens, and clocks that do not drift.
+pub(crate) const LEASE: Model = Model {
+    ends: Ends::Lease,
+    skew: Skew {
+        ppm: 0,
+        fixed: Duration::ZERO,
+    },
+    fenced: true,
+};
+
+/// A history of which the times are milliseconds, in which explanations and drawings speak.
+pub(crate) fn in_millis(text: &str) -> Vec<Event> {
+    let mut events = history(text);
+    for event in &mut events {
+        event.t_mono_ns *= 1_000_000;
+        event.ttl_ns = event.ttl_ns.map(|ttl| ttl * 1_000_000);
+    }
+    events
+}
 
 /// One line per event or operation, in any order. Times are nanoseconds.
 ///

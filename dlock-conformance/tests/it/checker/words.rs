@@ -1,7 +1,8 @@
 //! What a history is judged by, in words.
 
+use dlock_conformance::checker::watch::Coalescing;
+
 use super::*;
-use crate::checker::watch::Coalescing;
 
 #[test]
 fn each_check_says_what_it_looks_at() {

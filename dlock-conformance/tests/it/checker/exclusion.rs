@@ -1,7 +1,6 @@
 //! The interval checker and the search: the same histories for both.
 
 use super::*;
-use crate::history::Op;
 
 fn quick(events: &[Event], model: &Model) -> Judgement {
     interval::check(&spans(events, model), model)
@@ -369,19 +368,6 @@ fn what_intervals_cannot_see_the_search_refuses() {
             "{what}"
         );
     }
-}
-
-#[test]
-fn a_contradiction_of_the_checkers_is_an_error_of_the_kit() {
-    let violation = Violation::new("x", "two".to_owned(), vec![]);
-    assert!(agree(Judgement::Illegal(violation.clone()), Judgement::Legal).is_err());
-    assert_eq!(
-        agree(
-            Judgement::Illegal(violation.clone()),
-            Judgement::Unknown(String::new())
-        ),
-        Ok(Judgement::Illegal(violation))
-    );
 }
 
 #[test]

@@ -1,5 +1,8 @@
 //! What the holders believed.
 
+use dlock_conformance::Skew;
+use dlock_conformance::checker::belief::check;
+
 use super::*;
 
 const SKEW: Skew = Skew {
@@ -74,17 +77,10 @@ fn beliefs_may_touch_within_the_skew_and_no_more() {
         fixed: Duration::from_nanos(5),
     };
     for text in good {
-        assert_eq!(
-            crate::checker::belief::check(&history(text), skew),
-            Judgement::Legal,
-            "{text}"
-        );
+        assert_eq!(check(&history(text), skew), Judgement::Legal, "{text}");
     }
     for text in bad {
-        assert!(
-            is_illegal(&crate::checker::belief::check(&history(text), skew)),
-            "{text}"
-        );
+        assert!(is_illegal(&check(&history(text), skew)), "{text}");
     }
 }
 
@@ -143,7 +139,7 @@ fn a_belief_that_is_wrong_is_told_with_its_end_and_the_grant_that_broke_it() {
         ),
     ];
     for (text, sentence, operations) in cases {
-        let judgement = crate::checker::belief::check(&in_millis(text), SKEW);
+        let judgement = check(&in_millis(text), SKEW);
         assert_eq!(explained(&judgement), (sentence.to_owned(), operations.to_vec()));
     }
 }

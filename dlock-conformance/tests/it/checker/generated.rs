@@ -1,8 +1,8 @@
 //! Legal histories by construction, and the same with one event corrupted.
 
+use dlock_conformance::Rng;
+
 use super::*;
-use crate::history::{EventKind, Op};
-use crate::rng::Rng;
 
 /// A legal history of an exclusive lock, by construction: the truth is drawn first, what clients saw is put
 /// around it.

@@ -134,24 +134,19 @@ const BAD: [(&str, &str); 9] = [
     ),
 ];
 
-fn judged(text: &str) -> Judgement {
-    let check = Check::Reentrant { depth: 3 };
-    check
-        .judge(&history(text), &model(Ends::Lease), wgl::BUDGET)
-        .unwrap()
-}
+const THREE_LEVELS: Check = Check::Reentrant { depth: 3 };
 
 #[test]
 fn levels_of_one_owner_are_one_hold() {
     for (what, text) in GOOD {
-        assert_eq!(judged(text), Judgement::Legal, "{what}");
+        assert_eq!(judged(&THREE_LEVELS, &history(text)), Judgement::Legal, "{what}");
     }
 }
 
 #[test]
 fn a_hold_that_ends_before_its_last_level_is_refused() {
     for (what, text) in BAD {
-        assert!(is_illegal(&judged(text)), "{what}");
+        assert!(is_illegal(&judged(&THREE_LEVELS, &history(text))), "{what}");
     }
 }
 
@@ -181,11 +176,7 @@ fn too_many_levels_and_tokens_that_differ_are_explained() {
         ),
     ];
     for (text, sentence, operations) in cases {
-        let check = Check::Reentrant { depth: 3 };
-        let judgement = check.judge(&in_millis(text), &model(Ends::Lease), wgl::BUDGET);
-        assert_eq!(
-            explained(&judgement.unwrap()),
-            (sentence.to_owned(), operations.to_vec())
-        );
+        let judgement = judged(&THREE_LEVELS, &in_millis(text));
+        assert_eq!(explained(&judgement), (sentence.to_owned(), operations.to_vec()));
     }
 }

@@ -1,31 +1,9 @@
 //! Drawings as they stand in a failure text. A change of how things are drawn shows here.
 
-use std::time::Duration;
+use dlock_conformance::checker::{Check, Judgement, Violation, wgl};
+use dlock_conformance::report::timeline::{draw, latest, of};
 
-use super::*;
-use crate::checker::{Check, Judgement, wgl};
-use crate::claims::Skew;
-use crate::history::Ends;
-use crate::history::fixture::history;
-
-const MODEL: Model = Model {
-    ends: Ends::Lease,
-    skew: Skew {
-        ppm: 0,
-        fixed: Duration::ZERO,
-    },
-    fenced: true,
-};
-
-/// A history whose times are milliseconds.
-fn millis(text: &str) -> Vec<Event> {
-    let mut events = history(text);
-    for event in &mut events {
-        event.t_mono_ns *= 1_000_000;
-        event.ttl_ns = event.ttl_ns.map(|ttl| ttl * 1_000_000);
-    }
-    events
-}
+use crate::fixture::{LEASE as MODEL, history, in_millis as millis};
 
 /// Two who hold at once.
 const CLASH: &str = "
@@ -66,7 +44,7 @@ fn the_last_operations_are_drawn_where_nothing_else_is_known() {
         text += &format!("{at}-{} A try g{n} held\n", at + 500_000);
     }
     let drawing = latest(&history(&text), &MODEL);
-    assert_eq!(drawing.matches('h').count(), LATEST + 1, "{drawing}");
+    assert_eq!(drawing.matches('h').count(), 13, "{drawing}");
     assert!(drawing.contains("h refused"), "{drawing}");
 }
 
@@ -308,75 +286,6 @@ fn eight_operations_are_told_of_and_of_more_how_many() {
 }
 
 #[test]
-fn the_times_are_those_of_events_of_begins_of_stalls_and_of_marked_leases_that_end_soon() {
-    let shown = |ttl: u64| {
-        let events = history(&format!(
-            "10-20 A acquire a ttl={ttl} token=1
-             12 - stall ttl=2
-             30 - stall ttl=9"
-        ));
-        let names = spans(&events, &MODEL);
-        let grants: Vec<&Span> = names.values().flatten().collect();
-        times(&events, &grants, &[1])
-    };
-    // As long again as all that happened, and no longer.
-    assert_eq!(shown(40), BTreeSet::from([10, 12, 20, 21, 30, 50]));
-    assert_eq!(shown(41), BTreeSet::from([10, 12, 20, 21, 30]));
-}
-
-#[test]
-fn words_are_written_where_they_just_fit() {
-    // A column for each nanosecond.
-    let axis = Axis::new(&BTreeSet::from([0, 9]), 10);
-    let written = |words: &str| {
-        let mut row = Canvas::new(&axis);
-        row.write(3, 5, words);
-        row.finish()
-    };
-    assert_eq!(written("F a"), "   F a");
-    assert_eq!(written("F ab"), "");
-}
-
-/// An axis for times with these gaps.
-fn axis(gaps: &[u64], columns: usize) -> Axis {
-    let mut at = 0;
-    let mut times = BTreeSet::from([at]);
-    for gap in gaps {
-        at += gap;
-        times.insert(at);
-    }
-    Axis::new(&times, columns)
-}
-
-#[test]
-fn a_gap_is_cut_out_if_all_shorter_ones_together_are_less_than_half_of_it() {
-    assert!(axis(&[10, 40, 10], COLUMNS).left_out().is_empty());
-    assert_eq!(axis(&[10, 41, 10], COLUMNS).left_out(), [41]);
-}
-
-#[test]
-fn four_gaps_are_cut_out_and_of_five_none() {
-    assert_eq!(axis(&[1, 90, 1, 90, 1, 90, 90], COLUMNS).left_out(), [90; 4]);
-    let five = axis(&[1, 90, 1, 90, 1, 90, 90, 90], COLUMNS);
-    assert!(five.left_out().is_empty());
-}
-
-#[test]
-fn the_ruler_is_exact_to_the_microsecond_in_ten_milliseconds() {
-    let ruler = |millis: u64| axis(&[millis * 1_000_000], 33).ruler();
-    assert_eq!(ruler(9).trim_end(), "|0.000          |4.500");
-    assert_eq!(ruler(10).trim_end(), "|0.0            |5.0");
-}
-
-#[test]
-fn there_is_a_blank_between_two_times_on_the_ruler() {
-    // A column for each millisecond. The label of the second piece ends where the one of column 16 would
-    // begin.
-    let ruler = axis(&[7_000_000, 193_000_000, 41_000_000], 52).ruler();
-    assert_eq!(ruler.trim_end(), "|0.0    //|200.0                |222.0");
-}
-
-#[test]
 fn nothing_is_drawn_of_nothing() {
     assert_eq!(draw(&[], &[], &MODEL), "");
 }
@@ -389,4 +298,26 @@ fn a_token_is_drawn_whole_or_not_at_all() {
         let lane = drawing.lines().find(|line| line.contains("lane")).unwrap();
         assert!(lane.contains("#t12") || !lane.contains("#t"), "{drawing}");
     }
+}
+
+#[test]
+fn a_drawing_begins_with_a_stall_and_ends_with_a_marked_lease_that_ends_soon() {
+    let ruler = |ttl: u64| {
+        let text = format!(
+            "10-20 A acquire a ttl={ttl} token=1
+             12 - stall ttl=6
+             30 - stall ttl=9"
+        );
+        let drawing = draw(&millis(&text), &[1], &MODEL);
+        drawing.lines().next().unwrap().to_owned()
+    };
+    // As long again as all that happened, and no longer.
+    assert_eq!(
+        ruler(44),
+        "  ms        |6.0            |15.3           |24.5           |33.8           |43.0"
+    );
+    assert_eq!(
+        ruler(45),
+        "  ms        |6.0            |10.6           |15.3           |19.9           |24.5"
+    );
 }

@@ -1,0 +1,492 @@
+//! The forms of a report, of rules that were never run: the outcomes are put in.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use dlock_conformance::history::{Event, EventKind};
+use dlock_conformance::report::SCHEMA;
+use dlock_conformance::simulated::Simulated;
+use dlock_conformance::{
+    Access, Attempt, Claims, Conditions, Effort, Engine, Harness, Histories, Kind, Layer, Level, Need,
+    Options, Outcome, Report, Rule, RuleReport, Test, run_once,
+};
+use dlock_core::Capabilities;
+use futures::FutureExt;
+use futures::future::ready;
+
+/// A rule of which nothing is known but its number.
+const fn declared(id: &'static str) -> Rule {
+    Rule {
+        id,
+        level: Level::Must,
+        phase: 1,
+        needs: &[],
+        layer: Layer::Both,
+        access: Access::A,
+        test: Test::D,
+        title: "",
+        statement: "One | two\nthree.",
+        intent: "",
+        check_first: "",
+        evidence: &[],
+        budget: Duration::from_secs(5),
+        bug: None,
+        run: |_| ready(Ok(())).boxed(),
+    }
+}
+
+fn rule(id: &'static str, kind: Kind) -> RuleReport {
+    RuleReport::tested(&declared(id), outcome(kind), Vec::new(), false, String::new())
+}
+
+fn attempt(kind: Kind, millis: u64) -> Attempt {
+    static TRIAL: Rule = declared("0.00");
+    let world: Arc<dyn Harness> = Arc::new(Simulated::new(1));
+    let conditions = Conditions::default();
+    let mut attempt = run_once(
+        &TRIAL,
+        &world,
+        "dlc-trial".to_owned(),
+        0x2a,
+        Effort::Quick,
+        conditions,
+    );
+    attempt.outcome = outcome(kind);
+    attempt.took = Duration::from_millis(millis);
+    attempt
+}
+
+fn outcome(kind: Kind) -> Outcome {
+    let text = "why\nand more".to_owned();
+    match kind {
+        Kind::Pass => Outcome::Pass,
+        Kind::Fail => Outcome::Fail { seen: text },
+        Kind::Unsupported => Outcome::Unsupported { needs: text },
+        Kind::NotRun => Outcome::NotRun { reason: text },
+        Kind::Untested => Outcome::Untested { reason: text },
+        Kind::Waived => Outcome::Waived {
+            reason: text,
+            link: String::new(),
+        },
+        Kind::Inconclusive => Outcome::Inconclusive { why: text },
+        Kind::Error => Outcome::Error { what: text },
+    }
+}
+
+fn report(rules: Vec<RuleReport>) -> Report {
+    Report::new(
+        &Claims::new("acme", "1.2", Capabilities::new("store")),
+        "sim",
+        &Options::default(),
+        Duration::from_millis(3),
+        Duration::from_millis(1500),
+        rules,
+    )
+}
+
+fn of_kinds(kinds: &[Kind]) -> Report {
+    report(kinds.iter().map(|kind| rule("8.08", *kind)).collect())
+}
+
+/// A directory of its own that is removed again.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("dlock-report-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// What is in a directory; nothing if there is none.
+fn names(directory: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(directory).into_iter().flatten();
+    let mut names: Vec<String> = entries
+        .map(|e| e.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort_unstable();
+    names
+}
+
+#[test]
+fn the_exit_code_is_that_of_the_worst_and_green_needs_a_pass() {
+    use Kind::{Error, Fail, Inconclusive, NotRun, Pass, Unsupported, Untested, Waived};
+    let cases: [(&[Kind], Option<Kind>, u8, usize); 11] = [
+        (&[], None, 4, 0),
+        (&[Pass], Some(Pass), 0, 1),
+        (&[Pass, Unsupported, Untested], Some(Pass), 0, 1),
+        (&[Pass, Waived], Some(Waived), 0, 1),
+        (&[Pass, NotRun, Waived], Some(NotRun), 0, 1),
+        (&[NotRun, Waived], Some(NotRun), 4, 0),
+        (&[Unsupported, Untested], None, 4, 0),
+        (&[Pass, Inconclusive], Some(Inconclusive), 2, 2),
+        (&[Inconclusive, Fail, Pass], Some(Fail), 1, 3),
+        (&[Fail, Inconclusive, Error, Pass], Some(Error), 3, 4),
+        (&[Unsupported, Error], Some(Error), 3, 1),
+    ];
+    for (kinds, total, code, run) in cases {
+        let report = of_kinds(kinds);
+        let found = (report.total(), report.exit_code(), report.run_count());
+        assert_eq!(found, (total, code, run), "{kinds:?}");
+    }
+    let mut without_basis = of_kinds(&[Pass]);
+    without_basis.missing_basis = vec![Need::Try];
+    assert_eq!(without_basis.exit_code(), 4);
+    without_basis.problems = vec!["a panic".to_owned()];
+    assert_eq!(without_basis.exit_code(), 3);
+}
+
+/// The summary of these rules, from one line on to the next empty one.
+fn paragraph(report: &Report, heading: &str) -> String {
+    let summary = report.summary();
+    let (_, rest) = summary.split_once(heading).unwrap();
+    let (text, _) = rest
+        .trim_start_matches('\n')
+        .split_once("\n\n")
+        .unwrap_or((rest.trim(), ""));
+    text.to_owned()
+}
+
+#[test]
+fn what_is_not_proven_comes_first_and_names_the_rules() {
+    let mut network = rule("15.05", Kind::NotRun);
+    network.access = vec![Access::P];
+    let mut hands = rule("7.06", Kind::NotRun);
+    hands.access = vec![Access::H];
+    let mut inherited = rule("5.01", Kind::Pass);
+    inherited.inherited = true;
+    let mut report = report(vec![
+        rule("1.01", Kind::Error),
+        rule("1.02", Kind::Fail),
+        rule("1.03", Kind::Inconclusive),
+        rule("1.04", Kind::NotRun),
+        rule("1.05", Kind::Untested),
+        rule("1.06", Kind::Waived),
+        rule("1.07", Kind::Pass),
+        rule("1.08", Kind::Unsupported),
+        network,
+        hands,
+        inherited,
+    ]);
+    report.missing_basis = vec![Need::Try];
+    report.problems = vec!["a panic".to_owned()];
+    report.wide_bounds = vec!["slack 9s".to_owned(), "skew 2".to_owned()];
+    report.complete = false;
+    report.engine = Engine::Inherited;
+    assert!(report.summary().starts_with("# acme 1.2 on sim: conformance\n\n"));
+    assert_eq!(
+        paragraph(&report, "**Not proven by this run:**"),
+        "\
+- the kit itself failed on (1): 1.01
+- broken (1): 1.02
+- could not be told (1): 1.03
+- not run (3): 1.04, 15.05, 7.06
+- no test exists (1): 1.05
+- waived (1): 1.06
+- what happens when the network fails: the harness names no server to put a proxy before (`Harness::servers`)
+- what a restart, a step of its clock or foreign data does to the store, as far as the harness has no hands at it (`Harness::hooks`)
+- any profile: [Try] is not claimed, on which all of them rest
+- anything else than that: a panic
+- what tighter bounds would show; claimed are wide ones: slack 9s, skew 2
+- this run was filtered: most rules were not asked for
+- 1 rules are kept by the engine of dlock-core, not by the backend
+- black-box tests refute, they do not prove; exclusion by leases holds only while clocks and pauses stay \
+within the claims"
+    );
+    assert_eq!(
+        paragraph(&report, "## Counts"),
+        "- error: 1\n- fail: 1\n- inconclusive: 1\n- not run: 3\n- untested: 1\n- waived: 1\n- pass: 2\n- \
+            unsupported: 1"
+    );
+}
+
+#[test]
+fn of_a_whole_run_without_a_flaw_only_the_limits_of_testing_are_left() {
+    let mut network = rule("15.05", Kind::Pass);
+    network.access = vec![Access::P];
+    let mut hands = rule("7.06", Kind::Pass);
+    hands.access = vec![Access::H];
+    let mut report = report(vec![
+        rule("1.01", Kind::Pass),
+        rule("1.02", Kind::NotRun),
+        network,
+        hands,
+    ]);
+    report.engine = Engine::Own;
+    assert_eq!(
+        paragraph(&report, "**Not proven by this run:**"),
+        "\
+- not run (1): 1.02
+- black-box tests refute, they do not prove; exclusion by leases holds only while clocks and pauses stay \
+within the claims"
+    );
+    // Of what did not occur nothing is counted.
+    assert_eq!(paragraph(&report, "## Counts"), "- not run: 1\n- pass: 3");
+}
+
+#[test]
+fn each_rule_has_a_row_in_which_nothing_breaks_the_table() {
+    let mut inherited = rule("5.01", Kind::Fail);
+    inherited.inherited = true;
+    let report = report(vec![rule("1.01", Kind::Pass), inherited]);
+    assert_eq!(
+        paragraph(&report, "## Rules"),
+        "\
+| rule | outcome | |
+|---|---|---|
+| 1.01 One \\| two three. | pass |  |
+| 5.01 One \\| two three. | fail (inherited from the engine of dlock-core) | why |"
+    );
+    let summary = report.summary();
+    let shown = "Seed `0x5eed`, Quick effort, took 1.5 s, canary p99.9 3ms.";
+    assert!(summary.lines().any(|l| l == shown), "{summary}");
+}
+
+#[test]
+fn a_profile_is_whole_only_if_all_of_its_rules_passed() {
+    use Kind::{Error, Fail, Inconclusive, NotRun, Pass, Unsupported, Waived};
+    let line = |report: &Report, name: &str| {
+        let head = format!("| {name} | ");
+        let summary = report.summary();
+        let found = summary.lines().find_map(|l| l.strip_prefix(&head));
+        found.map(|l| l.trim_end_matches(" |").to_owned())
+    };
+    let cases: [(&[Kind], &str); 7] = [
+        (&[Pass, Pass], "success (2 passed)"),
+        (&[Unsupported], "not claimed"),
+        (
+            &[Pass, NotRun, NotRun, Waived],
+            "partial (1 passed, 3 not run or waived)",
+        ),
+        (&[NotRun], "none (0 passed, 1 not run or waived)"),
+        (&[Pass, Fail, Fail], "failed (2 of 3)"),
+        (&[Pass, Error, Error, Inconclusive, Fail, Fail], "failed (5 of 6)"),
+        (&[Inconclusive, NotRun], "failed (1 of 2)"),
+    ];
+    for (kinds, state) in cases {
+        assert_eq!(line(&of_kinds(kinds), "Priority").as_deref(), Some(state));
+    }
+    let mut filtered = of_kinds(&[Pass]);
+    filtered.complete = false;
+    let state = "partial (1 passed, the run was filtered)";
+    assert_eq!(line(&filtered, "Priority").as_deref(), Some(state));
+    let mut without_basis = of_kinds(&[Pass, Pass, NotRun, Waived, Waived]);
+    without_basis.missing_basis = vec![Need::Lock];
+    let state = "none (2 passed, 3 not run or waived)";
+    assert_eq!(line(&without_basis, "Priority").as_deref(), Some(state));
+    // What is not binding, and what has no test, is in none.
+    let mut should = rule("8.09", Fail);
+    should.level = Level::Should;
+    let report = report(vec![should, rule("99.01", Fail)]);
+    assert_eq!(line(&report, "Priority"), None);
+}
+
+#[test]
+fn profiles_say_with_what_means_rules_passed_and_ask_hands_and_the_simulator_of_nobody() {
+    // A proxy, hands, a child process twice, the simulator, the API alone.
+    let ids = ["3.03", "7.06", "7.15", "8.06", "15.06", "8.08"];
+    let table = |kind: Kind, means: &str| {
+        let report = report(ids.map(|id| rule(id, kind)).to_vec());
+        paragraph(&report, &format!("## Profiles (MUST rules; access {means})"))
+    };
+    assert_eq!(
+        table(Kind::Pass, "A, P, C, H, S"),
+        "\
+| profile | |
+|---|---|
+| Core | success (1 passed) |
+| Fair | success (1 passed) |
+| Fencing | success (2 passed) |
+| Lease | success (1 passed) |
+| Priority | success (1 passed) |"
+    );
+    assert_eq!(
+        table(Kind::NotRun, ""),
+        "\
+| profile | |
+|---|---|
+| Fair | none (0 passed, 1 not run or waived) |
+| Fencing | none (0 passed, 1 not run or waived) |
+| Lease | none (0 passed, 1 not run or waived) |
+| Priority | none (0 passed, 1 not run or waived) |"
+    );
+}
+
+#[test]
+fn ci_reads_a_case_for_each_rule_and_how_many_there_are_of_each_kind() {
+    let mut failed = rule("1.02", Kind::Fail);
+    failed.attempts = vec![attempt(Kind::Fail, 250), attempt(Kind::Fail, 500)];
+    let report = report(vec![
+        rule("1.01", Kind::Pass),
+        failed,
+        rule("2.01", Kind::Error),
+        rule("2.02", Kind::Inconclusive),
+        rule("2.03", Kind::NotRun),
+        rule("2.04", Kind::Unsupported),
+        rule("2.05", Kind::Waived),
+    ]);
+    let scratch = Scratch::new("junit");
+    report.write_to(&scratch.0).unwrap();
+    let xml = std::fs::read_to_string(scratch.0.join("store-sim/junit.xml")).unwrap();
+    let suite = "<testsuite name=\"dlock-conformance store-sim\" tests=\"7\" failures=\"2\" errors=\"1\" \
+        skipped=\"3\" time=\"1.500\">";
+    assert!(xml.lines().any(|l| l == suite), "{xml}");
+    let cases = [
+        "<testcase classname=\"section 1\" name=\"must_1_01\" time=\"0.000\"></testcase>\n",
+        "<testcase classname=\"section 1\" name=\"must_1_02\" time=\"0.750\"><failure message=\"fail: \
+            why\">rule 1.02 Must: One | two\n",
+        "name=\"must_2_01\" time=\"0.000\"><error message=\"error: why\">rule 2.01 Must: One",
+        "name=\"must_2_02\" time=\"0.000\"><failure message=\"inconclusive: why\">rule 2.02",
+        "name=\"must_2_03\" time=\"0.000\"><skipped message=\"not run: why\"/></testcase>\n",
+        "name=\"must_2_04\" time=\"0.000\"><skipped message=\"unsupported: why\"/></testcase>\n",
+        "name=\"must_2_05\" time=\"0.000\"><skipped message=\"waived: why\"/></testcase>\n",
+    ];
+    for case in cases {
+        assert!(xml.contains(case), "{case}\n{xml}");
+    }
+}
+
+#[test]
+fn a_failure_text_says_all_that_is_known_and_nothing_that_is_not() {
+    let mut full = rule("1.02", Kind::Fail);
+    full.intent = "stock is oversold";
+    full.check_first = "the clock";
+    full.replay = "cargo test -- 1.02".to_owned();
+    let mut second = attempt(Kind::Fail, 20);
+    second.stall = Duration::from_millis(7);
+    second.evidence.insert("grants", 9);
+    second.notes.push("a note".to_owned());
+    second.stored = Some("/tmp/h.jsonl".into());
+    full.attempts = vec![attempt(Kind::Inconclusive, 10), second];
+    assert_eq!(
+        full.failure_text(),
+        "\
+rule 1.02 Must: One | two\nthree.
+  fail:
+    why
+    and more
+  why it matters: stock is oversold
+  check this first: the clock
+  attempt 1: inconclusive, seed 0x2a, took 10ms
+  attempt 2: fail, seed 0x2a, took 20ms, worst stall of the machine 7ms
+    grants: 9
+    a note
+  replay: cargo test -- 1.02
+  history: /tmp/h.jsonl
+"
+    );
+    let bare = "rule 1.02 Must: One | two\nthree.\n  fail:\n    why\n    and more\n";
+    assert_eq!(rule("1.02", Kind::Fail).failure_text(), bare);
+}
+
+#[test]
+fn each_run_has_a_line_in_the_summary_of_all() {
+    let scratch = Scratch::new("merge");
+    let path = scratch.0.join("summary.json");
+    let read = || -> serde_json::Value { serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap() };
+    of_kinds(&[Kind::Pass]).write_to(&scratch.0).unwrap();
+    assert_eq!(read()["runs"]["store-sim"]["counts"]["pass"], 1);
+    // What was there and is no summary is no matter.
+    for junk in ["[1, 2]", "no json at all"] {
+        std::fs::write(&path, junk).unwrap();
+        of_kinds(&[Kind::Pass]).write_to(&scratch.0).unwrap();
+        assert_eq!(read()["runs"]["store-sim"]["counts"]["pass"], 1, "{junk}");
+    }
+    let mut other = report(vec![
+        rule("10.01", Kind::Fail),
+        rule("3.01", Kind::Fail),
+        rule("3.02", Kind::Pass),
+        rule("3.03", Kind::Waived),
+    ]);
+    other.backend = "other";
+    other.write_to(&scratch.0).unwrap();
+    let all = read();
+    assert_eq!(all["schema"], SCHEMA);
+    assert_eq!(all["runs"]["store-sim"]["total"], "pass");
+    let line = &all["runs"]["other-sim"];
+    assert_eq!(line["failed"], serde_json::json!(["3.01", "10.01"]));
+    assert_eq!(line["waived"], serde_json::json!(["3.03"]));
+    assert_eq!(line["total"], "fail");
+    // What cannot be read is not overwritten: nothing is even prepared.
+    let blocked = scratch.0.join("blocked");
+    std::fs::create_dir_all(blocked.join("summary.json")).unwrap();
+    assert!(other.write_to(&blocked).is_err());
+    assert_eq!(names(&blocked), ["other-sim", "summary.json"]);
+}
+
+#[test]
+fn a_report_is_written_in_all_of_its_forms() {
+    let scratch = Scratch::new("forms");
+    let report = of_kinds(&[Kind::Fail]);
+    report.write_to(&scratch.0).unwrap();
+    let own = scratch.0.join("store-sim");
+    assert_eq!(names(&scratch.0), ["store-sim", "summary.json"]);
+    assert_eq!(names(&own), ["junit.xml", "report.json", "summary.md"]);
+    let read = |path: PathBuf| std::fs::read_to_string(path).unwrap();
+    let json = |path: PathBuf| -> serde_json::Value { serde_json::from_str(&read(path)).unwrap() };
+    assert_eq!(json(own.join("report.json"))["rules"][0]["id"], "8.08");
+    assert!(read(own.join("junit.xml")).contains("failures=\"1\""));
+    assert_eq!(read(own.join("summary.md")), report.summary());
+    let all = json(scratch.0.join("summary.json"));
+    assert_eq!(all["runs"]["store-sim"]["failed"], serde_json::json!(["8.08"]));
+}
+
+#[test]
+fn histories_of_an_earlier_run_of_the_same_rules_are_replaced_and_no_others() {
+    let scratch = Scratch::new("histories");
+    let own = scratch.0.join("store-sim");
+    let with_history = |id: &'static str, kind| {
+        let mut rule = rule(id, kind);
+        let mut attempt = attempt(kind, 1);
+        attempt.history = vec![Event::new(EventKind::FaultBegin, 1, 1, "x")];
+        rule.attempts = vec![attempt];
+        rule
+    };
+    let mut silent = rule("1.03", Kind::Fail);
+    silent.attempts = vec![attempt(Kind::Fail, 1)];
+    let mut report = report(vec![with_history("1.01", Kind::Pass), silent]);
+    // Where there is nothing to keep, no directory is made.
+    report.write_histories(&scratch.0, Histories::NotPassed).unwrap();
+    assert!(!own.exists());
+    let rules = [with_history("1.02", Kind::Fail), rule("1.05", Kind::Untested)];
+    report.rules.extend(rules);
+    std::fs::create_dir_all(&own).unwrap();
+    let earlier = [
+        "1.01-0x1.jsonl",
+        "1.02-0x1.jsonl",
+        "1.02-notes.txt",
+        "1.05-0x1.jsonl",
+        "11.01-0x1.jsonl",
+    ];
+    for name in earlier {
+        std::fs::write(own.join(name), "").unwrap();
+    }
+    report.write_histories(&scratch.0, Histories::NotPassed).unwrap();
+    let kept = [
+        "1.02-0x2a.jsonl",
+        "1.02-notes.txt",
+        "1.05-0x1.jsonl",
+        "11.01-0x1.jsonl",
+    ];
+    assert_eq!(names(&own), kept);
+    assert_eq!(
+        report.rules[2].attempts[0].stored,
+        Some(own.join("1.02-0x2a.jsonl"))
+    );
+    report.write_histories(&scratch.0, Histories::All).unwrap();
+    assert!(names(&own).contains(&"1.01-0x2a.jsonl".to_owned()));
+    // A file in the place of the directory is told of.
+    let blocked = scratch.0.join("blocked");
+    std::fs::create_dir_all(&blocked).unwrap();
+    std::fs::write(blocked.join("store-sim"), "").unwrap();
+    assert!(report.write_histories(&blocked, Histories::All).is_err());
+}

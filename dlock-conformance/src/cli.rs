@@ -188,9 +188,11 @@ fn conclusion(report: &Report, command: &Arguments) -> String {
         .filter(|kind| report.count(**kind) > 0)
         .map(|kind| format!("{} {kind}", report.count(*kind)))
         .collect();
-    let total = report
-        .total()
-        .map_or_else(|| "no rule was run".to_owned(), |kind| kind.to_string());
+    let total = match report.total() {
+        None => "no rule was run".to_owned(),
+        Some(_) if report.exit_code() == 0 => "no rule that ran failed".to_owned(),
+        Some(kind) => kind.to_string(),
+    };
     text.push_str(&format!(
         "\nconformance: {total} ({}); {:.1} s",
         counts.join(", "),

@@ -96,7 +96,10 @@ impl Options {
     pub fn selects(&self, rule: &Rule) -> bool {
         let name = rule.test_name();
         let matches = |filter: &String| {
-            filter == rule.id || *filter == name || (!self.exact && name.contains(filter.as_str()))
+            filter == rule.id
+                || *filter == name
+                || (!self.exact && name.contains(filter.as_str()))
+                || filter.trim_end_matches('.') == rule.section()
         };
         (self.filters.is_empty() || self.filters.iter().any(matches)) && !self.skip.iter().any(matches)
     }

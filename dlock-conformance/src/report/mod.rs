@@ -292,6 +292,14 @@ impl Report {
         }
     }
 
+    /// `<backend>-<runtime>`, for files and commands: what else than a letter, a digit or `_` stands in them is
+    /// one `-`.
+    pub fn label(&self) -> String {
+        let label = format!("{}-{}", self.backend, self.runtime);
+        let words = label.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+        words.filter(|word| !word.is_empty()).collect::<Vec<_>>().join("-")
+    }
+
     /// The form for people: what is *not* proven comes first.
     pub fn summary(&self) -> String {
         summary::markdown(self)
@@ -303,7 +311,7 @@ impl Report {
     /// # Errors
     /// Those of the file system.
     pub fn write_to(&self, directory: &Path) -> io::Result<()> {
-        let own = directory.join(format!("{}-{}", self.backend, self.runtime));
+        let own = directory.join(self.label());
         std::fs::create_dir_all(&own)?;
         std::fs::write(own.join("report.json"), serde_json::to_vec_pretty(self)?)?;
         std::fs::write(own.join("junit.xml"), junit::xml(self))?;
@@ -318,7 +326,7 @@ impl Report {
     /// # Errors
     /// Those of the file system.
     pub fn write_histories(&mut self, directory: &Path, which: Histories) -> io::Result<()> {
-        let target = format!("{}-{}", self.backend, self.runtime);
+        let target = self.label();
         let directory = directory.join(&target);
         for rule in self.rules.iter_mut().filter(|r| !r.attempts.is_empty()) {
             remove_of(&directory, &rule.id)?;

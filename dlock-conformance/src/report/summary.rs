@@ -243,7 +243,7 @@ pub(super) fn merge(report: &Report, path: &Path) -> io::Result<()> {
         all = json!({});
     }
     all["schema"] = Value::from(super::SCHEMA);
-    all["runs"][format!("{}-{}", report.backend, report.runtime)] = entry;
+    all["runs"][report.label()] = entry;
     // Renamed into place, so that a reader never sees half of it.
     let partial = path.with_extension(format!("{}.partial", std::process::id()));
     std::fs::write(&partial, serde_json::to_vec_pretty(&all)?)?;

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use super::RuleReport;
+use crate::outcome::Kind;
 
 /// Rule, why, what was seen, how to see it again, where to look.
 pub(super) fn failure(rule: &RuleReport) -> String {
@@ -16,7 +17,8 @@ pub(super) fn failure(rule: &RuleReport) -> String {
     if !rule.intent.is_empty() {
         let _ = writeln!(text, "  why it matters: {}", rule.intent);
     }
-    if !rule.check_first.is_empty() {
+    // An error, a panic say, is not what the rule is about.
+    if !rule.check_first.is_empty() && rule.outcome.kind() != Kind::Error {
         let _ = writeln!(text, "  check this first: {}", rule.check_first);
     }
     for (n, attempt) in rule.attempts.iter().enumerate() {

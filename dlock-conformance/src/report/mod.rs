@@ -297,7 +297,10 @@ impl Report {
     pub fn label(&self) -> String {
         let label = format!("{}-{}", self.backend, self.runtime);
         let words = label.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
-        words.filter(|word| !word.is_empty()).collect::<Vec<_>>().join("-")
+        words
+            .filter(|word| !word.is_empty())
+            .collect::<Vec<_>>()
+            .join("-")
     }
 
     /// The form for people: what is *not* proven comes first.

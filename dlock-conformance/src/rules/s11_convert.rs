@@ -111,8 +111,13 @@ async fn downgrade_admits_readers(cx: Cx) -> Verdict {
     for round in 0..cx.rounds(3, 20) {
         let name = cx.name(round);
         let held = clients[0].is_granted(&name, &write, "the writer").await?;
-        let reader = cx.waits(&clients[1], &name, &read);
+        let mut reader = cx.waits(&clients[1], &name, &read);
         cx.in_line(&*clients[2], &name, 1).await?;
+        let early = cx.timeout(ms(5), &mut reader).await;
+        ensure!(
+            early.is_none(),
+            "a reader was let in, or refused, while the writer holds"
+        );
         converts(&*held)?.downgrade().await.seen("the downgrade")?;
         // Nobody else touches the name: any request might admit.
         let bound = cx.claims().wake_p99 + cx.slack();

@@ -341,14 +341,14 @@ fn ci_reads_a_case_for_each_rule_and_how_many_there_are_of_each_kind() {
         skipped=\"3\" time=\"1.500\">";
     assert!(xml.lines().any(|l| l == suite), "{xml}");
     let cases = [
-        "<testcase classname=\"section 1\" name=\"must_1_01\" time=\"0.000\"></testcase>\n",
-        "<testcase classname=\"section 1\" name=\"must_1_02\" time=\"0.750\"><failure message=\"fail: \
+        "<testcase classname=\"section 1\" name=\"must_1_01_\" time=\"0.000\"></testcase>\n",
+        "<testcase classname=\"section 1\" name=\"must_1_02_\" time=\"0.750\"><failure message=\"fail: \
             why\">rule 1.02 Must: One | two\n",
-        "name=\"must_2_01\" time=\"0.000\"><error message=\"error: why\">rule 2.01 Must: One",
-        "name=\"must_2_02\" time=\"0.000\"><failure message=\"inconclusive: why\">rule 2.02",
-        "name=\"must_2_03\" time=\"0.000\"><skipped message=\"not run: why\"/></testcase>\n",
-        "name=\"must_2_04\" time=\"0.000\"><skipped message=\"unsupported: why\"/></testcase>\n",
-        "name=\"must_2_05\" time=\"0.000\"><skipped message=\"waived: why\"/></testcase>\n",
+        "name=\"must_2_01_\" time=\"0.000\"><error message=\"error: why\">rule 2.01 Must: One",
+        "name=\"must_2_02_\" time=\"0.000\"><failure message=\"inconclusive: why\">rule 2.02",
+        "name=\"must_2_03_\" time=\"0.000\"><skipped message=\"not run: why\"/></testcase>\n",
+        "name=\"must_2_04_\" time=\"0.000\"><skipped message=\"unsupported: why\"/></testcase>\n",
+        "name=\"must_2_05_\" time=\"0.000\"><skipped message=\"waived: why\"/></testcase>\n",
     ];
     for case in cases {
         assert!(xml.contains(case), "{case}\n{xml}");

@@ -24,8 +24,8 @@ pub trait RwLock: Send + Sync {
     /// upgrades a hold whose downgrade was not answered, and releases it by the same key.
     ///
     /// # Errors
-    /// `Lost` if the lease is not held; `InvalidInput` if others hold or wait in another shared mode than `to`;
-    /// otherwise as [`Lock::attempt`](super::Lock::attempt). `Unavailable`,
+    /// `Lost` if the lease is not held; `InvalidInput` if others hold or wait in another shared mode than
+    /// `to`; otherwise as [`Lock::attempt`](super::Lock::attempt). `Unavailable`,
     /// `LimitReached`, `PermissionDenied`, `InvalidInput` and `Unsupported` say that *nothing* was converted
     /// and nothing will be: the engine believes in the mode of before. Whoever cannot tell, such as of a
     /// script that was refused something in its middle, answers `Unknown`.

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use dlock_core::{ErrorKind, RequestId, Result, Timestamp};
 use futures::channel::mpsc;
-use futures::future::{Either, select};
+use futures::future::{BoxFuture, Either, pending, select};
 use futures::{FutureExt as _, StreamExt as _, TryFutureExt as _};
 
 use super::board::Bid;
@@ -47,6 +47,8 @@ pub(super) struct Connection {
     held: HashMap<Key, RequestId>,
     /// When it was last looked whether something of that has lapsed.
     looked: Timestamp,
+    /// One for many jobs: it may be early, and then there is another one.
+    timer: (Timestamp, BoxFuture<'static, ()>),
     /// Before that nothing is to be locked in it: see [`restart`](super::restart).
     pub(super) opens: Timestamp,
 }
@@ -75,6 +77,7 @@ impl Connections {
             jobs,
             held: HashMap::new(),
             looked: self.now(),
+            timer: (Timestamp::MAX, pending().boxed()),
             opens: self.now() + session.closed_for,
         };
         self.runtime.spawn(connection.serve().boxed());
@@ -121,11 +124,25 @@ impl Connection {
     }
 
     async fn next(&mut self) -> Event {
-        let due = self.client.runtime.sleep(self.now().until(self.due_at()));
-        match select(self.jobs.next(), select(self.wire.broken(), due)).await {
-            Either::Left((job, _)) => Event::Job(job),
-            Either::Right((Either::Left((e, _)), _)) => Event::Broken(e),
-            Either::Right((Either::Right(_), _)) => Event::Due,
+        loop {
+            let due_at = self.due_at();
+            if due_at < self.timer.0 {
+                self.timer = (due_at, self.client.runtime.sleep(self.now().until(due_at)));
+            }
+            match select(
+                self.jobs.next(),
+                select(self.wire.broken(), self.timer.1.as_mut()),
+            )
+            .await
+            {
+                Either::Left((job, _)) => return Event::Job(job),
+                Either::Right((Either::Left((e, _)), _)) => return Event::Broken(e),
+                Either::Right((Either::Right(_), _)) => {}
+            }
+            self.timer = (Timestamp::MAX, pending().boxed());
+            if self.now() >= self.due_at() {
+                return Event::Due;
+            }
         }
     }
 

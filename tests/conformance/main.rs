@@ -370,7 +370,7 @@ impl Run {
             options.parallel = match backend {
                 _ if !self.whole => 1,
                 // Their ttls are those of sessions, seconds long, and rules wait for these.
-                "zookeeper" | "mariadb-session" | "postgres-session" => 4,
+                "zookeeper" | "mariadb-session" => 4,
                 _ => 2,
             };
         }

@@ -369,6 +369,8 @@ impl Run {
             // a rule of timing would wait for another rule.
             options.parallel = match backend {
                 _ if !self.whole => 1,
+                // A client that a rule cuts off keeps a connection of the pooler's, for which others wait.
+                "postgres-pooler" => 1,
                 // Their ttls are those of sessions, seconds long, and rules wait for these.
                 "zookeeper" | "mariadb-session" => 4,
                 _ => 2,

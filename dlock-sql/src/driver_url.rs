@@ -4,25 +4,23 @@ use dlock_core::spi::Url;
 use dlock_core::{Error, ErrorKind, Result};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
-use crate::requests::invalid;
-
 /// How the driver calls what URLs here call by one name for all servers.
 struct Words {
     scheme: &'static str,
     socket: &'static str,
     mode: &'static str,
     /// The values of `sslmode`, in the order of [`MODES`].
-    modes: &'static str,
+    modes: [&'static str; 5],
     ca: &'static str,
     cert: &'static str,
     key: &'static str,
-    /// Keys of the driver's own, which are passed on as they are, with blanks between them.
-    passed_on: &'static str,
+    /// Keys of the driver's own, which are passed on as they are.
+    passed_on: &'static [&'static str],
     /// Those that name files, for TLS.
-    files: &'static str,
+    files: &'static [&'static str],
 }
 
-const MODES: &str = "disable prefer require verify-ca verify-full";
+const MODES: [&str; 5] = ["disable", "prefer", "require", "verify-ca", "verify-full"];
 
 const POSTGRES: Words = Words {
     scheme: "postgres",
@@ -32,21 +30,48 @@ const POSTGRES: Words = Words {
     ca: "sslrootcert",
     cert: "sslcert",
     key: "sslkey",
-    passed_on: "application_name dbname host hostaddr options password port user",
-    files: "sslrootcert ssl-root-cert ssl-ca sslcert ssl-cert sslkey ssl-key",
+    passed_on: &[
+        "application_name",
+        "dbname",
+        "host",
+        "hostaddr",
+        "options",
+        "password",
+        "port",
+        "user",
+    ],
+    files: &[
+        "sslrootcert",
+        "ssl-root-cert",
+        "ssl-ca",
+        "sslcert",
+        "ssl-cert",
+        "sslkey",
+        "ssl-key",
+    ],
 };
 
 const MYSQL: Words = Words {
     scheme: "mysql",
     socket: "socket",
     mode: "ssl-mode",
-    modes: "DISABLED PREFERRED REQUIRED VERIFY_CA VERIFY_IDENTITY",
+    modes: [
+        "DISABLED",
+        "PREFERRED",
+        "REQUIRED",
+        "VERIFY_CA",
+        "VERIFY_IDENTITY",
+    ],
     ca: "ssl-ca",
     cert: "ssl-cert",
     key: "ssl-key",
-    passed_on: "charset collation time-zone timezone",
-    files: "sslca ssl-ca sslcert ssl-cert sslkey ssl-key",
+    passed_on: &["charset", "collation", "time-zone", "timezone"],
+    files: &["sslca", "ssl-ca", "sslcert", "ssl-cert", "sslkey", "ssl-key"],
 };
+
+fn invalid(text: impl Into<std::borrow::Cow<'static, str>>) -> Error {
+    Error::new(ErrorKind::InvalidInput, text)
+}
 
 /// The URL with what the driver is to know, and nothing that it would ignore.
 ///
@@ -92,7 +117,7 @@ pub fn driver_url(url: &mut Url) -> Result<String> {
                 prepared",
         ));
     }
-    for key in words.passed_on.split(' ') {
+    for key in words.passed_on {
         if let Some(value) = url.take::<String>(key)? {
             tell(key, &value);
         }
@@ -107,11 +132,12 @@ pub fn driver_url(url: &mut Url) -> Result<String> {
     };
     if cfg!(feature = "tls") {
         // Read here, so that the message names the key of our URL.
-        let mut file = |key| -> Result<Option<String>> {
-            let taken = url.take_file(key)?;
-            Ok(taken.map(|(path, _)| path.to_string_lossy().into_owned()))
+        let mut file = |key: &'static str| -> Result<Option<String>> {
+            Ok(url
+                .take_file(key)?
+                .map(|(path, _)| path.to_string_lossy().into_owned()))
         };
-        for key in words.files.split(' ') {
+        for key in words.files {
             if let Some(path) = file(key)? {
                 tell(key, &path);
             }
@@ -128,10 +154,10 @@ pub fn driver_url(url: &mut Url) -> Result<String> {
     }
     if let Some(mode) = mode {
         // The driver's own words are taken as well.
-        let mut known = MODES.split(' ').zip(words.modes.split(' ')).enumerate();
-        let known = known.find(|(_, (ours, its))| *ours == mode || its.eq_ignore_ascii_case(&mode));
-        let Some((n, (_, its))) = known else {
-            let text = format!("the URL's `sslmode` must be one of {}", MODES.replace(' ', ", "));
+        let known = MODES.iter().zip(words.modes);
+        let mut known = known.map(|(ours, its)| *ours == mode || its.eq_ignore_ascii_case(&mode));
+        let Some(n) = known.position(|is_it| is_it) else {
+            let text = format!("the URL's `sslmode` must be one of {}", MODES.join(", "));
             return Err(invalid(text));
         };
         if n > 1 && !cfg!(feature = "tls") {
@@ -140,7 +166,7 @@ pub fn driver_url(url: &mut Url) -> Result<String> {
                 "this build has no TLS for databases: enable the feature `sql-tls` of `dlock-rs`",
             ));
         }
-        tell(words.mode, its);
+        tell(words.mode, words.modes[n]);
     }
     let mark = if query.is_empty() { "" } else { "?" };
     Ok(format!(

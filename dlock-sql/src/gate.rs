@@ -1,4 +1,5 @@
-//! The fence gate of every SQL store: a token is checked against its resource's row in one transaction.
+//! The fence gate of every SQL store: check a token against the row of its resource, and write, in one
+//! transaction.
 //!
 //! The row is locked before it is read, and stays locked until the transaction of the caller ends. So nothing
 //! comes between the check and the commit.
@@ -47,7 +48,8 @@ pub(crate) async fn admit<DB: Store>(
     }
     let name = DB::bytes(resource.as_bytes());
     // First that there is a row: one that is not there cannot be locked, and two who both find none are a
-    // deadlock in MySQL. One request, two statements: the second reads what came while the first one waited.
+    // deadlock in MySQL. One request, and two statements: the second one reads what was committed while the
+    // first one waited.
     let lock = format!(
         "INSERT INTO {table} (resource, max_exclusive, max_any, value) VALUES ({name}, NULL, NULL, {}) {}; \
          SELECT max_exclusive, max_any FROM {table} WHERE resource = {name}{}",
@@ -79,6 +81,7 @@ pub(crate) async fn admit<DB: Store>(
 }
 
 /// What a row says of tokens and value.
+#[cfg(feature = "sqlite")]
 pub(crate) fn value<DB: Store>(rows: &[DB::Row]) -> Result<Option<FencedValue>> {
     let Some(row) = rows.first() else {
         return Ok(None);

@@ -20,7 +20,8 @@
 //! | PostgreSQL | in the server, PL/pgSQL (`lease/postgres/v1/`) | one round trip for whatever is contended (two where the client did not know that it is); no row stays locked across one, so a client that stops blocks nobody; `NOTIFY` in the same commit; behind a pooler nothing is left open between statements |
 //! | MySQL, MariaDB | in the program, the same `admit/`, under the row's lock: two round trips | stored functions may neither commit nor return rows there, and procedures need rights that many do not have |
 //!
-//! That the two renderings of the rule agree is tested by random operations (`tests/it/lease/same.rs`).
+//! That the two renderings of the rule agree is tested by random operations on both
+//! (`tests/it/lease/same.rs`).
 //!
 //! Nothing of sqlx shows in the signatures, but for the constructors that take a pool, and for what works
 //! inside a transaction of your own: [`direct`], and the gates of the backends.

@@ -16,7 +16,7 @@ fn refusal(urls: &[&str]) -> dlock::Error {
 }
 
 #[test]
-fn three_files_are_one_lock_that_goes_on_without_one_of_them() {
+fn three_files_are_one_lock() {
     let dir = tempfile::tempdir().unwrap();
     let url = |n| {
         format!(
@@ -36,10 +36,6 @@ fn three_files_are_one_lock_that_goes_on_without_one_of_them() {
         let held = one.lock("x").unwrap().acquire().await.unwrap();
         assert_eq!(held.ttl(), Duration::from_secs(9));
         assert!(two.lock("x").unwrap().try_acquire().await.unwrap().is_none());
-        // A majority of others is there, and has one file in common with it.
-        let others = [urls[1].clone(), urls[2].clone(), url(7)];
-        let three = quorum(&others).await.unwrap();
-        assert!(three.lock("x").unwrap().try_acquire().await.unwrap().is_none());
         let token = held.token();
         held.release().await.unwrap();
         assert!(two.lock("x").unwrap().acquire().await.unwrap().token() > token);

@@ -1,14 +1,17 @@
 //! Requests that go on while whoever asked does not poll them.
 //!
 //! A request has a connection, or the next place in the line for one. Its future may rest: the other arm of a
-//! `select!` takes its time, a stream is read slowly. Then it would keep that connection, and a locked row.
+//! `select!` takes its time, a stream is read slowly. Then it would keep that connection, and a row that it
+//! has locked, from all others.
 //!
-//! So whoever asked polls the request itself, which costs no change of tasks, and one that is still there at
-//! the second look is polled by a task from then on.
+//! So whoever asked polls the request itself, which costs no change of tasks, and a request that was not
+//! polled between two looks is given to a task. (One that waits for the server is given to a task as well. It
+//! takes milliseconds anyway.)
 //!
-//! * *Both poll it*: the mutex is between them, and whoever asked waits for what the task sends.
-//! * *Whoever asked has gone*: the work is dropped, and the task is woken to end.
-//! * *The task is dropped with its runtime*: so is the work, and whoever asked is told so.
+//! * *Both poll it*: they cannot. What is given away is replaced by a receiver for what it comes to, under a
+//!   mutex, and whoever asked is woken to wait for that.
+//! * *Whoever asked has gone*: so has the receiver, and the task ends.
+//! * *The task is dropped with its runtime*: whoever asked is told so.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -20,9 +23,9 @@ use dlock_core::Runtime;
 use dlock_core::runtime::yield_now;
 use futures::FutureExt as _;
 use futures::channel::oneshot::{Canceled, Receiver, channel};
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, Either, select};
 
-/// What lasts for two looks is polled by a task.
+/// Who rests is noticed at the second look.
 const LOOK: Duration = Duration::from_millis(5);
 
 /// Looks after the requests of one client.
@@ -33,8 +36,7 @@ pub(in crate::lease) struct Background {
 
 #[derive(Default)]
 struct Requests {
-    /// Since the last look.
-    young: Vec<Weak<Mutex<Request>>>,
+    all: Vec<Weak<dyn Look>>,
     /// There as long as somebody looks at them.
     looker: Weak<()>,
 }
@@ -51,132 +53,147 @@ impl Background {
         })
     }
 
-    /// Does that work, whether or not it is polled again. `Canceled`: its runtime has ended.
+    /// Does that work, whether or not it is polled again after the first time. `Canceled`: its runtime has
+    /// ended.
     ///
     /// # Cancel safety
-    /// The work is dropped with it.
+    /// The work is dropped with it; by its task, if it has one.
     pub(in crate::lease) fn run<T: Send + 'static>(
         self: &Arc<Self>,
         work: impl Future<Output = T> + Send + 'static,
     ) -> Running<T> {
-        let (send, done) = channel();
-        let request = Arc::new(Mutex::new(Request {
-            work: Some(work.map(|done| drop(send.send(done))).boxed()),
-            task: None,
+        let request = Arc::new(Mutex::new(State {
+            work: Some(Work::Own(work.boxed())),
+            asker: None,
+            was_polled: true,
         }));
+        let one: Weak<Mutex<State<T>>> = Arc::downgrade(&request);
         let mut requests = lock(&self.requests);
+        // Where nobody looks, since the runtime has ended, nothing piles up either.
+        if requests.all.len() == requests.all.capacity() {
+            requests.all.retain(|one| one.strong_count() > 0);
+        }
+        requests.all.push(one);
         if requests.looker.strong_count() == 0 {
-            // Where nobody looks, since the runtime has ended, nothing piles up either.
-            requests.young.clear();
             let looker = Arc::new(());
             requests.looker = Arc::downgrade(&looker);
+            drop(requests);
             let looking = look(Arc::downgrade(self), looker, self.runtime.clone());
             self.runtime.spawn(looking.boxed());
         }
-        requests.young.push(Arc::downgrade(&request));
+        Running(request)
+    }
+
+    /// Whether there are requests. If not, nobody looks any more.
+    fn look(&self) -> bool {
+        let mut requests = lock(&self.requests);
+        let mut askers = Vec::new();
+        requests.all.retain(|one| {
+            let one = one.upgrade();
+            one.map(|one| askers.extend(one.look(&*self.runtime))).is_some()
+        });
+        let goes_on = !requests.all.is_empty();
+        if !goes_on {
+            requests.looker = Weak::new();
+        }
+        // Outside the mutex: who is woken may run at once, and begin or drop a request.
         drop(requests);
-        Running { request, done }
+        askers.into_iter().for_each(Waker::wake);
+        goes_on
     }
 }
 
 /// Ends with the last request; dropped with the runtime, it lets the next one begin to look again.
 async fn look(background: Weak<Background>, _looker: Arc<()>, runtime: Arc<dyn Runtime>) {
-    let mut old: Vec<Weak<Mutex<Request>>> = Vec::new();
     loop {
         runtime.sleep(LOOK).await;
         yield_now().await;
-        for request in old.drain(..) {
-            if let Some(request) = request.upgrade() {
-                runtime.spawn(Task(request).boxed());
-            }
-        }
-        let Some(background) = background.upgrade() else {
-            return;
-        };
-        let mut requests = lock(&background.requests);
-        std::mem::swap(&mut requests.young, &mut old);
-        if old.is_empty() {
-            requests.looker = Weak::new();
+        if background.upgrade().is_none_or(|background| !background.look()) {
             return;
         }
     }
 }
 
-struct Request {
+struct State<T> {
     /// Until it is done, or nobody wants it any more.
-    work: Option<BoxFuture<'static, ()>>,
-    /// There if a task polls it.
-    task: Option<Waker>,
+    work: Option<Work<T>>,
+    asker: Option<Waker>,
+    /// Since the last look.
+    was_polled: bool,
 }
 
-impl Request {
-    fn step(&mut self, cx: &mut Context<'_>) {
-        if self
-            .work
-            .as_mut()
-            .is_some_and(|work| work.as_mut().poll(cx).is_ready())
-        {
-            self.work = None;
-        }
-    }
+enum Work<T> {
+    /// Polled by whoever asked.
+    Own(BoxFuture<'static, T>),
+    /// Given to a task.
+    Given(Receiver<T>),
+}
 
-    /// Nobody goes on with it. (Outside the mutex: what is dropped and woken may begin or drop a request.)
-    fn end(request: &Mutex<Self>) {
-        let mut state = lock(request);
-        let (work, task) = (state.work.take(), state.task.take());
+trait Look: Send + Sync {
+    /// Whom to wake.
+    fn look(&self, runtime: &dyn Runtime) -> Option<Waker>;
+}
+
+impl<T: Send + 'static> Look for Mutex<State<T>> {
+    fn look(&self, runtime: &dyn Runtime) -> Option<Waker> {
+        // If it is locked it is polled just now.
+        let Ok(mut state) = self.try_lock() else {
+            return None;
+        };
+        if std::mem::replace(&mut state.was_polled, false) {
+            return None;
+        }
+        let (mut send, done) = channel();
+        let work = match state.work.take() {
+            Some(Work::Own(work)) => work,
+            other => {
+                state.work = other;
+                return None;
+            }
+        };
+        state.work = Some(Work::Given(done));
+        let asker = state.asker.take();
         drop(state);
-        drop(work);
-        if let Some(task) = task {
-            task.wake();
-        }
-    }
-}
-
-struct Task(Arc<Mutex<Request>>);
-
-impl Future for Task {
-    type Output = ();
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let mut request = lock(&self.0);
-        request.task = Some(cx.waker().clone());
-        request.step(cx);
-        match request.work {
-            Some(_) => Poll::Pending,
-            None => Poll::Ready(()),
-        }
-    }
-}
-
-impl Drop for Task {
-    fn drop(&mut self) {
-        Request::end(&self.0);
+        let task = async move {
+            // Whether it is wanted first: what nobody wants takes no further step.
+            let done = match select(send.cancellation(), work).await {
+                Either::Left(_) => return,
+                Either::Right((done, _)) => done,
+            };
+            let _ = send.send(done);
+        };
+        runtime.spawn(task.boxed());
+        asker
     }
 }
 
 /// The outcome of the work.
-pub(in crate::lease) struct Running<T> {
-    request: Arc<Mutex<Request>>,
-    done: Receiver<T>,
-}
+pub(in crate::lease) struct Running<T>(Arc<Mutex<State<T>>>);
 
 impl<T> Future for Running<T> {
     type Output = Result<T, Canceled>;
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        {
-            let mut request = lock(&self.request);
-            if request.task.is_none() {
-                request.step(cx);
-            }
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let state = &mut *lock(&self.0);
+        state.was_polled = true;
+        let polled = match &mut state.work {
+            Some(Work::Own(work)) => work.as_mut().poll(cx).map(Ok),
+            Some(Work::Given(done)) => done.poll_unpin(cx),
+            None => Poll::Pending,
+        };
+        match polled.is_ready() {
+            true => state.work = None,
+            false => state.asker = Some(cx.waker().clone()),
         }
-        self.done.poll_unpin(cx)
+        polled
     }
 }
 
 impl<T> Drop for Running<T> {
     fn drop(&mut self) {
-        Request::end(&self.request);
+        // It is dropped when nothing is locked any more: it may wake whatever waits for what it has.
+        let work = lock(&self.0).work.take();
+        drop(work);
     }
 }
 
@@ -199,16 +216,16 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_polls_does_the_work_of_a_moment_and_no_task_does() {
+    async fn who_polls_does_the_work_and_no_task_does() {
         let background = background();
-        let asking = tokio::spawn(async move {
-            let work = background.run(async {
-                let here = tokio::task::id();
-                tokio::task::yield_now().await;
-                (here, tokio::task::id())
-            });
-            (tokio::task::id(), work.await)
+        let work = background.run(async {
+            let here = tokio::task::id();
+            for _ in 0..20 {
+                tokio::time::sleep(LOOK / 5).await;
+            }
+            (here, tokio::task::id())
         });
+        let asking = tokio::spawn(async move { (tokio::task::id(), work.await) });
         let (own, worked) = soon(asking).await.unwrap();
         assert_eq!(worked, Ok((own, own)));
     }
@@ -279,7 +296,7 @@ mod tests {
             assert_eq!(background.run(async move { n }).now_or_never(), Some(Ok(n)));
         }
         let requests = lock(&background.requests);
-        assert!(requests.young.len() < 64 && requests.looker.strong_count() == 0);
+        assert!(requests.all.len() < 64 && requests.looker.strong_count() == 0);
     }
 
     #[tokio::test]

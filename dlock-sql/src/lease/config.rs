@@ -4,18 +4,14 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_core::spi::{Lock, Url};
-use dlock_core::{Result, Runtime};
+use dlock_core::Result;
+use dlock_core::spi::Url;
 #[cfg(feature = "mysql")]
 use sqlx::mysql::{MySqlConnectOptions, MySqlPool};
 #[cfg(feature = "postgres")]
 use sqlx::postgres::{PgConnectOptions, PgPool};
 
 use super::failure::invalid;
-#[cfg(feature = "mysql")]
-use super::mysql;
-#[cfg(feature = "postgres")]
-use super::postgres;
 use crate::driver_url::driver_url;
 
 /// Settings of leases, and the database that they are in.
@@ -32,7 +28,7 @@ use crate::driver_url::driver_url;
 #[derive(Clone)]
 #[must_use]
 pub struct Config {
-    database: Database,
+    pub(super) database: Database,
     pub(super) schema: Option<String>,
     pub(super) table_prefix: String,
     pub(super) connections: usize,
@@ -44,7 +40,7 @@ pub struct Config {
 
 /// How the driver connects.
 #[derive(Clone)]
-enum Database {
+pub(super) enum Database {
     #[cfg(feature = "postgres")]
     Postgres(Arc<PgConnectOptions>),
     #[cfg(feature = "mysql")]
@@ -173,29 +169,9 @@ impl Config {
         self
     }
 
-    /// Connects, and creates or updates the tables. A user that may not create tables can connect when they
-    /// are there in this version.
-    ///
-    /// # Cancel safety
-    /// Cancelled, nothing is left but perhaps the empty tables.
-    ///
-    /// # Errors
-    /// `InvalidInput` for a bad prefix, or a database or schema that is not there; `Unsupported` if a newer
-    /// dlock has used the tables, or behind a pooler that was not told of; `BackendData` if the tables are
-    /// not ours; `PermissionDenied`; `Unavailable`.
-    pub async fn connect(self, runtime: Arc<dyn Runtime>) -> Result<Arc<dyn Lock>> {
-        self.check()?;
-        Ok(match &self.database {
-            #[cfg(feature = "postgres")]
-            Database::Postgres(options) => Arc::new(postgres::open(options, &self, runtime).await?),
-            #[cfg(feature = "mysql")]
-            Database::Mysql(options) => Arc::new(mysql::open(options, &self, runtime).await?),
-        })
-    }
-
     /// A prefix goes into the text of statements, so it is an identifier in lower case: unquoted, no server
     /// writes it otherwise. What is added to it is short enough for every limit of an identifier.
-    fn check(&self) -> Result<()> {
+    pub(super) fn check(&self) -> Result<()> {
         let prefix = &self.table_prefix;
         let is_first = |c: char| c.is_ascii_lowercase() || c == '_';
         let is_other = |c: char| is_first(c) || c.is_ascii_digit();

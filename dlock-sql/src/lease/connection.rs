@@ -11,16 +11,15 @@
 //!   either way; the engine abandons the request.)
 //! * *A request is dropped while it connects.* A task connects; the connection is for whoever comes next.
 //! * *The server closes an idle connection*, or something between does. That shows when the next request is
-//!   sent on it: it is made once more on another one, if it may be heard twice or changes nothing
-//!   ([`again`]). The other idle ones are closed.
+//!   sent on it: it is sent once more on another one, if it may be heard twice ([`Database::send_again`]) or
+//!   changes nothing. The other idle ones are closed.
 //! * *More is asked than the connections carry.* They are lent in the order of asking (`pool`).
 
 use std::future::Future;
 use std::ops::Deref;
-use std::path::PathBuf;
 use std::pin::pin;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use dlock_core::{Error, ErrorKind, Result, Runtime, Timestamp};
@@ -31,10 +30,10 @@ use sqlx::Connection as _;
 
 use super::Config;
 use super::background::Background;
-use super::call::{Answer, Statement, run};
+use super::call::{Answer, Statement};
 use super::contention::Contention;
-use super::dialect::{Connection, Dialect};
-use super::failure::{ended_meanwhile, is_broken, nothing_done, perhaps_done, runtime_ended};
+use super::dialect::{Connection, Dialect, Sweeping};
+use super::failure::{ended_meanwhile, nothing_done, perhaps_done, runtime_ended};
 use super::pool::{Pool, Slot};
 
 /// How long it may take to connect.
@@ -46,6 +45,9 @@ const DRAINING: Duration = Duration::from_secs(10);
 /// How long the answer to a ping is waited for.
 const PINGING: Duration = Duration::from_secs(2);
 
+/// Completes when the backend is closed or dropped.
+pub(in crate::lease) type Closing = Shared<oneshot::Receiver<()>>;
+
 /// A connection that nobody uses, and since when.
 type Idle<D> = (Connection<D>, Timestamp);
 
@@ -56,12 +58,11 @@ pub(in crate::lease) struct Database<D: Dialect> {
     pub(in crate::lease) at: Arc<str>,
     pub(in crate::lease) runtime: Arc<dyn Runtime>,
     pub(in crate::lease) contention: Contention,
+    pub(in crate::lease) closing: Closing,
     background: Arc<Background>,
-    pool: Arc<Pool<Idle<D>>>,
-    /// Completes when the backend is closed or dropped.
-    pub(in crate::lease) closing: Shared<oneshot::Receiver<()>>,
-    /// Nothing once it is closed.
     closer: Mutex<Option<oneshot::Sender<()>>>,
+    closed: AtomicBool,
+    pool: Arc<Pool<Idle<D>>>,
     /// When dead names are to be looked for, on the clock of this process.
     sweep_at: AtomicU64,
     pub(in crate::lease) sweep_every: Duration,
@@ -92,23 +93,23 @@ impl<D: Dialect> Database<D> {
             background: Background::new(runtime.clone()),
             runtime,
             contention: Contention::new(D::CONTENDED),
-            pool: Pool::new(config.connections, (first, now)),
             closing: receive.shared(),
             closer: Mutex::new(Some(send)),
+            closed: AtomicBool::new(false),
+            pool: Pool::new(config.connections, (first, now)),
             sweep_at: AtomicU64::new((now + sweep_every).as_nanos()),
             sweep_every,
         })
     }
 
-    fn closer(&self) -> MutexGuard<'_, Option<oneshot::Sender<()>>> {
-        self.closer.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// An error once it is closed.
     pub(in crate::lease) fn open(&self) -> Result<()> {
-        match self.closer().is_some() {
-            true => Ok(()),
-            false => Err(closed::<D>()),
+        match self.closed.load(Ordering::Acquire) {
+            true => {
+                let text = format!("this {} backend was closed", D::NAME);
+                Err(Error::new(ErrorKind::Closed, text))
+            }
+            false => Ok(()),
         }
     }
 
@@ -117,33 +118,62 @@ impl<D: Dialect> Database<D> {
         self: &Arc<Self>,
         statement: Statement<D::Driver>,
     ) -> Result<(Timestamp, Answer<D::Driver>)> {
-        self.once(statement, perhaps_done::<D>).await
+        let (sent, answer) = self.once(statement).await?;
+        Ok((sent, answer.map_err(|e| perhaps_done::<D>(e, &self.at))?))
+    }
+
+    /// Sends a change that may be heard twice, and answers the second time what it would have answered the
+    /// first. If its connection breaks it is sent once more; that is `noted` where it is not known what
+    /// became of the first one, which stays so if the second one fails, whatever it fails by.
+    pub(in crate::lease) async fn send_again(
+        self: &Arc<Self>,
+        statement: impl Fn() -> Result<Statement<D::Driver>>,
+        noted: impl FnOnce() + Send,
+    ) -> Result<(Timestamp, Answer<D::Driver>)> {
+        let (sent, answer) = self.once(statement()?).await?;
+        let e = match answer {
+            Ok(answer) => return Ok((sent, answer)),
+            Err(e) => e,
+        };
+        let (is_fatal, is_unknown) = (D::is_fatal(&e), D::is_unknown(&e));
+        let first = perhaps_done::<D>(e, &self.at);
+        if !is_fatal {
+            return Err(first);
+        }
+        if is_unknown {
+            noted();
+        }
+        let second = self.send(statement()?).await;
+        second.map_err(|second| if is_unknown { first } else { second })
     }
 
     /// Sends what only reads, once more if it is lost with its connection.
     pub(in crate::lease) async fn read(
         self: &Arc<Self>,
-        statement: impl Fn() -> Result<Statement<D::Driver>> + Sync,
+        statement: impl Fn() -> Result<Statement<D::Driver>>,
     ) -> Result<Answer<D::Driver>> {
-        let read = || async { self.once(statement()?, nothing_done::<D>).await };
-        Ok(again::<D, _, _>(read).await.0?.1)
+        let (_, mut answer) = self.once(statement()?).await?;
+        if answer.as_ref().is_err_and(D::is_fatal) {
+            (_, answer) = self.once(statement()?).await?;
+        }
+        answer.map_err(|e| nothing_done::<D>(e, &self.at))
     }
 
-    /// Sends a statement and takes in the answer, whether or not it is polled.
+    /// Sends a statement and takes in the answer, whether or not it is polled. The outer error: it was not
+    /// sent.
     async fn once(
         self: &Arc<Self>,
         statement: Statement<D::Driver>,
-        failed: fn(sqlx::Error, &str) -> Error,
-    ) -> Result<(Timestamp, Answer<D::Driver>)> {
+    ) -> Result<(Timestamp, Result<Answer<D::Driver>, sqlx::Error>)> {
         let db = self.clone();
-        self.in_background(async move {
+        let asking = async move {
             let mut lent = db.lend().await?;
             let sent = Timestamp::now();
-            let answer = lent.run(statement).await.map_err(|e| failed(e, &db.at))?;
-            lent.give_back();
+            let answer = lent.run(statement).await;
+            db.finish(lent, answer.as_ref().err());
             Ok((sent, answer))
-        })
-        .await
+        };
+        self.in_background(asking).await
     }
 
     /// Does that, whether or not it is polled.
@@ -158,30 +188,101 @@ impl<D: Dialect> Database<D> {
 
     /// A connection that nobody else uses, in the order of asking.
     pub(in crate::lease) async fn lend(&self) -> Result<Lent<D>> {
-        let mut slot = self.pool.take().await;
         self.open()?;
-        if let Some((mut conn, since)) = slot.connection.take() {
-            // A server, a pooler or a firewall may have ended it meanwhile.
-            let is_there = Timestamp::now().since(since) < D::PING_AFTER.unwrap_or(Duration::MAX)
-                || matches!(within(&*self.runtime, PINGING, conn.ping()).await, Some(Ok(())));
-            slot.connection = is_there.then_some((conn, since));
-        }
-        if slot.connection.is_none() {
-            let fill = move |conn| {
-                slot.connection = Some((conn, Timestamp::now()));
-                slot
-            };
-            let connecting = connect::<D, _>(self.dialect.connect(), &self.runtime, &self.at, fill);
-            slot = match select(pin!(connecting), self.closing.clone()).await {
-                Either::Left((connected, _)) => connected?,
-                Either::Right(_) => return Err(closed::<D>()),
-            };
+        let mut slot = self.pool.take().await;
+        loop {
             self.open()?;
+            if let Some((conn, since)) = slot.connection.take()
+                && let Some(conn) = self.still_there(conn, since).await
+            {
+                return Ok(Lent {
+                    lent: Some((conn, slot)),
+                    runtime: self.runtime.clone(),
+                });
+            }
+            slot = self.make(slot).await?;
         }
-        Ok(Lent {
-            slot: Some(slot),
-            runtime: self.runtime.clone(),
-        })
+    }
+
+    /// A server, a pooler or a firewall may have ended it meanwhile: then nothing was sent, and another is
+    /// made.
+    async fn still_there(&self, mut conn: Connection<D>, since: Timestamp) -> Option<Connection<D>> {
+        if Timestamp::now().since(since) < D::PING_AFTER.unwrap_or(Duration::MAX) {
+            return Some(conn);
+        }
+        let answered = {
+            let ping = pin!(conn.ping());
+            matches!(
+                select(ping, self.runtime.sleep(PINGING)).await,
+                Either::Left((Ok(()), _))
+            )
+        };
+        answered.then_some(conn)
+    }
+
+    /// Has a connection made in that slot by a task, and answers the first that is there: this one, or one
+    /// that somebody gives back, which is a matter of a millisecond: to connect is dear. (The slot may come
+    /// without one, where that broke.)
+    ///
+    /// *It is made, and somebody was first in line*: that one has it, and gives it back. *It cannot be made*:
+    /// that is said before the slot is let go, so whoever had it made hears of it, and does not try for ever.
+    /// *Whoever had it made has gone*: it took too long, perhaps since the network swallows everything, so
+    /// the slot is free at once; should there be a connection in the end, it is for whoever comes.
+    async fn make(&self, slot: Slot<Idle<D>>) -> Result<Slot<Idle<D>>> {
+        let (send, made) = oneshot::channel();
+        let (go_on, alone) = oneshot::channel();
+        let pool = slot.pool();
+        let connecting = in_time(self.dialect.connect(), &*self.runtime);
+        let (connecting, rest) = (select(connecting, self.closing.clone()), pool.clone());
+        let making = async move {
+            let mut slot = Some(slot);
+            let connected = match select(connecting, alone).await {
+                Either::Left((connected, _)) => connected,
+                Either::Right((went_on, connecting)) => {
+                    slot = slot.filter(|_| went_on.is_ok());
+                    connecting.await
+                }
+            };
+            let Either::Left((connected, _)) = connected else {
+                return;
+            };
+            let made = connected.map(|conn| {
+                let idle = (conn, Timestamp::now());
+                match slot.take() {
+                    Some(slot) => slot.give_back(idle),
+                    None => rest.offer(idle),
+                }
+            });
+            let _ = send.send(made);
+        };
+        self.runtime.spawn(making.boxed());
+        let next = pin!(pool.next());
+        match select(made, next).await {
+            Either::Left((Ok(Ok(())), next)) => Ok(next.await),
+            Either::Left((Ok(Err(e)), _)) => Err(nothing_done::<D>(e, &self.at)),
+            Either::Left((Err(_), _)) => {
+                self.open()?;
+                Err(runtime_ended::<D>())
+            }
+            Either::Right((slot, _)) => {
+                let _ = go_on.send(());
+                Ok(slot)
+            }
+        }
+    }
+
+    /// The request is over: the connection is free for others. If it broke, the idle ones are not trusted
+    /// either.
+    pub(in crate::lease) fn finish(&self, mut lent: Lent<D>, failed: Option<&sqlx::Error>) {
+        if failed.is_some_and(D::is_fatal) {
+            lent.lent = None;
+            self.pool.clear();
+        } else if failed.is_none()
+            && let Some((conn, slot)) = lent.lent.take()
+        {
+            slot.give_back((conn, Timestamp::now()));
+        }
+        // What was refused may have been part of a transaction: it is reset as it is dropped.
     }
 
     /// Does that in a task, until the backend is closed.
@@ -193,26 +294,11 @@ impl<D: Dialect> Database<D> {
         self.runtime.spawn(working.boxed());
     }
 
-    /// Deletes the rows of dead names, in a task, if nobody has for a while. Where it fails somebody else
-    /// does it, or this one does next time.
-    pub(in crate::lease) fn sweep(self: &Arc<Self>) {
-        let db = Arc::clone(self);
-        self.spawn(async move { drop(D::sweep(&db).await) });
-    }
-
-    /// The same, once in `sweep_every`.
-    pub(in crate::lease) fn sweep_sometimes(self: &Arc<Self>) {
-        let now = Timestamp::now();
-        let (due, next) = (self.sweep_at.load(Ordering::Relaxed), now + self.sweep_every);
-        if now.as_nanos() >= due && self.sweep_at.swap(next.as_nanos(), Ordering::Relaxed) == due {
-            self.sweep();
-        }
-    }
-
     /// Nothing more is asked. What is on its way goes on to its end.
     pub(in crate::lease) async fn close(&self) -> Result<()> {
         self.open()?;
-        self.closer().take();
+        self.closed.store(true, Ordering::Release);
+        self.closer.lock().unwrap_or_else(PoisonError::into_inner).take();
         self.dialect.closing();
         for (conn, _) in self.pool.clear() {
             // The server closes its end if it does not hear of it.
@@ -222,71 +308,51 @@ impl<D: Dialect> Database<D> {
     }
 }
 
-/// Asks what may be asked twice, and answers the second time what it would have answered the first: once more
-/// where the connection broke. Says whether it is not known what became of the first one; that stays so if
-/// the second one fails, whatever it fails by.
-pub(in crate::lease) async fn again<D: Dialect, T, F>(ask: impl Fn() -> F) -> (Result<T>, bool)
-where
-    F: Future<Output = Result<T>>,
-{
-    let first = match ask().await {
-        Err(e) if is_broken::<D>(&e) => e,
-        answered => return (answered, false),
-    };
-    let is_unknown = first.kind() == ErrorKind::Unknown;
-    let second = ask().await;
-    (
-        second.map_err(|second| if is_unknown { first } else { second }),
-        is_unknown,
-    )
-}
+impl<D: Sweeping> Database<D> {
+    /// Deletes the rows of dead names, in a task, if nobody has for a while. Where it fails somebody else
+    /// does it, or this one does next time. Done as a client is opened: all of them may live for less than
+    /// the time between two sweeps.
+    pub(in crate::lease) async fn sweep_if_due(self: &Arc<Self>) {
+        if matches!(D::is_due(self).await, Ok(true)) {
+            let db = Arc::clone(self);
+            self.spawn(async move { drop(D::sweep(&db).await) });
+        }
+    }
 
-/// `None` if it takes longer.
-pub(in crate::lease) async fn within<T>(
-    runtime: &dyn Runtime,
-    limit: Duration,
-    work: impl Future<Output = T>,
-) -> Option<T> {
-    match select(pin!(work), runtime.sleep(limit)).await {
-        Either::Left((done, _)) => Some(done),
-        Either::Right(_) => None,
+    /// The same, once in `sweep_every`.
+    pub(in crate::lease) fn sweep_sometimes(self: &Arc<Self>) {
+        let now = Timestamp::now();
+        let (due, next) = (self.sweep_at.load(Ordering::Relaxed), now + self.sweep_every);
+        if now.as_nanos() >= due && self.sweep_at.swap(next.as_nanos(), Ordering::Relaxed) == due {
+            let db = Arc::clone(self);
+            self.spawn(async move { db.sweep_if_due().await });
+        }
     }
 }
 
-/// Where a database is, for messages: never a password.
-pub(in crate::lease) fn shown(database: &str, socket: Option<&PathBuf>, host: &str, port: u16) -> Arc<str> {
-    match socket {
-        Some(socket) => format!("{database} at {}", socket.display()).into(),
-        None => format!("{database} at {host}:{port}").into(),
-    }
-}
+type Connecting<C> = BoxFuture<'static, Result<C, sqlx::Error>>;
 
-fn closed<D: Dialect>() -> Error {
-    let text = format!("this {} backend was closed", D::NAME);
-    Error::new(ErrorKind::Closed, text)
-}
-
-/// Connects in a task of the runtime, whose context sqlx wants and which whoever asks need not have, and has
-/// the connection put into its place. That place stays taken meanwhile, so there are never more who connect
-/// than places; but not for long when nobody waits for it any more, perhaps since the network swallows all.
-pub(in crate::lease) async fn connect<D: Dialect, T: Send + 'static>(
-    connecting: BoxFuture<'static, Result<Connection<D>, sqlx::Error>>,
-    runtime: &Arc<dyn Runtime>,
-    at: &str,
-    fill: impl FnOnce(Connection<D>) -> T + Send + 'static,
-) -> Result<T> {
-    let (mut send, connected) = oneshot::channel();
-    let own = runtime.clone();
-    let working = async move {
-        let connecting = pin!(within(&*own, CONNECTING, connecting));
-        let connected = match select(connecting, send.cancellation()).await {
+fn in_time<C: 'static>(connecting: Connecting<C>, runtime: &dyn Runtime) -> Connecting<C> {
+    let over = runtime.sleep(CONNECTING);
+    async move {
+        match select(connecting, over).await {
             Either::Left((connected, _)) => connected,
-            Either::Right((_, connecting)) => within(&*own, PINGING, connecting).await.flatten(),
-        };
-        let connected =
-            connected.unwrap_or_else(|| Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into()));
-        // If nobody waits for it, it is for whoever comes next.
-        let _ = send.send(connected.map(fill));
+            Either::Right(_) => Err(sqlx::Error::Io(std::io::ErrorKind::TimedOut.into())),
+        }
+    }
+    .boxed()
+}
+
+/// Connects in a task of the runtime, whose context sqlx wants and which whoever asks need not have.
+pub(in crate::lease) async fn connect<D: Dialect>(
+    connecting: Connecting<Connection<D>>,
+    runtime: &dyn Runtime,
+    at: &str,
+) -> Result<Connection<D>> {
+    let (send, connected) = oneshot::channel();
+    let connecting = in_time(connecting, runtime);
+    let working = async move {
+        let _ = send.send(connecting.await);
     };
     runtime.spawn(working.boxed());
     match connected.await {
@@ -295,56 +361,35 @@ pub(in crate::lease) async fn connect<D: Dialect, T: Send + 'static>(
     }
 }
 
-/// A connection while one request has it. Dropped, it is made ready for others in a task, or closed.
+/// A connection while one request has it.
 pub(in crate::lease) struct Lent<D: Dialect> {
-    slot: Option<Slot<Idle<D>>>,
+    lent: Option<(Connection<D>, Slot<Idle<D>>)>,
     runtime: Arc<dyn Runtime>,
 }
 
 impl<D: Dialect> Lent<D> {
-    /// If the connection breaks, the idle ones are not trusted either.
     pub(in crate::lease) async fn run(
         &mut self,
         statement: Statement<D::Driver>,
     ) -> Result<Answer<D::Driver>, sqlx::Error> {
-        let conn = self.slot.as_mut().and_then(|slot| slot.connection.as_mut());
-        // Nothing is there after it broke.
-        let Some((conn, _)) = conn else {
-            return Err(sqlx::Error::WorkerCrashed);
-        };
-        let answer = run::<D::Driver>(statement, conn).await;
-        if answer.as_ref().is_err_and(D::is_fatal)
-            && let Some(slot) = &mut self.slot
-        {
-            slot.connection = None;
-            slot.pool.clear();
-        }
-        answer
-    }
-
-    /// All of its answers were taken in, and no transaction is open.
-    pub(in crate::lease) fn give_back(mut self) {
-        if let Some(mut slot) = self.slot.take()
-            && let Some((_, since)) = &mut slot.connection
-        {
-            *since = Timestamp::now();
+        match &mut self.lent {
+            Some((conn, _)) => D::run(statement, conn).await,
+            None => Err(sqlx::Error::WorkerCrashed),
         }
     }
 }
 
 impl<D: Dialect> Drop for Lent<D> {
     fn drop(&mut self) {
-        let Some(mut slot) = self.slot.take() else { return };
-        let Some((mut conn, _)) = slot.connection.take() else {
+        let Some((mut conn, slot)) = self.lent.take() else {
             return;
         };
-        let runtime = self.runtime.clone();
+        let over = self.runtime.sleep(DRAINING);
         let draining = async move {
-            // The answer is read, and a transaction rolled back.
-            let resetting = run::<D::Driver>(Statement::Text(D::RESET.to_owned()), &mut conn);
-            let was_reset = within(&*runtime, DRAINING, resetting).await;
-            slot.connection = matches!(was_reset, Some(Ok(_))).then(|| (conn, Timestamp::now()));
-            drop(slot);
+            let drained = matches!(select(D::reset(&mut conn), over).await, Either::Left((Ok(()), _)));
+            if drained {
+                slot.give_back((conn, Timestamp::now()));
+            }
         };
         self.runtime.spawn(draining.boxed());
     }

@@ -1,11 +1,22 @@
 //! How ids, modes, tokens and times are stored.
 
+use std::fmt::Write as _;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
 use dlock_core::{Error, ErrorKind, Mode, RequestId, Result, Token};
 
 use super::failure::{foreign, invalid};
+
+/// In small hexadecimal digits, as `encode(…, 'hex')` of PostgreSQL writes it.
+pub(in crate::lease) fn hex(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len() * 2);
+    for byte in bytes {
+        // A string takes everything.
+        let _ = write!(text, "{byte:02x}");
+    }
+    text
+}
 
 /// Sixteen bytes of the client, eight of the request.
 pub(in crate::lease) fn id_bytes(id: RequestId) -> [u8; 24] {
@@ -76,12 +87,6 @@ pub(in crate::lease) fn read_micros(n: i64) -> Duration {
     Duration::from_micros(u64::try_from(n).unwrap_or(0))
 }
 
-/// Its id as it is written in messages, with small digits.
-#[cfg(test)]
-pub(in crate::lease) fn digits(id: RequestId) -> String {
-    format!("{:032x}{:016x}", id.client(), id.sequence())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -89,7 +94,7 @@ mod tests {
     #[test]
     fn an_id_is_read_as_it_is_written() {
         let id = RequestId::new(7 << 70, 9);
-        assert_eq!(read_id_digits(&digits(id)), Some(id));
+        assert_eq!(read_id_digits(&hex(&id_bytes(id))), Some(id));
         for bad in ["", "0", "0g", "é", &"00".repeat(23), &"00".repeat(25)] {
             assert_eq!(read_id_digits(bad), None, "{bad}");
         }

@@ -15,7 +15,8 @@
 //! nothing; one that was used in the last minutes keeps a row of some 150 bytes.
 //!
 //! A server clock that is set forward ends leases early; the fence decides then (`clock_sensitive`). What
-//! else differs from server to server is in `postgres` and `mysql`, and in `docs/sql.md`.
+//! else is not promised, and differs from server to server, is in `postgres` and `mysql`, and in
+//! `docs/sql.md`.
 //!
 //! # How it is made
 //!
@@ -23,8 +24,10 @@
 //!
 //! * *One row for each name is locked first* by whoever changes anything, and says whether there is anything
 //!   in `entry` (`others`): the short statements go by that row and no other. A condition that read rows of
-//!   another table would see them as they were before it waited, and let a reader and a writer in together.
-//! * *The queue is in a second table*: a thousand waiters in the name's row would be rewritten each time.
+//!   another table would see them as they were before it waited for the lock, and let a reader and a writer
+//!   in together.
+//! * *The queue is in a second table*: in the name's row, a thousand waiters would rewrite a hundred
+//!   kilobytes each time.
 //! * *Tokens* are the last one and one more, or the server's clock in microseconds, in the name's row and
 //!   under its lock. A sequence would be drawn *before* the row is locked: A draws 5 and waits, B draws 6,
 //!   holds and lets go, A is granted 5.
@@ -33,7 +36,8 @@
 //!   and clock as its statement begins: for a token to fall, that statement would have to have begun before
 //!   the end of that sweep and not yet have found its row, which nothing does that waits for no longer than
 //!   `lock_wait` (behind a pooler: what the role has), if that is shorter than the time between two sweeps.
-//!   And no token is less than the clock: it falls only if raised above it, or if the clock was set back.
+//!   And no token is less than the clock, so it would fall only where it had been raised above the clock, or
+//!   where the clock was set back.
 //! * *Time* is `clock_timestamp()`, taken after the lock; in MySQL that of the statement's beginning, which
 //!   judges ends late and counts lives from before.
 //! * *Hand-off*: `admit` offers the name to the next in line for what is left of its place, and tells that
@@ -43,10 +47,13 @@
 //!   name's row, so a short statement that waited judges anew.
 //! * *Connections* are the backend's own. A pool's costs twice the statement, checks each time whether it is
 //!   there, and takes back what somebody dropped half-way: see `direct/pooled.rs`.
+//!
+//! The other strategies, and which one when, are in `docs/sql.md`.
 
 mod background;
 mod call;
 mod config;
+mod connect;
 mod connection;
 mod contention;
 mod dialect;
@@ -55,6 +62,7 @@ mod fencing;
 mod gate;
 mod keys;
 mod lock;
+mod look;
 #[cfg(feature = "mysql")]
 mod mysql;
 mod pool;
@@ -62,7 +70,6 @@ mod pool;
 mod postgres;
 mod renew;
 mod rwlock;
-mod schema;
 mod wait;
 mod watch;
 

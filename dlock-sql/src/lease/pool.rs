@@ -13,24 +13,27 @@ use futures::channel::oneshot;
 pub(in crate::lease) struct Pool<C>(Mutex<State<C>>);
 
 struct State<C> {
-    /// Slots that nobody has, those without a connection first. The last one used is used next.
-    free: Vec<Option<C>>,
+    /// Slots that nobody has.
+    free: usize,
+    /// Connections that nobody uses, no more than there are free slots. The last one used is used next.
+    idle: Vec<C>,
     waiting: VecDeque<oneshot::Sender<Slot<C>>>,
 }
 
 /// The right to use one connection.
 pub(in crate::lease) struct Slot<C> {
-    pub(in crate::lease) pool: Arc<Pool<C>>,
+    pool: Arc<Pool<C>>,
     /// One that is there already. What is in here is left to the next one.
     pub(in crate::lease) connection: Option<C>,
 }
 
 impl<C> Pool<C> {
     pub(in crate::lease) fn new(slots: usize, first: C) -> Arc<Self> {
-        let mut free: Vec<_> = (1..slots).map(|_| None).collect();
-        free.push(Some(first));
-        let waiting = VecDeque::new();
-        Arc::new(Self(Mutex::new(State { free, waiting })))
+        Arc::new(Self(Mutex::new(State {
+            free: slots.max(1),
+            idle: vec![first],
+            waiting: VecDeque::new(),
+        })))
     }
 
     fn state(&self) -> MutexGuard<'_, State<C>> {
@@ -42,10 +45,25 @@ impl<C> Pool<C> {
     /// # Cancel safety
     /// Cancelled, no slot is taken.
     pub(in crate::lease) async fn take(self: &Arc<Self>) -> Slot<C> {
+        self.wait(|state| state.free > 0).await
+    }
+
+    /// Waits for a slot with a connection that somebody gives back, while one's own is made. (It may come
+    /// without one, where that broke.)
+    ///
+    /// # Cancel safety
+    /// Cancelled, no slot is taken.
+    pub(in crate::lease) async fn next(self: &Arc<Self>) -> Slot<C> {
+        self.wait(|state| !state.idle.is_empty()).await
+    }
+
+    async fn wait(self: &Arc<Self>, is_there: fn(&State<C>) -> bool) -> Slot<C> {
         loop {
             let given = {
                 let mut state = self.state();
-                if let Some(connection) = state.free.pop() {
+                if is_there(&state) {
+                    state.free -= 1;
+                    let connection = state.idle.pop();
                     let pool = self.clone();
                     return Slot { pool, connection };
                 }
@@ -60,9 +78,28 @@ impl<C> Pool<C> {
         }
     }
 
+    /// Leaves a connection to whoever comes next, if there is a slot for it.
+    pub(in crate::lease) fn offer(&self, connection: C) {
+        let mut state = self.state();
+        if state.idle.len() < state.free {
+            state.idle.push(connection);
+        }
+    }
+
     /// The connections that nobody uses, to be closed.
     pub(in crate::lease) fn clear(&self) -> Vec<C> {
-        self.state().free.iter_mut().filter_map(Option::take).collect()
+        std::mem::take(&mut self.state().idle)
+    }
+}
+
+impl<C> Slot<C> {
+    pub(in crate::lease) fn pool(&self) -> Arc<Pool<C>> {
+        self.pool.clone()
+    }
+
+    /// Leaves the connection to the next one.
+    pub(in crate::lease) fn give_back(mut self, connection: C) {
+        self.connection = Some(connection);
     }
 }
 
@@ -70,17 +107,21 @@ impl<C> Drop for Slot<C> {
     fn drop(&mut self) {
         let connection = self.connection.take();
         let mut state = self.pool.state();
-        while let Some(next) = state.waiting.pop_front() {
-            if !next.is_canceled() {
-                drop(state);
-                let pool = self.pool.clone();
-                // To one that has gone since: dropped there, it goes on to the next.
-                let _ = next.send(Self { pool, connection });
-                return;
+        let next = loop {
+            match state.waiting.pop_front() {
+                Some(gone) if gone.is_canceled() => {}
+                next => break next,
             }
-        }
-        let at = if connection.is_some() { state.free.len() } else { 0 };
-        state.free.insert(at, connection);
+        };
+        let Some(next) = next else {
+            state.free += 1;
+            state.idle.extend(connection);
+            return;
+        };
+        drop(state);
+        let pool = self.pool.clone();
+        // To one that has gone since: dropped there, it goes on to the next.
+        let _ = next.send(Self { pool, connection });
     }
 }
 
@@ -101,8 +142,7 @@ mod tests {
         assert_eq!(held.connection.take(), Some('a'));
         let (mut second, mut third) = (Box::pin(pool.take()), Box::pin(pool.take()));
         assert!(second.as_mut().now_or_never().is_none() && third.as_mut().now_or_never().is_none());
-        held.connection = Some('b');
-        drop(held);
+        held.give_back('b');
         assert!(
             pool.take().now_or_never().is_none(),
             "it has passed those who wait"
@@ -132,15 +172,24 @@ mod tests {
     }
 
     #[test]
-    fn what_was_used_last_is_used_next_and_what_has_no_connection_last() {
+    fn who_has_one_made_takes_one_that_is_given_back_sooner() {
         let pool = Pool::new(2, 'a');
-        let (used, made) = (taken(&pool), taken(&pool));
-        assert_eq!((used.connection, made.connection), (Some('a'), None));
+        let (mut used, made) = (taken(&pool), taken(&pool));
+        assert_eq!((used.connection.take(), made.connection), (Some('a'), None));
+        let mut waits = Box::pin(pool.next());
+        assert!(waits.as_mut().now_or_never().is_none());
+        used.give_back('a');
+        let mut has = waits.now_or_never().expect("it was given back");
+        assert_eq!(has.connection.take(), Some('a'));
+        made.give_back('b');
+        let next = pool.next().now_or_never().expect("it is idle");
+        assert_eq!(next.connection, Some('b'));
+        // No more are kept than there are free slots.
+        pool.offer('c');
         assert!(pool.take().now_or_never().is_none());
-        drop(used);
-        drop(made);
-        assert_eq!(taken(&pool).connection, Some('a'));
-        assert_eq!(pool.clear(), ['a']);
-        assert_eq!(taken(&pool).connection, None);
+        drop(has);
+        pool.offer('d');
+        pool.offer('e');
+        assert_eq!(pool.clear(), ['d']);
     }
 }

@@ -1,36 +1,25 @@
-//! "Is there any news?": one read of the name's row, for all in one client that wait for it and are not told.
+//! "Is there any news?", for those who are not told: one read of the name's row, for all that wait for it in
+//! one client.
 //!
 //! What could be missed, and is not:
 //! * *A change between an attempt and the first look*: the attempt says how it left the name. If it does not,
 //!   the first look counts as one that has found others there.
 //! * *A waiter that is admitted before it is seated here*: as long as one of ours has not come for what it
 //!   was offered, every look says so.
-//! * *A lease that runs out, for which nobody stores anything*: the look says so, by the server's clock.
+//! * *A lease that runs out, for which nobody stores anything*: the look says that something is due, by the
+//!   server's clock.
 //! * *A look that is dropped or fails*: the next one counts as the first.
 
 use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
+use dlock_core::Result;
 use dlock_core::spi::{LeaseKey, News, Probe, Wait, Wake};
-use dlock_core::{RequestId, Result};
 
 use super::connection::Database;
 use super::dialect::Dialect;
-
-/// What changes when anything does: the number of changes, that of other hints, the token, the phase. Of a
-/// name that has no row it is all nought.
-pub(in crate::lease) type Mark = (i64, i64, i64, i64);
-
-/// What one look has shown.
-#[derive(Default)]
-pub(in crate::lease) struct Look {
-    pub(in crate::lease) mark: Mark,
-    /// Something is to be taken back.
-    pub(in crate::lease) due: bool,
-    /// Whoever was offered a lease and has not come for it, of any client.
-    pub(in crate::lease) offered: Vec<RequestId>,
-}
+use super::look::Mark;
 
 struct RowProbe<D: Dialect> {
     db: Arc<Database<D>>,
@@ -66,7 +55,7 @@ impl<D: Dialect> Probe for RowProbe<D> {
         let before = self.see(None);
         let look = D::look(&self.db, &self.key.name).await?;
         self.see(Some(look.mark));
-        let ours = |id: &RequestId| id.client() == self.key.id.client();
+        let ours = |id: &dlock_core::RequestId| id.client() == self.key.id.client();
         let admitted: Vec<_> = look.offered.into_iter().filter(ours).collect();
         Ok(match look.due {
             true => News::Changed,

@@ -1,4 +1,5 @@
-//! Leases in MySQL and MariaDB: the rule of admission runs in the program, under the lock of the name's row.
+//! Leases in MySQL and MariaDB: the rule of admission runs in the program, under the lock of the name's row;
+//! whoever waits looks.
 //!
 //! * There is no push: of all that wait for a name in one client, one looks every 5 to 100 ms. That is 10 to
 //!   200 reads of one row a second for each client and name that somebody waits for, and none otherwise.
@@ -11,6 +12,7 @@
 //! * Whoever watches a name looks too, every 5 to 30 ms, and keeps the watch with two transactions a second.
 //!   While somebody does, taking the name is a transaction.
 
+mod call;
 mod connection;
 mod failure;
 mod gate;
@@ -23,21 +25,8 @@ mod transaction;
 mod watch;
 
 use super::connection::Database;
-use crate::direct::Dialect as _;
 pub(super) use connection::{Mysql, open};
 
 type Db = Database<Mysql>;
 type Statement = super::call::Statement<sqlx::MySql>;
 type Answer = super::call::Answer<sqlx::MySql>;
-
-// The few statements of the fast path are prepared. A transaction on a name is two texts of several
-// statements each, in two round trips; prepared statements would make it six.
-
-fn bytes(bytes: &[u8]) -> String {
-    sqlx::MySql::bytes(bytes)
-}
-
-fn list<'a>(all: impl IntoIterator<Item = &'a [u8]>) -> String {
-    let all: Vec<_> = all.into_iter().map(bytes).collect();
-    all.join(",")
-}

@@ -3,9 +3,10 @@
 //! Leases that are held alone are extended by one statement that locks nothing but their own rows: the keys
 //! are listed in the order of their bytes. If it does not find all of them, a second one reads back what is
 //! left of each. In the same way waiters claim what they were offered alone. What that does not find (a
-//! shared lease, one in the queue, one that is over) goes through a transaction by names.
+//! shared lease, an entry of the queue, a lease that is over) goes through a transaction by names, at most
+//! that many at a time.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,13 +14,13 @@ use dlock_core::spi::{Grant, LeaseKey, RenewItem, RenewKind, RenewOutcome, Renew
 use dlock_core::{LockName, Result};
 use sqlx::mysql::MySqlRow;
 
+use super::call::bytes;
 use super::schema::NOW;
 use super::state::token;
-use super::transaction::{Absent, View};
-use super::{Db, Mysql, bytes};
+use super::transaction::Absent;
+use super::{Db, Mysql, Statement};
 use crate::admit::Asked;
 use crate::lease::call::get;
-use crate::lease::connection::again;
 use crate::lease::dialect::{Outcomes, Renewing};
 use crate::lease::keys::{id_bytes, micros, read_id, read_micros};
 use crate::lease::renew::BATCH;
@@ -30,51 +31,45 @@ const LOCKED: usize = 50;
 
 type Item<'a> = (usize, &'a RenewItem);
 
-/// By which statement an item is seen to; those that were offered a lease come first.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Way {
-    Claim,
-    /// By that ttl.
-    Extend(i64),
-    ByName,
-}
-
 impl Renewing for Mysql {
     async fn renew(db: &Arc<Db>, mut items: Vec<Item<'_>>) -> Outcomes {
         items.sort_by(|(_, a), (_, b)| a.key.name.cmp(&b.key.name));
-        let mut ways: BTreeMap<Way, Vec<Item<'_>>> = BTreeMap::new();
-        for (n, item) in items {
-            let way = match item.kind {
-                RenewKind::Lease => Way::Extend(micros(round_up(item.ttl))),
-                _ if db.take_offer(&item.key) => Way::Claim,
-                _ => Way::ByName,
-            };
-            ways.entry(way).or_default().push((n, item));
-        }
-        let mut rest = ways.remove(&Way::ByName).unwrap_or_default();
-        let mut outcomes = Outcomes::new();
-        for (way, alike) in ways {
-            for batch in alike.chunks(BATCH) {
-                let found = match way {
-                    Way::Extend(ttl) => extend(db, batch, ttl).await,
-                    _ => claim(db, batch).await,
-                };
-                match found {
-                    Ok(mut found) => {
-                        for (n, item) in batch {
-                            match found.remove(&item.key) {
-                                Some(outcome) => outcomes.push((*n, Ok(outcome))),
-                                None => rest.push((*n, *item)),
-                            }
-                        }
-                    }
-                    // What became of one that was not answered shows when it is asked again.
-                    Err(e) => outcomes.extend(batch.iter().map(|(n, _)| (*n, Err(e.clone())))),
+        let (mut rest, mut outcomes) = (HashSet::new(), Outcomes::new());
+        // Those that were offered a lease have no ttl in here, and come first.
+        let mut by_ttl: BTreeMap<Option<i64>, Vec<Item<'_>>> = BTreeMap::new();
+        for (n, item) in &items {
+            match item.kind {
+                RenewKind::Lease => {
+                    let ttl = micros(round_up(item.ttl));
+                    by_ttl.entry(Some(ttl)).or_default().push((*n, item));
                 }
+                _ if db.take_offer(&item.key) => by_ttl.entry(None).or_default().push((*n, item)),
+                _ => drop(rest.insert(*n)),
             }
         }
-        rest.sort_by(|(_, a), (_, b)| a.key.name.cmp(&b.key.name));
-        for batch in rest.chunks(LOCKED) {
+        let mut found = |batch: &[Item<'_>], found: Result<HashMap<LeaseKey, RenewOutcome>>| match found {
+            Ok(mut found) => {
+                for (n, item) in batch {
+                    match found.remove(&item.key) {
+                        Some(outcome) => outcomes.push((*n, Ok(outcome))),
+                        None => drop(rest.insert(*n)),
+                    }
+                }
+            }
+            // What became of one that was not answered shows when it is asked again.
+            Err(e) => outcomes.extend(batch.iter().map(|(n, _)| (*n, Err(e.clone())))),
+        };
+        for (ttl, alike) in by_ttl {
+            for batch in alike.chunks(BATCH) {
+                let asked = match ttl {
+                    Some(ttl) => extend(db, batch, ttl).await,
+                    None => claim(db, batch).await,
+                };
+                found(batch, asked);
+            }
+        }
+        items.retain(|(n, _)| rest.contains(n));
+        for batch in items.chunks(LOCKED) {
             outcomes.extend(renew_each(db, batch).await);
         }
         outcomes
@@ -125,7 +120,8 @@ async fn extend(db: &Arc<Db>, batch: &[Item<'_>], ttl: i64) -> Result<HashMap<Le
         "UPDATE {p}name SET ttl = {ttl}, phase = 2, ends = {NOW} + {ttl} WHERE {live} AND ends <= \
             {NOW} + {ttl}"
     );
-    let (sent, told) = again::<Mysql, _, _>(|| db.tell(extend.clone())).await.0?;
+    let statement = || Ok(Statement::Text(extend.clone()));
+    let (sent, told) = db.send_again(statement, || ()).await?;
     let renewed = |life| RenewOutcome::Renewed(Renewal::new(sent, life));
     if usize::try_from(told.done.rows_affected()).is_ok_and(|found| found == batch.len()) {
         let all = batch.iter().map(|(_, item)| item.key.clone());
@@ -149,7 +145,7 @@ async fn renew_each(db: &Arc<Db>, batch: &[Item<'_>]) -> Outcomes {
     let mut names: Vec<_> = batch.iter().map(|(_, item)| item.key.name.clone()).collect();
     names.dedup();
     let own: Vec<_> = batch.iter().map(|(_, item)| (*item).clone()).collect();
-    let renew = move |names: &mut View| {
+    let done = db.change_all(&names, Absent::Left, move |names| {
         let each = own.iter().map(|item| {
             let (id, ttl) = (item.key.id, round_up(item.ttl));
             let name = match names.get_mut(&item.key.name) {
@@ -167,10 +163,8 @@ async fn renew_each(db: &Arc<Db>, batch: &[Item<'_>]) -> Outcomes {
             }))
         });
         Ok(each.collect::<Vec<_>>())
-    };
-    // Asked twice each is asked for what it has.
-    let renewing = again::<Mysql, _, _>(|| db.change_all(&names, Absent::Left, renew.clone()));
-    let (sent, asked, _) = match renewing.await.0 {
+    });
+    let (sent, asked, _) = match done.await {
         Ok(done) => done,
         Err(e) => return batch.iter().map(|(n, _)| (*n, Err(e.clone()))).collect(),
     };

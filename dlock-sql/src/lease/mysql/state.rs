@@ -12,13 +12,12 @@ use std::time::Duration;
 use dlock_core::{LockName, RequestId, Result, Timestamp, Token};
 use sqlx::mysql::MySqlRow;
 
-use super::bytes;
+use super::call::{bytes, label};
 use crate::admit::{Entry, NameState, Phase, Row, Tokens, Watch};
-use crate::direct::Dialect as _;
 use crate::lease::call::get;
 use crate::lease::failure::foreign;
-use crate::lease::keys::{id_bytes, read_id, read_mode, read_token, share};
-use crate::lease::wait::Mark;
+use crate::lease::keys::{hex, id_bytes, read_id, read_mode, read_token, share};
+use crate::lease::look::Mark;
 
 /// How long a tombstone stands: longer than a request can be under way.
 const TOMBSTONE: Duration = Duration::from_secs(60);
@@ -75,7 +74,8 @@ pub(super) fn read_name(row: &MySqlRow) -> Result<LockName> {
     LockName::new(get::<Vec<u8>, _>(row, 1)?)
 }
 
-/// Both tables: name, id, phase, share, priority, arrival, token, ttl, ends, upgrading, owner, changes.
+/// The columns of both tables in one order: name, id, phase, share, priority, arrival, token, ttl, ends,
+/// upgrading, owner, changes.
 fn read_entry(row: &MySqlRow, phase: Phase) -> Result<Entry> {
     let owner: Option<String> = get(row, 11)?;
     Ok(Entry {
@@ -206,7 +206,8 @@ impl Loaded {
             false => self.token,
         };
         for (id, row) in self.state.dirty() {
-            // Raised to less than the clock says: the name has to know of it, since a clock may go back.
+            // One that was raised to less than the clock says: the name has to know of it, since a clock may
+            // go back.
             if let Some(Row::Entry(Entry { token: Some(own), .. })) = row {
                 token = token.max(own.get());
             }
@@ -270,13 +271,9 @@ fn push(to: &mut String, what: std::fmt::Arguments<'_>) {
     let _ = to.write_fmt(what);
 }
 
-fn label(owner: Option<&str>) -> String {
-    owner.map_or_else(|| "NULL".to_owned(), sqlx::MySql::text)
-}
-
 /// The key of a tombstone.
 fn grave_key(id: RequestId) -> String {
-    bytes(&[&id_bytes(id)[..], &[0]].concat())
+    format!("X'{}00'", hex(&id_bytes(id)))
 }
 
 fn values(key: &str, id: RequestId, row: &Row<&Entry, &Watch>) -> Result<String> {

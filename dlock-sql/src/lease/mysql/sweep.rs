@@ -1,17 +1,20 @@
 //! Rows of names that nobody has used for a while are deleted, as `mod.rs` of `lease` tells. The floor rises
 //! to all tokens there are, with each sweep, half a `sweep_every` apart.
 //!
-//! *A sweep ∥ whoever takes the name*: the delete finds the row changed, or the other makes another.
+//! *A sweep ∥ whoever takes the name*: the delete finds the row changed, or the other finds it gone and makes
+//! another.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use dlock_core::{LockName, Result};
 
+use super::call::{bytes, list};
 use super::schema::NOW;
 use super::transaction::Absent;
-use super::{Db, bytes, list};
+use super::{Db, Mysql};
 use crate::lease::call::get;
+use crate::lease::dialect::Sweeping;
 
 /// For how long nobody has used a dead name. Longer than a tombstone stands.
 const AGE: Duration = Duration::from_secs(120);
@@ -22,36 +25,42 @@ const MOST: u32 = 1_000;
 /// How many names are locked in one transaction.
 const TOGETHER: usize = 50;
 
-/// A token raised so far does not raise the floor, or new names soon had none left. Its name keeps its row.
+/// A token that was raised so far does not raise the floor, or new names would begin there and soon have none
+/// left. Such a name keeps its row.
 const FAR: u64 = 1 << 62;
 
-/// Deletes what it may if it is this client's turn: nobody else's comes for a while, and the floor has risen.
-pub(super) async fn sweep(db: &Arc<Db>) -> Result<()> {
-    let (p, age, every) = (&db.sql.prefix, AGE.as_micros(), db.sweep_every.as_micros());
-    let turn = format!(
-        "UPDATE {p}meta SET older_floor = token_floor, token_floor = GREATEST(token_floor, (SELECT \
-            COALESCE(MAX(k.token), 0) FROM {p}name AS k WHERE k.token < {FAR})), swept = {NOW} WHERE \
-            only_row = 1 AND (swept <= {NOW} - {} OR swept > {NOW} + {every})",
-        every / 2
-    );
-    // Found rows are counted, and the time is another one each time.
-    if db.tell(turn).await?.1.done.rows_affected() == 0 {
-        return Ok(());
+impl Sweeping for Mysql {
+    /// Whether it is this client's turn. If it is, nobody else's comes before some time has passed; and the
+    /// floor has risen.
+    async fn is_due(db: &Arc<Db>) -> Result<bool> {
+        let (p, every) = (&db.sql.prefix, db.sweep_every.as_micros());
+        let turn = format!(
+            "UPDATE {p}meta SET older_floor = token_floor, token_floor = GREATEST(token_floor, (SELECT \
+                COALESCE(MAX(k.token), 0) FROM {p}name AS k WHERE k.token < {FAR})), swept = {NOW} WHERE \
+                only_row = 1 AND (swept <= {NOW} - {} OR swept > {NOW} + {every})",
+            every / 2
+        );
+        // Found rows are counted, and the time is another one each time.
+        Ok(db.tell(turn).await?.1.done.rows_affected() > 0)
     }
-    settle_dead(db).await?;
-    let floor = format!("SELECT older_floor FROM {p}meta WHERE only_row = 1");
-    let floor = db.read_text(floor).await?;
-    let Some(floor) = floor.first() else { return Ok(()) };
-    let floor: i64 = get(floor, 0)?;
-    let dead = format!("others = 0 AND ends < {NOW} - {age} AND token <= {floor}");
-    let which = format!("name FROM {p}name WHERE {dead} ORDER BY name LIMIT {MOST}");
-    let all = names(db, which).await?;
-    for some in all.chunks(TOGETHER) {
-        let some = list(some.iter().map(Vec::as_slice));
-        let delete = format!("DELETE FROM {p}name WHERE name IN ({some}) AND {dead}");
-        db.tell(delete).await?;
+
+    async fn sweep(db: &Arc<Db>) -> Result<()> {
+        let (p, age) = (&db.sql.prefix, AGE.as_micros());
+        settle_dead(db).await?;
+        let floor = format!("SELECT older_floor FROM {p}meta WHERE only_row = 1");
+        let floor = db.read_text(floor).await?;
+        let Some(floor) = floor.first() else { return Ok(()) };
+        let floor: i64 = get(floor, 0)?;
+        let dead = format!("others = 0 AND ends < {NOW} - {age} AND token <= {floor}");
+        let which = format!("name FROM {p}name WHERE {dead} ORDER BY name LIMIT {MOST}");
+        let all = names(db, which).await?;
+        for some in all.chunks(TOGETHER) {
+            let some = list(some.iter().map(Vec::as_slice));
+            let delete = format!("DELETE FROM {p}name WHERE name IN ({some}) AND {dead}");
+            db.tell(delete).await?;
+        }
+        Ok(())
     }
-    Ok(())
 }
 
 async fn names(db: &Arc<Db>, which: String) -> Result<Vec<Vec<u8>>> {

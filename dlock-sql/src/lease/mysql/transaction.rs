@@ -1,4 +1,5 @@
-//! Names are locked, changed and let go in two round trips: one begins and loads, one writes and commits.
+//! Names are locked, changed and let go in one transaction of two round trips: one opens it and loads, the
+//! other writes and commits.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -6,11 +7,14 @@ use std::sync::Arc;
 use dlock_core::{LockName, Result, Timestamp};
 use sqlx::mysql::MySqlRow;
 
+use super::call::list;
 use super::state::{CLOCK, ENTRY, Loaded, NAME, read_clock, read_name};
-use super::{Db, Mysql, Statement, list};
+use super::{Db, Mysql, Statement};
 use crate::lease::call::get;
+use crate::lease::connection::Lent;
+use crate::lease::failure::Failures as _;
 use crate::lease::failure::{foreign, nothing_done, perhaps_done};
-use crate::lease::wait::Mark;
+use crate::lease::look::Mark;
 
 /// What becomes of a name that has no row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +30,8 @@ pub(super) type View = HashMap<LockName, Result<Loaded>>;
 
 impl Db {
     /// A transaction on those names: they are locked and loaded, `work` changes them, and what has changed is
-    /// written and committed. Answers when it was begun, and what a look will find of the one name.
+    /// written and committed. Answers when it was begun, and how a look will find the one name, if nobody
+    /// changes it meanwhile.
     ///
     /// *Another one changes a name in between*: it cannot, the row is locked. *The commit is not answered*:
     /// that is `Unknown`. *Anything before it fails*: it is rolled back, and nothing was done. *Whoever asked
@@ -60,6 +65,26 @@ impl Db {
         .await
     }
 
+    /// Opens a transaction by a text that changes nothing, once more if that is lost with a connection that
+    /// broke while it stood idle. Whatever is lost later was sent on a connection that had answered a moment
+    /// ago, and is `Unknown`.
+    async fn begin(&self, text: &str) -> Result<(Lent<Mysql>, Timestamp, Vec<MySqlRow>)> {
+        let mut again = true;
+        loop {
+            let mut lent = self.lend().await?;
+            let sent = Timestamp::now();
+            match lent.run(Statement::Text(text.to_owned())).await {
+                Ok(answer) => return Ok((lent, sent, answer.rows)),
+                Err(e) => {
+                    self.finish(lent, Some(&e));
+                    if !std::mem::replace(&mut again, false) || !Mysql::is_fatal(&e) {
+                        return Err(nothing_done::<Mysql>(e, &self.at));
+                    }
+                }
+            }
+        }
+    }
+
     async fn transact<T>(
         &self,
         names: &[LockName],
@@ -67,13 +92,9 @@ impl Db {
         work: impl FnOnce(&mut View) -> Result<T>,
     ) -> Result<(Timestamp, T, Option<Mark>)> {
         let text = self.sql.load(&list(names.iter().map(LockName::as_bytes)));
-        let nothing_done = |e| nothing_done::<Mysql>(e, &self.at);
-        let mut lent = self.lend().await?;
-        let sent = Timestamp::now();
-        let begun = lent.run(Statement::Text(text.clone())).await;
-        let mut found = begun.map_err(nothing_done)?;
+        let (mut lent, sent, mut found) = self.begin(&text).await?;
         let (now, mut view) = loop {
-            let (now, view) = load(&found.rows)?;
+            let (now, view) = load(&found)?;
             let missing: Vec<_> = names.iter().filter(|n| !view.contains_key(*n)).collect();
             if absent == Absent::Left || missing.is_empty() {
                 break (now, view);
@@ -87,7 +108,7 @@ impl Db {
             }
             make.push_str(&text);
             let made = lent.run(Statement::Text(make)).await;
-            found = made.map_err(nothing_done)?;
+            found = made.map_err(|e| nothing_done::<Mysql>(e, &self.at))?.rows;
         };
         for loaded in view.values_mut().flatten() {
             loaded.settle(now);
@@ -102,8 +123,8 @@ impl Db {
         }
         text.push_str("COMMIT");
         let committed = lent.run(Statement::Text(text)).await;
+        self.finish(lent, committed.as_ref().err());
         committed.map_err(|e| perhaps_done::<Mysql>(e, &self.at))?;
-        lent.give_back();
         let mut mark = None;
         for (name, loaded) in &view {
             if let Ok(loaded) = loaded {
@@ -114,7 +135,8 @@ impl Db {
         Ok((sent, worked?, mark))
     }
 
-    /// A name as it is at one moment: it waits for nobody, and nobody for it. `None`: it has no row.
+    /// A name as it is at one moment, without waiting for whoever changes it and without keeping anybody
+    /// waiting. `None`: it has no row.
     pub(super) async fn look_at(self: &Arc<Self>, name: &LockName) -> Result<Option<Loaded>> {
         let rows = self.read_text(self.sql.look_at(&list([name.as_bytes()]))).await?;
         let (now, mut names) = load(&rows)?;

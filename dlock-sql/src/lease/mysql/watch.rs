@@ -3,7 +3,8 @@
 //! Nothing is pushed, so a watch looks: one read of the name's row every 5 to 30 ms. When that shows that
 //! something changed, a snapshot of the name's rows is compared with what was told, which waits for nobody;
 //! see [`Told`] for what a comparison cannot show: then a snapshot says so. When something ran out, or the
-//! watch has to be kept, a transaction on the name sees to it: nobody else may be there for that.
+//! watch has to be kept, a transaction on the name sees to it: nobody else may be there to take back what has
+//! run out.
 //!
 //! What could be missed, and is not:
 //!
@@ -11,8 +12,10 @@
 //!   mark than the one before, which costs a comparison of what is the same.
 //! * *The commit of the transaction fails or is not answered*: nothing of it is told, and the next comparison
 //!   begins from what was told before.
-//! * *Whoever watches does not look for a second and a half*: nothing is counted then; a snapshot says so.
-//! * *A watched name is taken by the short statement, which counts nothing*: the watch's row is in its way.
+//! * *Whoever watches does not look for a second and a half*: the changes are not counted any more, and a
+//!   snapshot says so.
+//! * *A watched name is taken by the short statement, which counts nothing*: it is not, the row of the watch
+//!   is in its way.
 //!
 //! A watch that is dropped leaves that row to run out, which is soon. Other watches of the name share it.
 
@@ -27,7 +30,7 @@ use super::{Db, Mysql};
 use crate::admit::Told;
 use crate::lease::dialect::Watcher;
 use crate::lease::failure::foreign;
-use crate::lease::wait::Mark;
+use crate::lease::look::Mark;
 
 const LOOK_MIN: Duration = Duration::from_millis(5);
 const LOOK_MAX: Duration = Duration::from_millis(30);
@@ -47,7 +50,8 @@ pub(in crate::lease) struct Watching {
     keep_at: Timestamp,
 }
 
-/// Has the changes counted, takes back what has run out, and compares with what was told (at first, nothing).
+/// Has the changes counted, takes back what has run out, and compares with what was told; at first, with
+/// nothing.
 async fn see(db: &Arc<Db>, name: &LockName, told: Option<Told>) -> Result<(Told, Vec<Change>)> {
     let seen = db.change(name, Absent::Made, move |name| {
         let (state, now) = (&mut name.state, name.now);
@@ -62,6 +66,29 @@ async fn see(db: &Arc<Db>, name: &LockName, told: Option<Told>) -> Result<(Told,
         Ok((Told::of(state), vec![Change::Snapshot { now, skipped }]))
     });
     seen.await?.1.ok_or_else(|| foreign("a row that vanished"))
+}
+
+impl Watching {
+    /// One look; `None` if something is to be taken back, or there is no row.
+    async fn mark(&self) -> Result<Option<(Mark, [i64; 2])>> {
+        let look = look(&self.db, &self.name).await?;
+        Ok(look
+            .filter(|(look, _)| !look.due)
+            .map(|(look, ends)| (look.mark, ends)))
+    }
+
+    /// Compares with what was told, and keeps nobody waiting; `None` if something is to be taken back, or the
+    /// changes were not counted.
+    async fn compare(&self) -> Result<Option<(Told, Vec<Change>)>> {
+        let mut told = self.told.clone();
+        Ok(match self.db.look_at(&self.name).await? {
+            Some(name) if !name.state.is_due(name.now) => {
+                let changes = told.compare(&name.state, name.now);
+                changes.map(|changes| (told, changes))
+            }
+            _ => None,
+        })
+    }
 }
 
 impl Watcher<Mysql> for Watching {
@@ -80,30 +107,20 @@ impl Watcher<Mysql> for Watching {
     }
 
     async fn look(&mut self) -> Result<(Vec<Change>, Duration)> {
-        let (db, name) = (&self.db, &self.name);
+        let mark = self.mark().await?;
         let is_kept = Timestamp::now() < self.keep_at;
-        let seen = look(db, name).await?.filter(|(look, _)| !look.due);
-        let mark = seen.map(|(look, ends)| (look.mark, ends));
-        let mut compared = None;
-        if mark.is_some() && is_kept {
-            if mark == self.mark {
-                self.pause = (self.pause * 2).min(LOOK_MAX);
-                return Ok((Vec::new(), self.pause));
-            }
-            // This keeps nobody waiting.
-            if let Some(now) = db.look_at(name).await?
-                && !now.state.is_due(now.now)
-            {
-                let mut told = self.told.clone();
-                let changes = told.compare(&now.state, now.now);
-                compared = changes.map(|changes| (told, changes));
-            }
+        if mark.is_some() && mark == self.mark && is_kept {
+            self.pause = (self.pause * 2).min(LOOK_MAX);
+            return Ok((Vec::new(), self.pause));
         }
+        let compared = match mark.is_some() && is_kept {
+            true => self.compare().await?,
+            false => None,
+        };
         let (told, changes) = match compared {
             Some(compared) => compared,
-            // Something is to be taken back, there is no row, the changes were not counted, or have to be on.
             None => {
-                let seen = see(db, name, Some(self.told.clone())).await?;
+                let seen = see(&self.db, &self.name, Some(self.told.clone())).await?;
                 self.keep_at = Timestamp::now() + COUNTED_FOR / 3;
                 seen
             }

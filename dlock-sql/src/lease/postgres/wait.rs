@@ -1,4 +1,5 @@
-//! What the server says unasked: grants, changes of what is watched, and that what listens broke.
+//! What the server says unasked: grants for waiters, that there are changes for those who watch, and that the
+//! connection which listens broke.
 //!
 //! A message is text, in one channel per client:
 //!
@@ -128,7 +129,8 @@ fn wake(watcher: &mut mpsc::Sender<()>) {
     let _ = watcher.try_send(());
 }
 
-/// A provisional grant: the token, the server's time then, and the end. `None`: the waiter has to ask.
+/// The grant of a message, provisional: a token, the server's time as it was granted, and the end. `None`:
+/// the waiter has to ask.
 fn granted(key: &LeaseKey, message: &str, anchors: &Anchors) -> Option<Grant> {
     let mut parts = message.split(':');
     let token = read_token(parts.next()?.parse().ok()?).ok()?;
@@ -142,12 +144,12 @@ mod tests {
     use futures::{FutureExt as _, StreamExt as _};
 
     use super::*;
-    use crate::lease::keys::digits;
+    use crate::lease::keys::{hex, id_bytes};
 
     #[test]
     fn a_request_is_told_what_is_said_of_it_and_no_other() {
         let key = |n| LeaseKey::new(LockName::new("a").unwrap(), RequestId::new(1, n));
-        let digits = |n| digits(key(n).id);
+        let digits = |n| hex(&id_bytes(key(n).id));
         let pushes = Pushes::new();
         assert!(pushes.wait_for(&key(1)).is_none(), "nobody listens yet");
         pushes.connected();

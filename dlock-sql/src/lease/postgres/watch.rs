@@ -9,7 +9,8 @@
 //! Where something may have been missed, the state as a whole is told, with `skipped`:
 //!
 //! * *An answer with changes is lost, or there were too many*: numbers are missing.
-//! * *The watch was not renewed in time*: the next look finds no row of it, makes another, and says so.
+//! * *The watch was not renewed in time*, as in a program that was stopped: the next look finds no row of it,
+//!   makes another, and says so.
 //! * *The connection that listens breaks*: nothing is missed. Each watch is woken when there is another.
 //! * *A change between the row and the first snapshot* stands in both, and its number says so.
 //!
@@ -28,7 +29,6 @@ use super::answer::Answer;
 use super::call::Value;
 use super::lock::inspect;
 use super::{Db, Postgres};
-use crate::lease::connection::again;
 use crate::lease::dialect::{Dialect as _, Watcher};
 use crate::lease::failure::foreign;
 use crate::lease::keys::{micros, read_id_digits, read_micros, read_mode, read_token};
@@ -36,7 +36,8 @@ use crate::lease::keys::{micros, read_id_digits, read_micros, read_mode, read_to
 /// How long changes are told to a watch that does not look.
 const TOLD_FOR: Duration = Duration::from_secs(60);
 
-/// In the place of that time: changes are told no more; and a late copy of the request is not heard.
+/// In the place of that time: changes are told no more; and a copy of the request that is on its way is not
+/// heard.
 const ENDED: i64 = 0;
 const BURIED: i64 = -1;
 
@@ -58,21 +59,19 @@ pub(in crate::lease) struct Watching {
     asks: bool,
 }
 
-/// Comes for what stands in the row of a watch, and keeps it for so many microseconds. Also says whether a
-/// copy of it may be on its way yet.
-async fn listen(db: &Arc<Db>, watch: &LeaseKey, time: i64) -> (Result<Answer>, bool) {
+/// Comes for what stands in the row of a watch, and keeps it for so many microseconds. A copy of it that was
+/// not answered is `noted`.
+async fn listen(db: &Arc<Db>, watch: &LeaseKey, time: i64, noted: impl FnOnce() + Send) -> Result<Answer> {
     let (listen, channel) = (db.sql.call("listen($1, $2, $3, $4)"), db.channel.as_deref());
     let values = [Value::Text(channel), Value::Long(time)];
-    let (came, strayed) = again::<Postgres, _, _>(|| db.call(&listen, watch, &values)).await;
-    let is_unknown = came.as_ref().is_err_and(|e| e.kind() == ErrorKind::Unknown);
-    (came.map(|(_, answer)| answer), strayed || is_unknown)
+    Ok(db.call_again(&listen, watch, &values, noted).await?.1)
 }
 
 impl Watching {
     async fn come(&mut self) -> Result<Answer> {
-        let before = std::mem::replace(&mut self.asks, true);
-        let (came, strayed) = listen(&self.db, &self.key, micros(TOLD_FOR)).await;
-        self.asks = before || strayed;
+        let (before, mut strayed) = (std::mem::replace(&mut self.asks, true), false);
+        let came = listen(&self.db, &self.key, micros(TOLD_FOR), || strayed = true).await;
+        self.asks = before || strayed || matches!(&came, Err(e) if e.kind() == ErrorKind::Unknown);
         self.keep_at = Timestamp::now() + TOLD_FOR / 3;
         came
     }
@@ -150,7 +149,8 @@ impl Drop for Watching {
         let (db, key) = (Arc::clone(&self.db), self.key.clone());
         let time = if self.asks { BURIED } else { ENDED };
         // Where this fails, changes are told to nobody for a while.
-        self.db.spawn(async move { drop(listen(&db, &key, time).await) });
+        self.db
+            .spawn(async move { drop(listen(&db, &key, time, || ()).await) });
     }
 }
 
@@ -201,12 +201,12 @@ fn read_change(message: &str) -> Option<(i64, Change)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lease::keys::digits;
+    use crate::lease::keys::{hex, id_bytes};
 
     #[test]
     fn changes_are_read_as_the_database_writes_them() {
         let id = RequestId::new(7, 9);
-        let digits = digits(id);
+        let digits = hex(&id_bytes(id));
         let row = [
             format!("11:R{digits}"),
             format!("12:X{digits}"),

@@ -24,18 +24,10 @@ async fn asked_meanwhile(server: &Server, work: impl AsyncFnOnce()) -> i64 {
             apart(move || server.status("Questions")).await
         }
     };
-    // Who counts is counted too. A client that has just been opened may yet sweep.
-    let (mut own, mut last) = (-1, count().await);
-    loop {
-        let next = count().await;
-        if next - last == own {
-            break;
-        }
-        (own, last) = (next - last, next);
-    }
-    let before = count().await;
+    let (before, own) = (count().await, count().await);
     work().await;
-    count().await - before - own
+    // Who counts is counted too.
+    count().await - own - (own - before)
 }
 
 async fn start(kind: Kind, runtime: &Arc<dyn dlock_core::Runtime>) -> (Server, Arc<dyn Lock>) {

@@ -1,4 +1,5 @@
--- Asks for a name. Sent again it finds its own hold or place, and after its abandon the tombstone.
+-- Asks for a name. Idempotent in the id: sent again it finds its own hold or its own place; arrived after it
+-- was abandoned, the tombstone.
 CREATE FUNCTION {p}attempt(p_name bytea, p_id bytea, p_share integer, p_ttl bigint, p_queue bigint, p_priority integer,
   p_channel text, p_owner text) RETURNS {p}answer LANGUAGE plpgsql AS $$
 DECLARE
@@ -77,7 +78,8 @@ BEGIN
   RETURN a;
 END $$;
 
--- Ends a lease, at once or after a minimum hold, and hands the name to whoever is next in the same step.
+-- Ends a lease by its id, at once or after a minimum hold, and hands the name to whoever is next in the same
+-- step.
 --
 -- Most of them are plain: whoever has the name alone lets go, the head of the queue wants it alone, nobody
 -- watches, and nothing has run out. Three statements leave behind then what `settle`, `tell`, `clear` and
@@ -124,23 +126,31 @@ BEGIN
   t := clock_timestamp();
   a.at := {p}micros(t);
   n := {p}settle(n, t);
-  e := {p}find(n, p_id);
-  IF e.phase IN (1, 2, 3) THEN
+  IF n.phase <> 0 AND n.id = p_id THEN
     a.word := 'R';
-    IF e.phase <> 3 AND p_keep > 0 THEN
-      IF n.id = p_id THEN
-        n.phase := 3;
-        n.ends := t + keep;
-      ELSE
+    IF n.phase <> 3 AND p_keep > 0 THEN
+      n.phase := 3;
+      n.ends := t + keep;
+      n := {p}hint(n);
+    ELSIF n.phase <> 3 THEN
+      n := {p}tell(n, 'R', p_id, '');
+      n := {p}clear(n, t);
+    END IF;
+  ELSE
+    SELECT * INTO e FROM {p}entry o WHERE o.name = p_name AND o.id = p_id AND o.phase IN (1, 2, 3);
+    IF FOUND THEN
+      a.word := 'R';
+      IF e.phase <> 3 AND p_keep > 0 THEN
         UPDATE {p}entry o SET phase = 3, ends = t + keep WHERE o.name = p_name AND o.id = p_id;
         IF n.alone = p_id THEN
           n.alone := NULL;
         END IF;
         n.earliest := least(n.earliest, t + keep);
+        n := {p}hint(n);
+      ELSIF e.phase <> 3 THEN
+        n := {p}remove(n, e);
+        n := {p}tell(n, 'R', p_id, '');
       END IF;
-      n := {p}hint(n);
-    ELSIF e.phase <> 3 THEN
-      n := {p}tell({p}remove(n, e, t), 'R', p_id, '');
     END IF;
   END IF;
   IF p_bury THEN
@@ -159,16 +169,27 @@ DECLARE
   n {p}name := s.n;
   a {p}answer := s.a;
   t timestamptz := s.t;
-  e {p}entry := {p}find(n, p_id);
+  e {p}entry;
 BEGIN
-  IF e.phase = 0 THEN
-    a.word := 'W';
-    n := {p}hint({p}remove(n, e, t));
   -- A minimum hold stands: it is owed to the others.
-  ELSIF e.phase <= 2 THEN
+  IF n.phase IN (1, 2) AND n.id = p_id THEN
     a.word := 'G';
-    a.token := e.token;
-    n := {p}tell({p}remove(n, e, t), 'R', p_id, '');
+    a.token := n.token;
+    n := {p}tell(n, 'R', p_id, '');
+    n := {p}clear(n, t);
+  ELSE
+    SELECT * INTO e FROM {p}entry o WHERE o.name = p_name AND o.id = p_id AND o.phase <= 2;
+    IF FOUND THEN
+      n := {p}remove(n, e);
+      IF e.phase = 0 THEN
+        a.word := 'W';
+        n := {p}hint(n);
+      ELSE
+        a.word := 'G';
+        a.token := e.token;
+        n := {p}tell(n, 'R', p_id, '');
+      END IF;
+    END IF;
   END IF;
   n := {p}bury(n, p_id, t);
   PERFORM {p}put({p}admit(n, t));

@@ -20,7 +20,8 @@ INSERT INTO {p}meta VALUES (1, 0, 0, clock_timestamp());
 
 CREATE TABLE {p}name (
   name bytea PRIMARY KEY,
-  -- Of the exclusive holder: 0 none, 1 offered to a waiter who is to come, 2 held, 3 kept after a release.
+  -- Of the exclusive holder: 0 none, 1 offered to a waiter who has not come for it yet, 2 held, 3 kept by a
+  -- minimum hold.
   phase smallint NOT NULL DEFAULT 0,
   -- The last token that was granted. While somebody holds it alone: the holder's.
   token bigint NOT NULL,
@@ -29,7 +30,8 @@ CREATE TABLE {p}name (
   ttl interval NOT NULL DEFAULT interval '0',
   id bytea,
   owner text,
-  -- Rows in entry; of these the shared holders, the waiters, the watches, and all of a shared mode.
+  -- Rows in entry; of these the shared holders, the waiters, the watches, and those of a shared mode, be they
+  -- holders or waiters.
   others integer NOT NULL DEFAULT 0,
   held integer NOT NULL DEFAULT 0,
   waiting integer NOT NULL DEFAULT 0,
@@ -38,7 +40,8 @@ CREATE TABLE {p}name (
   -- Of these last: 0 readers, n permits of n.
   class integer NOT NULL DEFAULT 0,
   arrivals bigint NOT NULL DEFAULT 0,
-  -- Changes of the holders, which have numbers without a gap; and of what else those who wait should look at.
+  -- Changes of the holders, which have numbers without a gap; and of anything else that those who wait should
+  -- look at.
   changes bigint NOT NULL DEFAULT 0,
   hints bigint NOT NULL DEFAULT 0,
   earliest timestamptz NOT NULL DEFAULT 'infinity',
@@ -50,7 +53,8 @@ CREATE TABLE {p}name (
 CREATE TABLE {p}entry (
   name bytea NOT NULL,
   id bytea NOT NULL,
-  -- 0 queued, 1 offered, 2 held, 3 kept by a minimum hold, 4 a watch, 5 the tombstone of a late request.
+  -- 0 queued, 1 offered, 2 held, 3 kept by a minimum hold, 4 a watch, 5 the tombstone of a request that may
+  -- still arrive.
   phase smallint NOT NULL,
   -- -1 exclusive, 0 a reader, n one of n permits.
   share integer NOT NULL,

@@ -1,8 +1,8 @@
 //! Runs the rules: which, in which order, how often.
 //!
 //! First those that look for races, a few at a time; then those about time, a few at a time as well, with the
-//! canary watching; then, one after the other, those that disturb others: about networks, and with hands at the
-//! store. What saw too little beside others runs once more alone. In a simulation all run one after the other.
+//! canary watching; then, one after the other, those that disturb others, with hands at the store. What saw too
+//! little beside others runs once more alone. In a simulation all run one after the other.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

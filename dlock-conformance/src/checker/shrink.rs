@@ -28,7 +28,7 @@ pub fn prefix(events: &[Event], illegal: &dyn Fn(&[Event]) -> bool) -> usize {
     bad
 }
 
-/// The least that is illegal still, as far as [`LIMIT`] judgements find it.
+/// The least that is illegal still, as far as 600 judgements find it.
 pub fn minimal(events: &[Event], violation: &Violation, illegal: &dyn Fn(&[Event]) -> bool) -> Vec<Event> {
     let of_name: Vec<Event> = events
         .iter()

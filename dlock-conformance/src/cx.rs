@@ -202,6 +202,11 @@ impl Cx {
         self.ttl(Duration::from_millis(400))
     }
 
+    /// A ttl that outlives the stalls of a busy machine, and that a rule can wait for: 2 s, within the claimed range.
+    pub fn steady_ttl(&self) -> Duration {
+        self.ttl(Duration::from_secs(2))
+    }
+
     /// The claimed ttl that is nearest to `wish`, rounded up to the granularity.
     pub fn ttl(&self, wish: Duration) -> Duration {
         let caps = &self.0.run.claims.capabilities;

@@ -19,7 +19,7 @@ rule! { "6.03" Must phase 1 [Lock, LossSignal] Engine A D no_loss_signal_after_r
 }
 async fn no_loss_signal_after_release(cx: Cx) -> Verdict {
     let a = cx.connect().await?;
-    let plain = cx.ask().ttl(cx.short_ttl());
+    let plain = cx.ask().ttl(cx.steady_ttl());
     let renewing = plain.clone().auto_renew();
     let mut signals = Vec::new();
     for (how, ask) in [

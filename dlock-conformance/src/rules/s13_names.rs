@@ -31,7 +31,7 @@ async fn names_up_to_the_limit_work(cx: Cx) -> Verdict {
         "names of {max} bytes are the longest that are claimed: 1024 is the least"
     );
     let (a, b) = (cx.connect().await?, cx.connect().await?);
-    let ask = cx.ask().ttl(cx.short_ttl());
+    let ask = cx.ask().ttl(cx.steady_ttl());
     // A name of one byte cannot be this run's own. Whoever has it keeps it; of these somebody else hardly has
     // all.
     let mut single = None;

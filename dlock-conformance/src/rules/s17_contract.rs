@@ -332,7 +332,7 @@ rule! { "17.09" Must phase 1 [Lock, Try, Wait] Both A D close_ends_everything,
 async fn close_ends_everything(cx: Cx) -> Verdict {
     let (a, b) = (cx.connect().await?, cx.connect().await?);
     let name = cx.name("closed");
-    let mut ask = cx.ask().ttl(cx.short_ttl());
+    let mut ask = cx.ask().ttl(cx.steady_ttl());
     if cx.has(Need::AutoRenew) {
         ask = ask.auto_renew();
     }

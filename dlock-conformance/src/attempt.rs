@@ -34,7 +34,7 @@ pub struct Attempt {
     pub evidence: BTreeMap<&'static str, u64>,
     /// What it noted.
     pub notes: Vec<String>,
-    /// The worst stall of the machine meanwhile.
+    /// The worst stall of the machine meanwhile, or of the store's disk.
     pub stall: Duration,
     /// What happened, if it was written down.
     #[serde(skip)]

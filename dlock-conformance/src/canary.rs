@@ -1,12 +1,19 @@
-//! How late this machine is: a thread that sleeps one millisecond at a time and looks at the clock.
+//! How late this machine is: a thread that sleeps one millisecond at a time and looks at the clock; and how
+//! late its disk is: one that writes a few bytes through to it.
 
-use crate::lock::lock;
+use std::fs::File;
+use std::io::{self, Write as _};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use crate::lock::lock;
+
 const TICK: Duration = Duration::from_millis(1);
+/// How often the disk is tried, and for how long at the most where it is not busy.
+const DISK_TICK: Duration = Duration::from_millis(25);
 /// What is less is not kept.
 const STALL: Duration = Duration::from_millis(2);
 
@@ -14,6 +21,7 @@ const STALL: Duration = Duration::from_millis(2);
 #[derive(Debug)]
 pub(crate) struct Canary {
     started: Instant,
+    tick: Duration,
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
@@ -31,16 +39,35 @@ struct Shared {
 
 impl Canary {
     pub(crate) fn start() -> Self {
+        Self::ticking(TICK, || thread::sleep(TICK))
+    }
+
+    /// Of the disk on which that folder is.
+    pub(crate) fn of_disk(folder: &Path) -> io::Result<Self> {
+        let path = folder.join("canary");
+        let mut file = File::create(&path)?;
+        // Nobody finds it afterwards.
+        std::fs::remove_file(path)?;
+        Ok(Self::ticking(DISK_TICK, move || {
+            thread::sleep(DISK_TICK / 2);
+            // A disk that is full is nothing that could be late.
+            let _ = file.write_all(b"tick").and_then(|()| file.sync_data());
+        }))
+    }
+
+    /// One whose ticks take no longer than that if nothing stalls.
+    fn ticking(tick: Duration, work: impl FnMut() + Send + 'static) -> Self {
         let (started, shared) = (Instant::now(), Arc::new(Shared::default()));
         let thread = {
             let shared = Arc::clone(&shared);
-            std::thread::Builder::new()
+            thread::Builder::new()
                 .name("dlock-canary".to_owned())
-                .spawn(move || shared.run(started))
+                .spawn(move || shared.run(started, tick, work))
                 .ok()
         };
         Self {
             started,
+            tick,
             shared,
             thread,
         }
@@ -54,7 +81,7 @@ impl Canary {
             .started
             .elapsed()
             .saturating_sub(ticking)
-            .saturating_sub(TICK);
+            .saturating_sub(self.tick);
         let stalls = lock(&self.shared.stalls);
         let later = stalls.iter().rev().take_while(|stall| stall.0 >= then);
         later.map(|stall| stall.1).max().unwrap_or_default().max(now)
@@ -76,14 +103,14 @@ impl Canary {
 }
 
 impl Shared {
-    fn run(&self, started: Instant) {
+    fn run(&self, started: Instant, tick: Duration, mut work: impl FnMut()) {
         while !self.stop.load(Ordering::Relaxed) {
             let before = Instant::now();
             let since = before.saturating_duration_since(started).as_nanos();
             self.ticking
                 .store(u64::try_from(since).unwrap_or(u64::MAX), Ordering::Relaxed);
-            std::thread::sleep(TICK);
-            let late = before.elapsed().saturating_sub(TICK);
+            work();
+            let late = before.elapsed().saturating_sub(tick);
             if late >= STALL {
                 let mut stalls = lock(&self.stalls);
                 stalls.push((Instant::now(), late));
@@ -126,9 +153,25 @@ mod tests {
     }
 
     #[test]
+    fn a_disk_is_written_to_and_a_slow_one_is_late() {
+        let folder = std::env::temp_dir().join(format!("dlock-canary-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let before = Instant::now();
+        let disk = Canary::of_disk(&folder).unwrap();
+        assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0);
+        let slow = Canary::ticking(DISK_TICK, || thread::sleep(DISK_TICK * 4));
+        thread::sleep(DISK_TICK * 6);
+        assert!(slow.worst_since(before) >= DISK_TICK * 2);
+        assert!(lock(&disk.shared.buckets).iter().sum::<u64>() >= 1);
+        std::fs::remove_dir(&folder).unwrap();
+        assert!(Canary::of_disk(&folder).is_err());
+    }
+
+    #[test]
     fn a_stall_that_the_canary_has_not_woken_from_is_seen() {
         let asleep = Canary {
             started: Instant::now(),
+            tick: TICK,
             shared: Arc::default(),
             thread: None,
         };

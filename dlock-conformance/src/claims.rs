@@ -43,6 +43,8 @@ pub enum Need {
     Fair,
     /// Priorities.
     Priority,
+    /// Raised tokens, of a backend of `dlock`: what a quorum asks of its members.
+    Raise,
     /// Re-entrant acquires.
     Reentrant,
     /// Readers.
@@ -399,6 +401,7 @@ impl Claims {
             Need::Resource => caps.has(Capability::Gate),
             Need::Fair => caps.has(Capability::Queue),
             Need::Priority => caps.has(Capability::Priority),
+            Need::Raise => caps.has(Capability::Raise),
             Need::Shared => caps.has(Capability::Shared),
             Need::RwOrder => caps.has(Capability::Shared) && self.rw != RwPolicy::Any,
             Need::WriterPreference => caps.has(Capability::Shared) && self.rw.serves_writers(),

@@ -12,7 +12,6 @@ use std::sync::{Arc, Mutex};
 
 use crate::agent;
 use crate::arguments::Arguments;
-use crate::catalogue;
 use crate::cx::NO_SERVERS;
 use crate::harness::Harness;
 use crate::lock::lock;
@@ -198,13 +197,6 @@ fn conclusion(report: &Report, command: &Arguments) -> String {
         counts.join(", "),
         report.took.as_secs_f64()
     ));
-    let open = catalogue::open().count();
-    if open > 0 {
-        text.push_str(&format!(
-            "\n{open} MUST rules of the first phase have no test yet; profiles that they belong to are \
-                partial"
-        ));
-    }
     if let Some(directory) = &command.options.report_to {
         text.push_str(&format!("\nreports: {}", directory.display()));
     }

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::panic::AssertUnwindSafe;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::time::Duration;
@@ -97,6 +98,12 @@ pub trait Harness: Send + Sync + 'static {
     /// [`agent::handed_over`](crate::agent::handed_over). `None`, the default, where no other process can
     /// reach the store; it leaves out the rules about processes that are killed and stopped.
     fn hand_over(&self) -> Option<String> {
+        None
+    }
+
+    /// The folder of a store that waits for a disk of this machine. A rule about time that met a stall of that
+    /// disk is inconclusive. `None`, the default, where there is none.
+    fn disk(&self) -> Option<PathBuf> {
         None
     }
 

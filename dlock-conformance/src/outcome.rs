@@ -25,11 +25,6 @@ pub enum Outcome {
         /// Why.
         reason: String,
     },
-    /// The kit has no test for it.
-    Untested {
-        /// Why.
-        reason: String,
-    },
     /// It is known not to hold, and the harness says so.
     Waived {
         /// Why.
@@ -58,7 +53,6 @@ pub enum Kind {
     Fail,
     Inconclusive,
     NotRun,
-    Untested,
     Waived,
     Pass,
     Unsupported,
@@ -66,12 +60,11 @@ pub enum Kind {
 
 impl Kind {
     /// All of them, in order of dominance.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 7] = [
         Self::Error,
         Self::Fail,
         Self::Inconclusive,
         Self::NotRun,
-        Self::Untested,
         Self::Waived,
         Self::Pass,
         Self::Unsupported,
@@ -85,7 +78,6 @@ impl fmt::Display for Kind {
             Self::Fail => "fail",
             Self::Inconclusive => "inconclusive",
             Self::NotRun => "not run",
-            Self::Untested => "untested",
             Self::Waived => "waived",
             Self::Pass => "pass",
             Self::Unsupported => "unsupported",
@@ -101,7 +93,6 @@ impl Outcome {
             Self::Fail { .. } => Kind::Fail,
             Self::Unsupported { .. } => Kind::Unsupported,
             Self::NotRun { .. } => Kind::NotRun,
-            Self::Untested { .. } => Kind::Untested,
             Self::Waived { .. } => Kind::Waived,
             Self::Inconclusive { .. } => Kind::Inconclusive,
             Self::Error { .. } => Kind::Error,
@@ -114,7 +105,7 @@ impl Outcome {
             Self::Pass => "",
             Self::Fail { seen } => seen,
             Self::Unsupported { needs } => needs,
-            Self::NotRun { reason } | Self::Untested { reason } | Self::Waived { reason, .. } => reason,
+            Self::NotRun { reason } | Self::Waived { reason, .. } => reason,
             Self::Inconclusive { why } => why,
             Self::Error { what } => what,
         }

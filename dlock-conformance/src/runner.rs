@@ -13,7 +13,6 @@ use dlock_core::Runtime;
 
 use crate::attempt::{Attempt, attempt};
 use crate::canary::Canary;
-use crate::catalogue;
 use crate::claims::Engine;
 use crate::cx::{Conditions, Effort};
 use crate::harness::Harness;
@@ -148,6 +147,7 @@ pub(crate) fn run_with(
     }
     let is_virtual = harness.clockwork().is_virtual();
     let canary = (!is_virtual).then(Canary::start);
+    let disk = harness.disk().and_then(|folder| Canary::of_disk(&folder).ok());
     if canary.is_some() {
         // What this machine does when nothing is asked of it.
         std::thread::sleep(Duration::from_millis(100));
@@ -160,6 +160,7 @@ pub(crate) fn run_with(
         options,
         state: Arc::new(RunState::new(claims)),
         canary,
+        disk,
     };
     let selected: Vec<&'static Rule> = rules::all().filter(|rule| options.selects(rule)).collect();
     let (alone, together): (Vec<_>, Vec<_>) = selected
@@ -199,9 +200,6 @@ pub(crate) fn run_with(
                 tell(report);
             }
         }
-    }
-    if options.is_complete() {
-        reports.extend(catalogue::untested().map(RuleReport::untested));
     }
     reports.sort_by_key(|r| crate::report::order(&r.id));
     let canary = runner.canary.as_ref().map_or(Duration::ZERO, Canary::p999);
@@ -262,6 +260,7 @@ struct Runner<'a> {
     options: &'a Options,
     state: Arc<RunState>,
     canary: Option<Canary>,
+    disk: Option<Canary>,
 }
 
 impl Runner<'_> {
@@ -309,8 +308,15 @@ impl Runner<'_> {
                 self.options.effort,
                 Conditions { late, beside_others },
             );
-            let canary = self.canary.as_ref();
-            attempt.stall = canary.map_or(Duration::ZERO, |canary| canary.worst_since(began));
+            let worst = |canary: &Option<Canary>| {
+                let stall = canary.as_ref().map(|canary| canary.worst_since(began));
+                stall.unwrap_or_default()
+            };
+            attempt.stall = worst(&self.canary);
+            if attempt.outcome.kind() == Kind::Fail {
+                // What held although the disk was late holds.
+                attempt.stall = attempt.stall.max(worst(&self.disk));
+            }
             let limit = self.state.claims.slack / 2;
             let stalled = rule.test == Test::T
                 && attempt.stall > limit
@@ -324,7 +330,8 @@ impl Runner<'_> {
                     text => text,
                 };
                 let why = format!(
-                    "this machine stood still for {:?}, more than half of the slack ({limit:?}); {meanwhile}",
+                    "this machine, or its disk, stood still for {:?}, more than half of the slack \
+                        ({limit:?}); {meanwhile}",
                     attempt.stall
                 );
                 attempt.outcome = Outcome::Inconclusive { why };

@@ -4,7 +4,7 @@
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use dlock_core::combinators::Quorum;
@@ -23,6 +23,7 @@ use crate::harness::{Clockwork, Driven, Harness};
 use crate::hooks::{Hooks, MemoryHooks, Restart, WallClock};
 use crate::network::Network;
 use crate::panics;
+use crate::simulated_full::Fillable;
 use crate::simulated_network::SimulatedNetwork;
 use crate::simulated_process::{SimulatedProcess, Surroundings};
 use crate::subject::Subject;
@@ -41,6 +42,8 @@ pub struct Simulated {
     /// Of a store by itself; nobody has hands at a quorum.
     hooks: Option<MemoryHooks>,
     plan: FaultPlan,
+    /// Whether there is no room for anything new.
+    full: Arc<AtomicBool>,
     clients: AtomicU64,
     processes: AtomicU32,
 }
@@ -95,11 +98,13 @@ impl Simulated {
         hooks: Option<MemoryHooks>,
         plan: FaultPlan,
     ) -> Self {
+        let full = Arc::<AtomicBool>::default();
         Self {
             clockwork: Arc::new(clockwork),
             members,
-            hooks,
+            hooks: hooks.map(|hooks| hooks.filled(Arc::clone(&full))),
             plan,
+            full,
             clients: AtomicU64::new(0),
             processes: AtomicU32::new(0),
         }
@@ -120,7 +125,10 @@ impl Simulated {
     fn links(&self, node: &SimRuntime, plan: &FaultPlan) -> Vec<Arc<Link>> {
         let members = self.members.iter();
         members
-            .map(|(server, store)| Link::new(store.connect(), node, server, plan.clone()))
+            .map(|(server, store)| {
+                let store = Arc::new(Fillable::new(store.connect(), &self.full));
+                Link::new(store, node, server, plan.clone())
+            })
             .collect()
     }
 

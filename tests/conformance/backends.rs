@@ -53,6 +53,7 @@ pub(crate) const BACKENDS: [(&str, &[RuntimeKind]); 15] = [
     ("mariadb-session", EVERY_RUNTIME),
     ("postgres-session", EVERY_RUNTIME),
     ("zookeeper", EVERY_RUNTIME),
+    ("zookeeper-ensemble", EVERY_RUNTIME),
     ("postgres", EVERY_RUNTIME),
     ("postgres-pooler", &[TokioMultiThread]),
     ("redlock", &[TokioMultiThread, AsyncStdGlobal, SmolGlobal]),
@@ -64,8 +65,17 @@ pub(crate) const BACKENDS: [(&str, &[RuntimeKind]); 15] = [
     ("sqlite", EVERY_RUNTIME),
     ("redis-plain", &[TokioMultiThread]),
     ("memory", EVERY_RUNTIME),
-    ("zookeeper-ensemble", EVERY_RUNTIME),
 ];
+
+/// Whether it sleeps for most of its time: its leases are seconds.
+pub(crate) fn sleeps(backend: &str) -> bool {
+    backend.ends_with("-session") || backend.starts_with("zookeeper")
+}
+
+/// Whether it keeps the processors busy for minutes: then only what sleeps runs beside it.
+pub(crate) fn is_heavy(backend: &str) -> bool {
+    matches!(backend, "postgres" | "postgres-pooler")
+}
 
 /// Whether it is the same code as another backend, on other servers: then the smoke set on one runtime does,
 /// unless more is asked for.
@@ -746,6 +756,13 @@ impl Harness for Subjects {
             Ok(Arc::new(EngineSubject::new(client)) as Arc<dyn Subject>)
         };
         Some(connecting.boxed())
+    }
+
+    fn disk(&self) -> Option<PathBuf> {
+        match &self.store {
+            Store::Sqlite { directory, .. } => Some(directory.clone()),
+            _ => None,
+        }
     }
 
     fn footprint<'a>(&'a self, _: &'a Cx) -> Option<BoxFuture<'a, Result<u64>>> {

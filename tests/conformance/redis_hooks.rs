@@ -303,6 +303,16 @@ impl Hooks for RedisHooks {
         }))
     }
 
+    /// Full is what has more in it than it may.
+    fn fill(&self, full: bool) -> Offer<'_> {
+        let store = self.store.clone();
+        let most = if full { "1" } else { "0" };
+        Some(apart(move || {
+            let limit = |server: &RedisServer| server.ask(&["CONFIG", "SET", "maxmemory", most]).map(drop);
+            store.servers().iter().try_for_each(limit)
+        }))
+    }
+
     fn set_counter<'a>(&'a self, name: &'a LockName, to: u64) -> Offer<'a> {
         let key = counter(&self.prefix, name);
         Some(self.hand(name, move |server| {

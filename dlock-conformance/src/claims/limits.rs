@@ -23,7 +23,7 @@ struct Bound {
 
 /// What [`Capabilities`](dlock_core::Capabilities) says of the store itself, to its users as well as here.
 /// What is declared there is not refused, so taken back here alone it would be neither tested nor refused.
-const CARRIED: [Need; 18] = [
+const CARRIED: [Need; 19] = [
     Need::Lease,
     Need::Renew,
     Need::PerGrantTtl,
@@ -32,6 +32,7 @@ const CARRIED: [Need; 18] = [
     Need::Resource,
     Need::Fair,
     Need::Priority,
+    Need::Raise,
     Need::Shared,
     Need::Permits,
     Need::Downgrade,

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use dlock_core::memory::{Memory, Survives};
@@ -18,6 +19,7 @@ pub struct MemoryHooks {
     replicated: bool,
     clock: Option<Arc<WallClock>>,
     restarting: Option<Restarting>,
+    full: Option<Arc<AtomicBool>>,
 }
 
 /// How the server is restarted that a store is in.
@@ -38,6 +40,7 @@ impl MemoryHooks {
             replicated: false,
             clock: None,
             restarting: None,
+            full: None,
         }
     }
 
@@ -52,6 +55,12 @@ impl MemoryHooks {
     #[must_use]
     pub fn clock(mut self, clock: Arc<WallClock>) -> Self {
         self.clock = Some(clock);
+        self
+    }
+
+    /// Also full when that says so, to which the way to the store keeps.
+    pub(crate) fn filled(mut self, full: Arc<AtomicBool>) -> Self {
+        self.full = Some(full);
         self
     }
 
@@ -102,6 +111,11 @@ impl Hooks for MemoryHooks {
     fn step_clock(&self, step: Step) -> Offer<'_> {
         let clock = self.clock.as_ref()?;
         offer(move || clock.step(step))
+    }
+
+    fn fill(&self, full: bool) -> Offer<'_> {
+        let is_full = self.full.as_ref()?;
+        offer(move || is_full.store(full, Ordering::Release))
     }
 
     fn set_counter<'a>(&'a self, _: &'a LockName, to: u64) -> Offer<'a> {

@@ -78,6 +78,11 @@ pub trait Hooks: Send + Sync {
         None
     }
 
+    /// Fills the store, so that it refuses what would make it grow; or makes room again.
+    fn fill(&self, _full: bool) -> Offer<'_> {
+        None
+    }
+
     /// Ends the holds of that name behind the backs of their holders, as an operator does with the store's
     /// own tools. Not needed where `force_release` is claimed, which the kit uses then.
     fn evict<'a>(&'a self, _name: &'a LockName) -> Offer<'a> {

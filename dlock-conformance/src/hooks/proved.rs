@@ -186,6 +186,41 @@ impl Cx {
         Ok(true)
     }
 
+    /// Fills the store: a name that nobody holds is not granted afterwards, with an error.
+    ///
+    /// # Cancel safety
+    /// As [`restart`](Self::restart).
+    ///
+    /// # Errors
+    /// As all hooks.
+    pub async fn fill(&self, by: &dyn Subject, free: &LockName) -> Verdict {
+        let hands = self.hands()?;
+        done("fill", hands.hooks("fill")?.fill(true)).await?;
+        match by.try_acquire(free, &self.ask()).await {
+            Err(_) => Ok(()),
+            Ok(answer) => {
+                self.make_room().await?;
+                let granted = answer.is_some();
+                Err(idle(
+                    "fill",
+                    format_args!("a try was answered, granted: {granted}"),
+                ))
+            }
+        }
+    }
+
+    /// Takes back what [`fill`](Self::fill) did.
+    ///
+    /// # Cancel safety
+    /// As [`restart`](Self::restart).
+    ///
+    /// # Errors
+    /// As all hooks.
+    pub async fn make_room(&self) -> Verdict {
+        let hands = self.hands()?;
+        done("fill", hands.hooks("fill")?.fill(false)).await
+    }
+
     /// Writes foreign data to where that name is stored, and reads it back.
     ///
     /// # Cancel safety

@@ -47,6 +47,15 @@ pub(super) const HALL: Hall = Hall {
                 is the same for the whole session. The second task works on without a lock.",
         ),
         exhibit(
+            "The old session's entry",
+            ("Curator", "apache/curator#1121"),
+            (day(2021, 7, 29), Closed),
+            "adopts_old_entry",
+            "CURATOR-604: a session expires, the client comes back with a new one, finds the old one's node \
+                before the server has cleared it away, and takes it for its own. A moment later it is \
+                deleted, and the lock is another's as well.",
+        ),
+        exhibit(
             "An error that was passed over",
             ("libkv", "docker/libkv#186"),
             (day(2017, 12, 18), Mended(day(2017, 12, 19))),

@@ -59,12 +59,6 @@ pub static WAITING: &[Absent] = &[
             meant for what outlives a transaction.",
     ),
     absent(
-        ("Curator", "apache/curator#1121", day(2021, 7, 29)),
-        ("a store with sessions", "16.04"),
-        "CURATOR-604: a session expires, the client comes back with a new one, finds the old one's node \
-            before the server has cleared it away, and holds a lock that is deleted a moment later.",
-    ),
-    absent(
         ("iTop", "Combodo/iTop#209", day(2021, 4, 20)),
         ("MySQL", "16.04"),
         "The server closes a connection that was silent for long, and the lock that it was kept open for \

@@ -13,12 +13,11 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use serde::Serialize;
 
 use crate::attempt::Attempt;
-use crate::catalogue::Entry;
 use crate::claims::{Claims, Engine, Need, Waiver};
 use crate::cx::Effort;
 use crate::history::{Head, store};
 use crate::outcome::{Kind, Outcome};
-use crate::rule::{Access, Layer, Level, Rule, Test, test_name};
+use crate::rule::{Access, Layer, Level, Rule, Test};
 use crate::runner::{Options, count};
 
 /// The version of the form of `report.json`.
@@ -95,13 +94,11 @@ pub struct RuleReport {
     #[serde(skip_serializing_if = "str::is_empty")]
     pub check_first: &'static str,
     /// Which layer keeps it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub layer: Option<Layer>,
+    pub layer: Layer,
     /// What the kit needs for it.
     pub access: Vec<Access>,
     /// How it is tested.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub test: Option<Test>,
+    pub test: Test,
     /// It is kept by the engine of `dlock-core`, not by the backend.
     pub inherited: bool,
     /// How it came out.
@@ -130,9 +127,9 @@ impl RuleReport {
             statement: rule.statement,
             intent: rule.intent,
             check_first: rule.check_first,
-            layer: Some(rule.layer),
+            layer: rule.layer,
             access: vec![rule.access],
-            test: Some(rule.test),
+            test: rule.test,
             inherited,
             outcome,
             attempts,
@@ -156,26 +153,6 @@ impl RuleReport {
     /// The failure text: what broke, why it matters, what was seen, how to see it again.
     pub fn failure_text(&self) -> String {
         text::failure(self)
-    }
-
-    pub(crate) fn untested(entry: &Entry) -> Self {
-        Self {
-            id: entry.id.to_owned(),
-            name: test_name(entry.level, entry.id, "untested"),
-            level: entry.level,
-            statement: entry.statement,
-            intent: "",
-            check_first: "",
-            layer: None,
-            access: entry.access.to_vec(),
-            test: None,
-            inherited: false,
-            outcome: Outcome::Untested {
-                reason: entry.reason(),
-            },
-            attempts: Vec::new(),
-            replay: String::new(),
-        }
     }
 }
 
@@ -263,14 +240,14 @@ impl Report {
         self.counts
             .keys()
             .copied()
-            .filter(|kind| !matches!(kind, Kind::Unsupported | Kind::Untested))
+            .filter(|kind| !matches!(kind, Kind::Unsupported))
             .min()
     }
 
     /// How many rules were run to a verdict. One that could not connect was not, and one that is waived has
     /// none.
     pub fn run_count(&self) -> usize {
-        let not_run = [Kind::NotRun, Kind::Untested, Kind::Unsupported, Kind::Waived];
+        let not_run = [Kind::NotRun, Kind::Unsupported, Kind::Waived];
         self.rules
             .iter()
             .filter(|rule| !not_run.contains(&rule.outcome.kind()))
@@ -376,20 +353,6 @@ fn remove_of(directory: &Path, rule: &str) -> io::Result<()> {
         }
     }
     Ok(())
-}
-
-/// The profile of a rule without a test, of which only the section is known.
-pub(crate) fn profile_of_section(id: &str) -> &'static str {
-    match order(id).0 {
-        3 | 5 | 6 => "Lease",
-        7 => "Fencing",
-        8 => "Fair",
-        10 => "Reentrant",
-        11 => "Shared",
-        12 => "Watch",
-        18 => "Quorum",
-        _ => "Core",
-    }
 }
 
 /// What a rule's profile is called: the first thing that it needs beyond a plain lock.

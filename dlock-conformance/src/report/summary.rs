@@ -8,8 +8,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use super::text::first_line;
-use super::{Report, RuleReport, order, profile, profile_of_section};
-use crate::catalogue;
+use super::{Report, RuleReport, order, profile};
 use crate::claims::Engine;
 use crate::outcome::Kind;
 use crate::rule::{Access, Level};
@@ -38,7 +37,7 @@ pub(super) fn markdown(report: &Report) -> String {
         report.took.as_secs_f64(),
         report.canary_p999
     );
-    profiles(&mut text, report, catalogue::open().map(|entry| entry.id));
+    profiles(&mut text, report);
     let _ = writeln!(text, "## Rules\n\n| rule | outcome | |\n|---|---|---|");
     for rule in &report.rules {
         let inherited = if rule.inherited {
@@ -71,7 +70,6 @@ fn not_proven(text: &mut String, report: &Report) {
         (Kind::Fail, "broken"),
         (Kind::Inconclusive, "could not be told"),
         (Kind::NotRun, "not run"),
-        (Kind::Untested, "no test exists"),
         (Kind::Waived, "waived"),
     ] {
         let ids: Vec<&str> = report
@@ -134,8 +132,8 @@ fn not_proven(text: &mut String, report: &Report) {
     );
 }
 
-/// `open` are the rules that have no test yet, and without which a profile is not whole.
-pub(super) fn profiles(text: &mut String, report: &Report, open: impl Iterator<Item = &'static str>) {
+/// What each profile has come to.
+pub(super) fn profiles(text: &mut String, report: &Report) {
     let mut profiles: BTreeMap<&str, Vec<Kind>> = BTreeMap::new();
     let mut reached = Vec::new();
     for rule in report.rules.iter().filter(|r| r.level == Level::Must) {
@@ -157,10 +155,6 @@ pub(super) fn profiles(text: &mut String, report: &Report, open: impl Iterator<I
         .filter(|access| reached.contains(access))
         .map(|access| format!("{access:?}"))
         .collect();
-    let mut untested: BTreeMap<&str, usize> = BTreeMap::new();
-    for id in open {
-        *untested.entry(profile_of_section(id)).or_default() += 1;
-    }
     let _ = writeln!(
         text,
         "## Profiles (MUST rules; access {})\n\n| profile | |\n|---|---|",
@@ -170,7 +164,6 @@ pub(super) fn profiles(text: &mut String, report: &Report, open: impl Iterator<I
         let count = |kind: Kind| kinds.iter().filter(|k| **k == kind).count();
         let red = count(Kind::Fail) + count(Kind::Error) + count(Kind::Inconclusive);
         let open = count(Kind::NotRun) + count(Kind::Waived);
-        let untested = untested.get(name).copied().unwrap_or(0);
         let passed = count(Kind::Pass);
         let state = if red > 0 {
             format!("failed ({red} of {})", kinds.len())
@@ -178,13 +171,10 @@ pub(super) fn profiles(text: &mut String, report: &Report, open: impl Iterator<I
             "not claimed".to_owned()
         } else if !report.missing_basis.is_empty() || passed == 0 {
             format!("none ({passed} passed, {open} not run or waived)")
-        } else if open + untested > 0 || !report.complete {
+        } else if open > 0 || !report.complete {
             let mut why = vec![format!("{passed} passed")];
             if open > 0 {
                 why.push(format!("{open} not run or waived"));
-            }
-            if untested > 0 {
-                why.push(format!("{untested} of the first phase have no test yet"));
             }
             if !report.complete {
                 why.push("the run was filtered".to_owned());
@@ -236,7 +226,6 @@ pub(super) fn merge(report: &Report, path: &Path) -> io::Result<()> {
         "error": ids(Kind::Error),
         "waived": ids(Kind::Waived),
         "not_run": ids(Kind::NotRun),
-        "untested_must_of_phase_1": catalogue::open().count(),
         "problems": report.problems,
     });
     if !all.is_object() {

@@ -1,5 +1,5 @@
 //! The bodies of rules about requests that are carried out without an answer, sent again, or delivered late:
-//! 4.04, 10.05, 15.07, 15.09.
+//! 4.04, 10.05, 15.07, 15.09, 15.10.
 
 use super::faulty::{Faulty, faulty, patience, struck};
 use super::prelude::*;
@@ -7,7 +7,7 @@ use crate::network::{Cut, Direction, Fault};
 
 rules! {
     retried_release_frees_nobody_else, retry_is_one_level, what_is_late_is_refused,
-    late_acquire_leaves_nothing,
+    late_acquire_leaves_nothing, copy_of_a_released_acquire_is_refused,
 }
 
 type Released = dlock_core::Result<()>;
@@ -317,4 +317,43 @@ async fn given_up(
     cx.evidence("late_acquires");
     let when = format!("nobody holds or waits, and the request of {what} that was given up has arrived");
     f.b.passes(name, ask, when).await
+}
+
+/// How much later than the release the copy arrives.
+const MUCH_LATER: Duration = Duration::from_secs(3);
+
+rule! { "15.10" Must phase 2 [Lock, Try, Wait] Both P D copy_of_a_released_acquire_is_refused,
+    evidence ["late_copies" >= 2], bug "released_is_forgotten", budget 120 s
+    "A copy of an acquire that arrives seconds after the lease that it asked for was released is refused: no \
+        hold, and no place in line."
+    why "The connection broke, the driver sent the request again, the work was done and the lock released. \
+        Then the first copy arrives, and the lock is held by nobody for a whole ttl."
+    check "Is a request that was sent more than once remembered by the store after its release, for as long \
+        as a copy may be on its way?"
+}
+async fn copy_of_a_released_acquire_is_refused(cx: Cx) -> Verdict {
+    let f = faulty(&cx).await?;
+    for round in 0..cx.rounds(2, 6) {
+        let (name, ask) = (cx.name(round), cx.ask());
+        let kept = f.net.begin(Fault::DeliverLate);
+        let asking = f.a_acquires(&cx, &name, &ask, None);
+        struck(&cx, &kept, "A's request is kept on its way").await?;
+        let what = "an acquire, the first copy of which is kept on its way";
+        match cx.within(patience(&cx), what, asking).await? {
+            Ok(held) => {
+                cx.evidence("released_before");
+                held.release().await.seen("A releases")?;
+            }
+            // It was given up, and is withdrawn in the background.
+            Err(e) if e.kind() == ErrorKind::Unknown => {}
+            Err(e) => return Err(e).seen(what),
+        }
+        cx.sleep(MUCH_LATER).await;
+        kept.heal();
+        cx.sleep(settling(&cx)).await;
+        cx.evidence("late_copies");
+        let when = "a copy of an acquire has arrived, the lease of which was released long before";
+        f.b.passes(&name, &ask, when).await?;
+    }
+    Ok(())
 }

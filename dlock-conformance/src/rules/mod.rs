@@ -41,6 +41,7 @@ mod s16_faults;
 mod s16_nemesis;
 mod s16_processes;
 mod s16_server;
+mod s16_session;
 mod s17_contract;
 mod s17_telling;
 mod s18_quorum;
@@ -92,6 +93,7 @@ static FILES: &[&[&Rule]] = &[
     s16_nemesis::RULES,
     s16_processes::RULES,
     s16_server::RULES,
+    s16_session::RULES,
     s17_contract::RULES,
     s17_telling::RULES,
     s18_quorum::RULES,

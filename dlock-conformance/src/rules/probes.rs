@@ -101,9 +101,7 @@ async fn raise(cx: &Cx, backend: &dyn spi::Lock, name: &LockName, ask: &Ask) -> 
     let Some(fencing) = backend.fencing() else {
         return Ok(Answer::Absent);
     };
-    let mut rng = cx.rng();
-    let client = u128::from(rng.bits()) << 64 | u128::from(rng.bits());
-    let key = LeaseKey::new(name.clone(), RequestId::new(client, 1));
+    let key = key_of_nobody(cx, name);
     let grant = match backend.attempt(&spi::Acquire::new(key.clone(), ask.ttl)).await? {
         Attempt::Granted(grant) => grant,
         other => return Ok(Answer::Wrong(format!("a free name's attempt answers {other:?}"))),
@@ -118,6 +116,13 @@ async fn raise(cx: &Cx, backend: &dyn spi::Lock, name: &LockName, ask: &Ask) -> 
     };
     backend.release(&key, Release::Now).await?;
     answer
+}
+
+/// The key of a request that is no client's.
+pub(super) fn key_of_nobody(cx: &Cx, name: &LockName) -> LeaseKey {
+    let mut rng = cx.rng();
+    let client = u128::from(rng.bits()) << 64 | u128::from(rng.bits());
+    LeaseKey::new(name.clone(), RequestId::new(client, 1))
 }
 
 async fn hold(client: &dyn Subject, name: &LockName, ask: &Ask) -> Result<Answer> {

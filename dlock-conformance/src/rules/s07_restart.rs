@@ -1,13 +1,15 @@
-//! The bodies of the rules of §7 that need hands at the server: restarts, clocks, and very large tokens.
+//! §7, tokens that something is done to: restarts, clocks, very large ones, and those that are raised.
 
+use dlock_core::spi::{Acquire, Attempt, Raised, Release};
 use dlock_core::{Admission, FenceGate, Token};
 
 use super::prelude::*;
+use super::probes::key_of_nobody;
 use crate::hooks::Step;
 
 rules! {
     tokens_survive_a_restart, tokens_survive_a_clock_step, tokens_grow_very_large,
-    resource_survives_a_restart,
+    resource_survives_a_restart, a_raise_moves_the_counter,
 }
 
 /// Takes the lock and lets go of it: the token. Soon after a restart: until then the store may be busy with
@@ -208,4 +210,50 @@ async fn resource_survives_a_restart(cx: Cx) -> Verdict {
         cx.evidence("restarts");
     }
     Ok(())
+}
+
+rule! { "7.18" Must phase 2 [Lock, Try, Fence, Raise] Backend A D a_raise_moves_the_counter,
+    evidence ["raised" >= 2, "stale_raises" >= 1], bug "raise_keeps_the_counter"
+    "A raise moves the token of a lease that is held, and the store's counter with it: no later grant has a \
+        smaller one. It never lowers a token, and moves nothing for a lease that is over."
+    why "A quorum writes the largest token back to its majority. A member that only says so gives the next \
+        holder a smaller token, and the resource refuses it."
+    check "Does the raise write the counter as well as the lease, and both only while the lease is held?"
+}
+async fn a_raise_moves_the_counter(cx: Cx) -> Verdict {
+    let a = cx.connect().await?;
+    let Some((store, fencing)) = a.backend().and_then(|store| Some((store, store.fencing()?))) else {
+        return Err(Failure::NotRun(
+            "it is no backend of dlock: nobody can ask it to raise a token".to_owned(),
+        ));
+    };
+    let (name, ask) = (cx.name("raised"), cx.ask());
+    let key = key_of_nobody(&cx, &name);
+    let attempt = store.attempt(&Acquire::new(key.clone(), ask.ttl)).await;
+    let first = match attempt.seen("taking the lease")? {
+        Attempt::Granted(grant) => grant.token.map_or(1, Token::get),
+        other => fail!("an attempt at a free name answers {other:?}"),
+    };
+    // Some stores make tokens of the time: these are a thousand seconds apart.
+    let far = |times: u64| Token::new(first + times * 1_000_000_000).unwrap_or(Token::MIN);
+    for (to, then) in [(2, 2), (1, 2), (3, 3)] {
+        let what = format!("a raise to {:?}", far(to));
+        let raised = fencing.raise(&key, far(to)).await.seen(&what)?;
+        let then = far(then);
+        ensure!(
+            raised == Raised::Raised(then),
+            "{what} answers {raised:?}; the token is {then:?} now"
+        );
+        cx.evidence("raised");
+    }
+    store
+        .release(&key, Release::Now)
+        .await
+        .seen("releasing the lease")?;
+    let what = "a raise of a lease that is over";
+    let stale = fencing.raise(&key, far(9)).await.seen(what)?;
+    ensure!(stale == Raised::NotHeld, "{what} answers {stale:?}");
+    cx.evidence("stale_raises");
+    let token = a_token(&cx, &*a, &name, "after a raise").await?;
+    larger(token, far(3), "after a raise")
 }

@@ -14,7 +14,7 @@ rules! {
     a_dead_head_does_not_block,
 }
 
-rule! { "8.01" Must phase 1 [Lock, Wait] Both A X no_lost_wake_up, evidence ["hand_overs" >= 60],
+rule! { "8.01" Must phase 1 [Lock, Wait] Both A X no_lost_wake_up, evidence ["hand_overs" >= 100],
     bug "notify_before_register" stochastic, budget 300 s
     "A waiter is granted after each release within the hand-over bound and slack, whenever it began to wait."
     why "A release between the refusal and the registration is missed by a store that registers second; the \
@@ -30,7 +30,7 @@ async fn no_lost_wake_up(cx: Cx) -> Verdict {
     let bound = cx.claims().wake_p99 + cx.slack() * 2;
     let mut rng = cx.rng();
     let mut held = clients[1].acquire(&name, &ask).await.seen("B acquires")?;
-    for round in 0..cx.rounds(80, 10_000) {
+    for round in 0..cx.rounds(120, 10_000) {
         let waiting = cx.waits(&clients[round % 2], &name, &ask);
         // The release falls before, into and after the registration of the waiter.
         cx.sleep(rng.duration(Duration::ZERO, ms(4))).await;
@@ -288,7 +288,7 @@ async fn every_waiter_once(cx: Cx) -> Verdict {
 /// Stops the child while nothing of it is in the store. One that waits may be asking just now, and in some
 /// stores a process that is stopped at that moment keeps everybody from everything; that is no matter of the
 /// queue's.
-async fn stop_outside(cx: &Cx, child: &Child, client: &dyn Subject, round: usize) -> Verdict {
+pub(super) async fn stop_outside(cx: &Cx, child: &Child, client: &dyn Subject, round: usize) -> Verdict {
     for attempt in 0..20 {
         child.stop()?;
         let probe = cx.name(format_args!("probe-{round}-{attempt}"));

@@ -8,6 +8,7 @@ use crate::hooks::Step;
 
 rules! {
     a_restart_is_survived, a_clock_step_ends_nothing, a_fail_over_is_survived, foreign_data_is_no_lock,
+    a_full_store_lets_holders_go,
 }
 
 rule! { "16.08" Must phase 2 [Lock, Try, Lease, SurvivesRestart] Backend H D a_restart_is_survived,
@@ -331,5 +332,43 @@ async fn is_refused(
     }
     let other = cx.name(format_args!("beside what was {was}"));
     b.passes(&other, &ask, "beside a name with foreign data").await?;
+    Ok(())
+}
+
+rule! { "16.16" Must phase 2 [Lock, Try, Wait] Backend H D a_full_store_lets_holders_go,
+    evidence ["renewed" >= 1, "released" >= 2], bug "full_store_keeps_holders", budget 120 s
+    "A store that is full refuses what is new, with an error. Those who hold can renew and release, and who \
+        waits is served."
+    why "Out of memory, a store refuses every write. If a release is one of them the locks stay held, and \
+        what they guard stands still as well."
+    check "Which of the steps of a release needs room, and does it come after the one that makes some?"
+}
+async fn a_full_store_lets_holders_go(cx: Cx) -> Verdict {
+    let (a, b) = (cx.connect().await?, cx.connect().await?);
+    let (plain, awaited, ask) = (cx.name("plain"), cx.name("awaited"), cx.ask());
+    let held = a.acquire(&plain, &ask).await.seen("A acquires a free name")?;
+    let handed = a.acquire(&awaited, &ask).await.seen("A acquires another")?;
+    let waiting = cx.waits(&b, &awaited, &ask);
+    cx.in_line(&*a, &awaited, 1).await?;
+    cx.fill(&*b, &cx.name("new")).await?;
+    let tried = let_go(&cx, &*held, &*handed).await;
+    // Whatever has come of it.
+    cx.make_room().await?;
+    tried?;
+    let next = cx.done(cx.prompt(), "the waiter of a lock that was released", waiting);
+    next.await?.release().await.seen("B releases")?;
+    b.passes(&plain, &ask, "A has released, and there is room again")
+        .await
+}
+
+async fn let_go(cx: &Cx, held: &dyn Held, handed: &dyn Held) -> Verdict {
+    if cx.has(Need::Renew) {
+        held.renew().await.seen("A renews while the store is full")?;
+    }
+    cx.evidence("renewed");
+    for held in [held, handed] {
+        held.release().await.seen("A releases while the store is full")?;
+        cx.evidence("released");
+    }
     Ok(())
 }

@@ -22,10 +22,11 @@ fn every_rebuilt_bug_is_on_show_and_is_no_rules_own() {
 }
 
 /// Bugs of what is around the store and the engine, as wrappers in the kit itself.
-const WRAPPERS: [&str; 15] = [
+const WRAPPERS: [&str; 16] = [
     "client_walltime_deadline",
     "dead_head_blocks",
     "double_release_frees_next",
+    "full_store_keeps_holders",
     "hair_trigger_loss",
     "kill_leaks",
     "no_reconnect",

@@ -64,7 +64,6 @@ fn outcome(kind: Kind) -> Outcome {
         Kind::Fail => Outcome::Fail { seen: text },
         Kind::Unsupported => Outcome::Unsupported { needs: text },
         Kind::NotRun => Outcome::NotRun { reason: text },
-        Kind::Untested => Outcome::Untested { reason: text },
         Kind::Waived => Outcome::Waived {
             reason: text,
             link: String::new(),
@@ -119,15 +118,15 @@ fn names(directory: &Path) -> Vec<String> {
 
 #[test]
 fn the_exit_code_is_that_of_the_worst_and_green_needs_a_pass() {
-    use Kind::{Error, Fail, Inconclusive, NotRun, Pass, Unsupported, Untested, Waived};
+    use Kind::{Error, Fail, Inconclusive, NotRun, Pass, Unsupported, Waived};
     let cases: [(&[Kind], Option<Kind>, u8, usize); 11] = [
         (&[], None, 4, 0),
         (&[Pass], Some(Pass), 0, 1),
-        (&[Pass, Unsupported, Untested], Some(Pass), 0, 1),
+        (&[Pass, Unsupported], Some(Pass), 0, 1),
         (&[Pass, Waived], Some(Waived), 0, 1),
         (&[Pass, NotRun, Waived], Some(NotRun), 0, 1),
         (&[NotRun, Waived], Some(NotRun), 4, 0),
-        (&[Unsupported, Untested], None, 4, 0),
+        (&[Unsupported], None, 4, 0),
         (&[Pass, Inconclusive], Some(Inconclusive), 2, 2),
         (&[Inconclusive, Fail, Pass], Some(Fail), 1, 3),
         (&[Fail, Inconclusive, Error, Pass], Some(Error), 3, 4),
@@ -169,7 +168,6 @@ fn what_is_not_proven_comes_first_and_names_the_rules() {
         rule("1.02", Kind::Fail),
         rule("1.03", Kind::Inconclusive),
         rule("1.04", Kind::NotRun),
-        rule("1.05", Kind::Untested),
         rule("1.06", Kind::Waived),
         rule("1.07", Kind::Pass),
         rule("1.08", Kind::Unsupported),
@@ -190,7 +188,6 @@ fn what_is_not_proven_comes_first_and_names_the_rules() {
 - broken (1): 1.02
 - could not be told (1): 1.03
 - not run (3): 1.04, 15.05, 7.06
-- no test exists (1): 1.05
 - waived (1): 1.06
 - what happens when the network fails: the harness names no server to put a proxy before (`Harness::servers`)
 - what a restart, a step of its clock or foreign data does to the store, as far as the harness has no hands at it (`Harness::hooks`)
@@ -204,7 +201,7 @@ within the claims"
     );
     assert_eq!(
         paragraph(&report, "## Counts"),
-        "- error: 1\n- fail: 1\n- inconclusive: 1\n- not run: 3\n- untested: 1\n- waived: 1\n- pass: 2\n- \
+        "- error: 1\n- fail: 1\n- inconclusive: 1\n- not run: 3\n- waived: 1\n- pass: 2\n- \
             unsupported: 1"
     );
 }
@@ -457,7 +454,7 @@ fn histories_of_an_earlier_run_of_the_same_rules_are_replaced_and_no_others() {
     // Where there is nothing to keep, no directory is made.
     report.write_histories(&scratch.0, Histories::NotPassed).unwrap();
     assert!(!own.exists());
-    let rules = [with_history("1.02", Kind::Fail), rule("1.05", Kind::Untested)];
+    let rules = [with_history("1.02", Kind::Fail), rule("1.05", Kind::NotRun)];
     report.rules.extend(rules);
     std::fs::create_dir_all(&own).unwrap();
     let earlier = [

@@ -158,9 +158,11 @@ impl Server {
         apart(move || {
             match server {
                 Self::Postgres(server) => {
-                    for backend in server.backends()? {
-                        server.terminate(backend)?;
-                    }
+                    // In one statement: one that has ended by itself since it was listed does not matter.
+                    server.ask(
+                        "SELECT count(pg_terminate_backend(pid, 5000)) FROM pg_stat_activity \
+                            WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()",
+                    )?;
                 }
                 Self::MariaDb(server) => {
                     for connection in server.connections()? {

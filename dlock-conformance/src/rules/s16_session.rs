@@ -1,0 +1,175 @@
+//! §16, §8: clients that were cut off or stopped, and what has become of their holds and places meanwhile.
+
+use futures::future::join_all;
+
+use super::faulty::{faulty, patience, struck};
+use super::prelude::*;
+use super::s08_queue::Line;
+use super::s08_waking::stop_outside;
+use crate::network::Fault;
+
+rules! {
+    what_lapsed_is_never_adopted, a_turn_reaches_a_waiter_that_was_cut_off,
+    a_stopped_client_costs_one_claim_window,
+}
+
+rule! { "16.04" Must phase 2 [Lock, Try, LossSignal] Both P T what_lapsed_is_never_adopted,
+    evidence ["lost" >= 3, "stale_guards" >= 3, "taken_anew" >= 1], bug "adopts_old_entry", budget 120 s
+    "A client whose session or leases ended while it was cut off has lost all of its guards. When it is back \
+        none of them revives, and what it takes anew is a new grant."
+    why "A client comes back with a new session, finds the entry of its old one, takes it for its own, and \
+        holds a lock that the server is about to delete (CURATOR-604)."
+    check "By what does a client recognise its own entry: by the request, or by its name or address?"
+}
+async fn what_lapsed_is_never_adopted(cx: Cx) -> Verdict {
+    let f = faulty(&cx).await?;
+    let mut ask = cx.ask().ttl(cx.short_ttl());
+    if cx.has(Need::AutoRenew) {
+        ask = ask.auto_renew();
+    }
+    let (plain, names) = (cx.ask(), [0, 1, 2].map(|n| cx.name(n)));
+    let mut held = Vec::new();
+    for name in &names {
+        held.push(f.a_holds(name, &ask).await?);
+    }
+    let ttl = held[0].ttl().min(cx.long_ttl());
+    let away = f.net.begin(Fault::Away);
+    let limit = ttl + cx.skew(ttl) + patience(&cx);
+    let lost = join_all(held.iter().map(|held| cx.timeout(limit, held.lost()))).await;
+    for (reason, name) in lost.iter().zip(&names) {
+        ensure!(
+            reason.is_some(),
+            "the guard of `{name}` was not lost within {limit:?} of its client being cut off"
+        );
+        cx.evidence("lost");
+    }
+    let when = "after A was cut off for longer than its leases";
+    let by = cx.lapsed_by(ttl);
+    let taken = cx.free_by(&*f.b, &names[0], &plain, by, when).await?;
+    // The others are over as well, and nobody has touched them: what is left of them A finds first.
+    cx.sleep_until(by).await;
+    away.heal();
+    let what = "A takes anew what it has lost";
+    let anew = cx
+        .done(patience(&cx) + ttl, what, f.a.acquire(&names[1], &plain))
+        .await?;
+    ensure!(
+        anew.id() != held[1].id(),
+        "A's new grant of `{}` has the id of the one that it has lost",
+        names[1]
+    );
+    ensure!(
+        anew.token() > held[1].token() || !cx.has(Need::Fence),
+        "A's new grant of `{}` has the token {:?}; the one that it has lost had {:?}",
+        names[1],
+        anew.token(),
+        held[1].token()
+    );
+    cx.evidence("taken_anew");
+    for (held, name) in held.iter().zip(&names) {
+        ensure!(
+            !held.is_valid(),
+            "A is back, and its guard of `{name}`, which was lost, is valid"
+        );
+        if cx.has(Need::Renew) {
+            is_lost(held.renew().await, "A renews what it has lost")?;
+        }
+        is_lost(held.release().await, "A releases what it has lost")?;
+        cx.evidence("stale_guards");
+    }
+    let when = "A has released what it had lost";
+    f.a.is_refused(&names[0], &plain, "B holds what A has lost")
+        .await?;
+    f.b.is_refused(&names[1], &plain, when).await?;
+    anew.release().await.seen("A releases what it took anew")?;
+    taken.release().await.seen("B releases what A has lost")
+}
+
+rule! { "8.14" Must phase 2 [Lock, Wait, Fair, OutlivesConnection] Both P T
+        a_turn_reaches_a_waiter_that_was_cut_off,
+    evidence ["turns_during_a_cut" >= 2], bug "turn_lost_with_connection", budget 120 s
+    "A waiter whose turn comes while its connection is broken is served when it is back, before those behind \
+        it, as long as its place has not lapsed."
+    why "The push went to a connection that is gone. If nobody repeats it the lock is idle for a ttl; if the \
+        turn passes on, every blip of the network reorders the line."
+    check "Does a waiter that has connected again ask what became of its place, with the same request?"
+}
+async fn a_turn_reaches_a_waiter_that_was_cut_off(cx: Cx) -> Verdict {
+    let f = faulty(&cx).await?;
+    let c = cx.connect().await?;
+    for round in 0..cx.rounds(2, 10) {
+        let (name, ask) = (cx.name(round), cx.ask());
+        let before = c.acquire(&name, &ask).await.seen("C acquires a free name")?;
+        let first = f.a_acquires(&cx, &name, &ask, None);
+        cx.in_line(&*c, &name, 1).await?;
+        let second = cx.waits(&f.b, &name, &ask);
+        cx.in_line(&*c, &name, 2).await?;
+        let away = f.net.begin(Fault::Away);
+        struck(&cx, &away, "A's connection is broken").await?;
+        before.release().await.seen("C releases")?;
+        cx.sleep(ms(30)).await;
+        away.heal();
+        cx.evidence("turns_during_a_cut");
+        let what = "A, whose turn came while its connection was broken,";
+        let held = cx.done(patience(&cx), what, first).await?;
+        ensure!(
+            !second.is_done(),
+            "{what} is granted, and so was B, which stood behind it"
+        );
+        held.release().await.seen("A releases")?;
+        let behind = cx.done(patience(&cx), "B, which stands behind A,", second);
+        behind.await?.release().await.seen("B releases")?;
+    }
+    Ok(())
+}
+
+/// How many of its tasks wait.
+const TASKS: usize = 6;
+
+rule! { "8.15" Should phase 2 [Lock, Wait, Lease, Fair, PerGrantTtl] Both C T
+        a_stopped_client_costs_one_claim_window,
+    evidence ["stopped_clients" >= 2], bug "a_window_per_task", budget 120 s
+    "A stopped client holds up those behind it once, not once for each of its tasks in line."
+    why "A client that swaps has fifty tasks in line for the same lock. Fifty windows for fifty grants that \
+        nobody takes are an outage for everybody else."
+    check "When a grant was not confirmed in time, what becomes of the other places of that client?"
+}
+async fn a_stopped_client_costs_one_claim_window(cx: Cx) -> Verdict {
+    let alone = held_up(&cx, 1).await?;
+    let many = held_up(&cx, TASKS).await?;
+    cx.note(format_args!(
+        "one task held up the line for {alone:?}, {TASKS} for {many:?}"
+    ));
+    ensure!(
+        many <= alone * 2 + cx.slack(),
+        "a stopped client with one task in line held up the next one for {alone:?}, with {TASKS} tasks for \
+            {many:?}"
+    );
+    Ok(())
+}
+
+/// For how long somebody is held up who stands behind so many tasks of a client that is stopped.
+async fn held_up(cx: &Cx, tasks: usize) -> Verdict<Duration> {
+    let (a, b) = (cx.connect().await?, cx.connect().await?);
+    let (name, ask) = (cx.name(tasks), cx.ask().ttl(cx.steady_ttl()));
+    let (child, line) = (cx.child().await?, Line::new(cx, name.clone()));
+    let held = a.acquire(&name, &cx.ask()).await.seen("A acquires")?;
+    let mut stopped = Vec::new();
+    for n in 1..=tasks {
+        stopped.push(child.wait_for(&name, &ask, None));
+        line.until_waiting(&*a, n).await?;
+    }
+    let behind = cx.waits(&b, &name, &cx.ask());
+    line.until_waiting(&*a, tasks + 1).await?;
+    stop_outside(cx, &child, &*b, tasks).await?;
+    let from = cx.now();
+    held.release().await.seen("A releases")?;
+    let what = "the waiter behind a client that is stopped";
+    let limit = (ask.ttl + cx.slack()) * (tasks as u32 + 1);
+    let granted = cx.done(limit, what, behind).await?;
+    let took = from.until(cx.now());
+    child.kill()?;
+    cx.evidence("stopped_clients");
+    granted.release().await.seen("it releases")?;
+    Ok(took)
+}

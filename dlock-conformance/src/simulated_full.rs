@@ -1,0 +1,79 @@
+//! A store that can be full: nothing new fits into it then.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use async_trait::async_trait;
+use dlock_core::spi::{
+    Abandoned, Acquire, Attempt, Fencing, LeaseKey, Lock, Release, Released, Renew, RwLock, Signal, Watch,
+};
+use dlock_core::{Capabilities, Error, ErrorKind, Result};
+use futures::stream::BoxStream;
+
+/// The way to a store, which says whether it is full.
+pub(crate) struct Fillable {
+    inner: Arc<dyn Lock>,
+    full: Arc<AtomicBool>,
+}
+
+impl Fillable {
+    pub(crate) fn new(inner: Arc<dyn Lock>, full: &Arc<AtomicBool>) -> Self {
+        let full = Arc::clone(full);
+        Self { inner, full }
+    }
+
+    fn check(&self) -> Result<()> {
+        match self.full.load(Ordering::Acquire) {
+            true => Err(Error::new(ErrorKind::Unavailable, "the store is full")),
+            false => Ok(()),
+        }
+    }
+}
+
+#[async_trait]
+impl Lock for Fillable {
+    fn capabilities(&self) -> &Capabilities {
+        self.inner.capabilities()
+    }
+
+    fn renew(&self) -> Option<&dyn Renew> {
+        self.inner.renew()
+    }
+
+    fn rwlock(&self) -> Option<&dyn RwLock> {
+        self.inner.rwlock()
+    }
+
+    fn fencing(&self) -> Option<&dyn Fencing> {
+        self.inner.fencing()
+    }
+
+    fn watch(&self) -> Option<&dyn Watch> {
+        self.inner.watch()
+    }
+
+    fn signals(&self) -> BoxStream<'static, Signal> {
+        self.inner.signals()
+    }
+
+    async fn attempt(&self, request: &Acquire) -> Result<Attempt> {
+        self.check()?;
+        self.inner.attempt(request).await
+    }
+
+    async fn release(&self, lease: &LeaseKey, how: Release) -> Result<Released> {
+        // To write down that it was released there is no room.
+        if crate::switch::on("full_store_keeps_holders") {
+            self.check()?;
+        }
+        self.inner.release(lease, how).await
+    }
+
+    async fn abandon(&self, requests: &[LeaseKey]) -> Vec<Result<Abandoned>> {
+        self.inner.abandon(requests).await
+    }
+
+    async fn close(&self) -> Result<()> {
+        self.inner.close().await
+    }
+}

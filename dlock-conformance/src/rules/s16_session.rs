@@ -1,6 +1,6 @@
 //! §16, §8: clients that were cut off or stopped, and what has become of their holds and places meanwhile.
 
-use futures::future::join_all;
+use futures::future::{Either, join_all, select};
 
 use super::faulty::{faulty, patience, struck};
 use super::prelude::*;
@@ -88,37 +88,55 @@ async fn what_lapsed_is_never_adopted(cx: Cx) -> Verdict {
 rule! { "8.14" Must phase 2 [Lock, Wait, Fair, OutlivesConnection] Both P T
         a_turn_reaches_a_waiter_that_was_cut_off,
     evidence ["turns_during_a_cut" >= 2], bug "turn_lost_with_connection", budget 120 s
-    "A waiter whose turn comes while its connection is broken is served when it is back, before those behind \
-        it, as long as its place has not lapsed."
+    "A waiter whose turn comes while its connection is broken keeps its place: it is served when it is back, \
+        after at most one that stood behind it."
     why "The push went to a connection that is gone. If nobody repeats it the lock is idle for a ttl; if the \
-        turn passes on, every blip of the network reorders the line."
+        place is lost with it, every blip of the network sends a waiter to the end of the line."
     check "Does a waiter that has connected again ask what became of its place, with the same request?"
 }
 async fn a_turn_reaches_a_waiter_that_was_cut_off(cx: Cx) -> Verdict {
     let f = faulty(&cx).await?;
-    let c = cx.connect().await?;
+    let (c, ask) = (cx.connect().await?, cx.ask());
     for round in 0..cx.rounds(2, 10) {
-        let (name, ask) = (cx.name(round), cx.ask());
+        let name = cx.name(round);
         let before = c.acquire(&name, &ask).await.seen("C acquires a free name")?;
-        let first = f.a_acquires(&cx, &name, &ask, None);
+        let mut first = f.a_acquires(&cx, &name, &ask, None);
         cx.in_line(&*c, &name, 1).await?;
-        let second = cx.waits(&f.b, &name, &ask);
+        let mut second = cx.waits(&f.b, &name, &ask);
         cx.in_line(&*c, &name, 2).await?;
+        let third = cx.waits(&f.b, &name, &ask);
+        cx.in_line(&*c, &name, 3).await?;
         let away = f.net.begin(Fault::Away);
         struck(&cx, &away, "A's connection is broken").await?;
         before.release().await.seen("C releases")?;
         cx.sleep(ms(30)).await;
         away.heal();
         cx.evidence("turns_during_a_cut");
+        let served = async {
+            match select(&mut first, &mut second).await {
+                Either::Left((held, _)) => (held, false),
+                Either::Right((held, _)) => (held, true),
+            }
+        };
+        let (next, passed_over) = cx
+            .within(patience(&cx), "serving one of those in line", served)
+            .await?;
+        let next = next.seen("a waiter acquires")?;
+        if passed_over {
+            // It was passed over while it was away, and gets the time to come back.
+            cx.sleep(Duration::from_secs(1)).await;
+        }
+        next.release().await.seen("the first of them releases")?;
         let what = "A, whose turn came while its connection was broken,";
-        let held = cx.done(patience(&cx), what, first).await?;
+        let held = cx.done(patience(&cx), what, if passed_over { first } else { second });
+        let held = held.await?;
         ensure!(
-            !second.is_done(),
-            "{what} is granted, and so was B, which stood behind it"
+            !third.is_done(),
+            "{what} is served after two that stood behind it"
         );
-        held.release().await.seen("A releases")?;
-        let behind = cx.done(patience(&cx), "B, which stands behind A,", second);
-        behind.await?.release().await.seen("B releases")?;
+        held.release().await.seen("the second of them releases")?;
+        let last = cx.done(patience(&cx), "the last in line", third).await?;
+        last.release().await.seen("the last of them releases")?;
     }
     Ok(())
 }

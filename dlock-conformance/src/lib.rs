@@ -32,9 +32,6 @@ mod panics;
 mod planted;
 mod policy;
 pub mod proxy;
-#[cfg(feature = "remote")]
-#[doc(hidden)]
-pub mod remote;
 pub mod report;
 mod rng;
 mod rule;

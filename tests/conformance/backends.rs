@@ -20,14 +20,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock::combinators::Quorum;
 use dlock::runtime::{AsyncStd, Smol, Tokio};
 use dlock::spi::{self, Lock};
 use dlock::{Capabilities, Client, Memory, Result, Runtime, Timestamp};
 use dlock::{redis, sqlite};
 use dlock_conformance::hooks::{Hooks, MemoryHooks, Restart};
 use dlock_conformance::proxy::ServerAddress;
-use dlock_conformance::remote::{RemoteLock, RemoteServer};
 use dlock_conformance::{Claims, Cx, EngineSubject, Harness, Need, Subject};
 use futures::FutureExt;
 use futures::channel::oneshot;
@@ -45,10 +43,8 @@ use dlock_testkit::{Persistence, RedisCluster, RedisOptions, RedisPair, RedisSer
 
 const EVERY_RUNTIME: &[RuntimeKind] = &[TokioMultiThread, TokioCurrentThread, AsyncStdGlobal, SmolGlobal];
 
-/// Every rule runs on the first runtime of each. The remote backend is the kit's: the memory store behind a
-/// socket, so that the rules about networks are run as well. The quorum is one of three of these, and redlock
-/// one of five Redis servers.
-pub(crate) const BACKENDS: [(&str, &[RuntimeKind]); 15] = [
+/// Every rule runs on the first runtime of each. Redlock is a quorum of five Redis servers.
+pub(crate) const BACKENDS: [(&str, &[RuntimeKind]); 13] = [
     // What takes longest comes first.
     ("mariadb-session", EVERY_RUNTIME),
     ("postgres-session", EVERY_RUNTIME),
@@ -59,8 +55,6 @@ pub(crate) const BACKENDS: [(&str, &[RuntimeKind]); 15] = [
     ("redlock", &[TokioMultiThread, AsyncStdGlobal, SmolGlobal]),
     ("mariadb", EVERY_RUNTIME),
     ("redis", EVERY_RUNTIME),
-    ("remote", &[TokioMultiThread]),
-    ("quorum", &[TokioMultiThread]),
     ("redis-cluster", EVERY_RUNTIME),
     ("sqlite", EVERY_RUNTIME),
     ("redis-plain", &[TokioMultiThread]),
@@ -88,7 +82,7 @@ pub(crate) fn has_server(backend: &str) -> bool {
     Way::of(backend).is_some()
         || matches!(
             backend,
-            "redis" | "redis-plain" | "remote" | "quorum" | "redlock" | "zookeeper" | "zookeeper-ensemble"
+            "redis" | "redis-plain" | "redlock" | "zookeeper" | "zookeeper-ensemble"
         )
 }
 
@@ -103,8 +97,6 @@ const NO_QUEUE: u32 = 40;
 const PREFIX: &str = "dlock";
 /// How long a quorum waits for a member that does not answer.
 const PATIENCE: Duration = Duration::from_millis(400);
-/// How many servers it has.
-const MEMBERS: usize = 3;
 /// How a quorum of Redis servers is opened.
 const REDLOCK: (&str, Duration, Duration) = (PREFIX, TIMEOUT, PATIENCE);
 
@@ -195,23 +187,6 @@ pub(crate) struct Subjects {
 
 enum Store {
     Memory(Memory, MemoryHooks),
-    /// The server on a thread of its own, and clients over TCP.
-    Remote(RemoteServer),
-    /// The same in a child: the server is its parent's.
-    RemoteOfParent {
-        address: SocketAddr,
-        capabilities: Capabilities,
-    },
-    /// A majority of several such servers.
-    Quorum {
-        servers: Vec<RemoteServer>,
-        capabilities: Capabilities,
-    },
-    /// The same in a child.
-    QuorumOfParent {
-        addresses: Vec<SocketAddr>,
-        capabilities: Capabilities,
-    },
     /// Each client opens the file by itself, as another process would.
     Sqlite {
         directory: PathBuf,
@@ -300,16 +275,6 @@ impl Subjects {
                 let store = Memory::builder(runtime.clone());
                 let store = store.max_held(Some(1_200)).max_waiters(Some(600)).build();
                 Store::Memory(store.clone(), MemoryHooks::new(store))
-            }
-            "remote" => Store::Remote(server()),
-            "quorum" => {
-                let servers: Vec<_> = (0..MEMBERS).map(|_| server()).collect();
-                let addresses: Vec<_> = servers.iter().map(RemoteServer::address).collect();
-                let quorum = quorum(&addresses, &servers[0].capabilities(), runtime.clone());
-                Store::Quorum {
-                    capabilities: spi::capabilities_of(&*quorum.expect("memory stores can be a quorum")),
-                    servers,
-                }
             }
             "redis-plain" => {
                 let server = RedisServer::start().expect("a Redis server can be started");
@@ -463,50 +428,12 @@ impl Subjects {
                 store,
             };
         }
-        // What the server claims: it keeps a store of this kind.
-        let mut capabilities = spi::capabilities_of(&*Memory::new(runtime.clone()).connect());
-        capabilities.clock_sensitive = true;
-        let addresses = place.split(',').map(|at| at.parse().expect("an address is told"));
-        let addresses: Vec<_> = addresses.collect();
-        let store = match backend {
-            "quorum" => Store::QuorumOfParent {
-                addresses,
-                capabilities,
-            },
-            _ => Store::RemoteOfParent {
-                address: addresses[0],
-                capabilities,
-            },
-        };
-        Self {
-            runtime,
-            kind: *kind,
-            store,
-        }
+        unreachable!("of {backend} no child is told")
     }
 
     async fn backend(&self, cx: &Cx, runtime: Arc<dyn Runtime>) -> Result<Arc<dyn Lock>> {
         match &self.store {
             Store::Memory(store, _) => Ok(store.connect()),
-            Store::Remote(server) => {
-                let address = cx.addr(0).and_then(|a| a.tcp()).unwrap_or(server.address());
-                Ok(remote(server.capabilities(), address, runtime))
-            }
-            Store::RemoteOfParent {
-                address,
-                capabilities,
-            } => Ok(remote(capabilities.clone(), *address, runtime)),
-            Store::Quorum { servers, .. } => {
-                let address = |(n, server): (usize, &RemoteServer)| {
-                    cx.addr(n).and_then(|a| a.tcp()).unwrap_or(server.address())
-                };
-                let addresses: Vec<_> = servers.iter().enumerate().map(address).collect();
-                quorum(&addresses, &servers[0].capabilities(), runtime)
-            }
-            Store::QuorumOfParent {
-                addresses,
-                capabilities,
-            } => quorum(addresses, capabilities, runtime),
             Store::Sqlite { hooks, .. } => hooks.open_on(runtime).await,
             Store::Redis { place, .. } => self.redis_at(&place.url(Some(cx)), runtime).await,
             Store::PlainRedis { address, .. } => {
@@ -561,25 +488,6 @@ fn capabilities_of(
     futures::executor::block_on(told).expect("it was opened")
 }
 
-fn server() -> RemoteServer {
-    let apart = dlock::runtime::own_thread().expect("a thread can be started");
-    RemoteServer::start(apart).expect("a port is free")
-}
-
-fn remote(capabilities: Capabilities, address: SocketAddr, runtime: Arc<dyn Runtime>) -> Arc<dyn Lock> {
-    Arc::new(RemoteLock::new(address, capabilities, runtime))
-}
-
-fn quorum(
-    addresses: &[SocketAddr],
-    capabilities: &Capabilities,
-    runtime: Arc<dyn Runtime>,
-) -> Result<Arc<dyn Lock>> {
-    let member = |address: &SocketAddr| remote(capabilities.clone(), *address, runtime.clone());
-    let members = addresses.iter().map(member).collect();
-    Ok(Arc::new(Quorum::new(members, runtime, PATIENCE)?))
-}
-
 impl Harness for Subjects {
     fn claims(&self) -> Claims {
         if let Store::Sql(store) = &self.store {
@@ -590,13 +498,6 @@ impl Harness for Subjects {
         }
         let (product, capabilities, slack) = match &self.store {
             Store::Memory(store, _) => ("dlock memory", spi::capabilities_of(&*store.connect()), 150),
-            Store::Remote(server) => ("dlock memory (remote)", server.capabilities(), 200),
-            Store::RemoteOfParent { capabilities, .. } => {
-                ("dlock memory (remote)", capabilities.clone(), 200)
-            }
-            Store::Quorum { capabilities, .. } | Store::QuorumOfParent { capabilities, .. } => {
-                ("dlock quorum", capabilities.clone(), 200)
-            }
             Store::Sqlite { capabilities, .. } => ("dlock SQLite", capabilities.clone(), 400),
             Store::Redis {
                 place, capabilities, ..
@@ -620,19 +521,6 @@ impl Harness for Subjects {
             .traced();
         match &self.store {
             Store::Memory(..) => claims.survives(Restart::InOrder),
-            Store::Remote(_) | Store::RemoteOfParent { .. } => claims
-                .survives(Restart::InOrder)
-                .give_up(TIMEOUT * 2 + Duration::from_millis(500)),
-            Store::Quorum { .. } | Store::QuorumOfParent { .. } => claims
-                .quorum(MEMBERS)
-                .give_up(TIMEOUT * 2 + Duration::from_millis(500))
-                // Who waits looks every tenth of a second at the least, each for itself.
-                .wake_p99(Duration::from_millis(250))
-                .starvation_factor(NO_QUEUE)
-                .without(Need::BoundedWakes)
-                // To each member a request to acquire and one to release, and to one of a majority one to
-                // raise.
-                .round_trips(3 * MEMBERS as u32),
             Store::Sqlite { .. } => claims.survives(Restart::Crash),
             Store::PlainRedis { .. } => claims
                 .give_up(TIMEOUT * 2 + Duration::from_millis(500))
@@ -659,10 +547,6 @@ impl Harness for Subjects {
     fn hooks(&self) -> Option<&dyn Hooks> {
         Some(match &self.store {
             Store::Memory(_, hooks) => hooks,
-            Store::Remote(server) => server.hooks(),
-            Store::RemoteOfParent { .. } | Store::Quorum { .. } | Store::QuorumOfParent { .. } => {
-                return None;
-            }
             Store::PlainRedis { .. } => return None,
             Store::Sqlite { hooks, .. } => hooks,
             Store::Redis { hooks, .. } => hooks.as_ref()?,
@@ -678,13 +562,11 @@ impl Harness for Subjects {
 
     fn servers(&self) -> Vec<ServerAddress> {
         match &self.store {
-            Store::Remote(server) => vec![server.address().into()],
             Store::Redis {
                 place: RedisPlace::Server(address),
                 ..
             }
             | Store::PlainRedis { address, .. } => vec![(*address).into()],
-            Store::Quorum { servers, .. } => servers.iter().map(|s| s.address().into()).collect(),
             Store::Redlock { addresses, .. } => addresses.iter().map(|at| (*at).into()).collect(),
             Store::Sql(store) => vec![store.address().into()],
             Store::ZooKeeper(store) => store.addresses().iter().map(|at| (*at).into()).collect(),
@@ -724,8 +606,6 @@ impl Harness for Subjects {
                 Store::Memory(store, _) => {
                     return self.client(store.connect_with(secret)?, self.runtime.clone());
                 }
-                Store::Remote(_) | Store::RemoteOfParent { .. } => "remote",
-                Store::Quorum { .. } | Store::QuorumOfParent { .. } => "quorum",
                 Store::Sqlite { .. } => "sqlite",
                 Store::PlainRedis { address, .. } => {
                     let url = format!("redis://app:{secret}@{address}?recipe=plain");
@@ -772,34 +652,18 @@ impl Harness for Subjects {
             Store::Redlock { hooks, .. } => return hooks.as_ref().map(RedlockHooks::footprint),
             Store::ZooKeeper(store) => return store.hooks.as_ref().map(ZkHooks::footprint),
             Store::Sql(store) => return store.hooks.as_ref().map(SqlHooks::footprint),
-            Store::Memory(store, _) => vec![store.sizes()],
-            Store::Remote(server) => vec![server.sizes()],
-            Store::Quorum { servers, .. } => servers.iter().map(RemoteServer::sizes).collect(),
+            Store::Memory(store, _) => store.sizes(),
             _ => return None,
         };
-        // A quorum sends an abandon to a member that it did not wait for: that leaves a tombstone for a
-        // minute, and no more.
-        let brief = matches!(self.store, Store::Quorum { .. });
-        let tombstones = |n: usize| if brief { 0 } else { n };
-        let all = sizes
-            .iter()
-            .map(|s| s.names + tombstones(s.tombstones) + s.queued + s.listeners + s.watchers);
-        // Each member of a quorum has all names, and what one keeps it keeps for itself.
-        Some(futures::future::ready(Ok(all.max().unwrap_or(0) as u64)).boxed())
+        let all = sizes.names + sizes.tombstones + sizes.queued + sizes.listeners + sizes.watchers;
+        Some(futures::future::ready(Ok(all as u64)).boxed())
     }
 
     fn connect_nowhere<'a>(&'a self, _: &'a Cx) -> Option<BoxFuture<'a, Result<Arc<dyn Subject>>>> {
         match &self.store {
             // Its store is a part of the process: while there is a client, there is the store.
             Store::Memory(..) => None,
-            // A child runs no rules.
-            Store::RemoteOfParent { .. } | Store::QuorumOfParent { .. } => None,
             // A port on which nobody listens: nothing binds the discard port on this machine's own address.
-            Store::Remote(server) => {
-                let nowhere = (Ipv4Addr::LOCALHOST, 9).into();
-                let nowhere = remote(server.capabilities(), nowhere, self.runtime.clone());
-                Some(futures::future::ready(self.client(nowhere, self.runtime.clone())).boxed())
-            }
             Store::Redis { .. } | Store::PlainRedis { .. } => {
                 let connecting = async move {
                     let scheme = match &self.store {
@@ -834,12 +698,6 @@ impl Harness for Subjects {
                 };
                 Some(connecting.boxed())
             }
-            Store::Quorum { servers, .. } => {
-                let nowhere = [(Ipv4Addr::LOCALHOST, 9).into(); MEMBERS];
-                let nowhere = quorum(&nowhere, &servers[0].capabilities(), self.runtime.clone())
-                    .and_then(|nowhere| self.client(nowhere, self.runtime.clone()));
-                Some(futures::future::ready(nowhere).boxed())
-            }
             Store::Sqlite { directory, .. } => {
                 let nowhere = directory.join("there-is-no-such-directory/locks.sqlite");
                 let connecting = async move {
@@ -854,13 +712,8 @@ impl Harness for Subjects {
     fn hand_over(&self) -> Option<String> {
         let runtime = self.kind.name();
         match &self.store {
-            // A part of this process, or reached by what is one already.
-            Store::Memory(..) | Store::RemoteOfParent { .. } | Store::QuorumOfParent { .. } => None,
-            Store::Remote(server) => Some(format!("{runtime} remote {}", server.address())),
-            Store::Quorum { servers, .. } => {
-                let addresses: Vec<_> = servers.iter().map(|s| s.address().to_string()).collect();
-                Some(format!("{runtime} quorum {}", addresses.join(",")))
-            }
+            // A part of this process.
+            Store::Memory(..) => None,
             Store::Sqlite { directory, .. } => Some(format!("{runtime} sqlite {}", directory.display())),
             Store::Redis { place, .. } => {
                 let backend = if place.is_cluster() {

@@ -58,10 +58,6 @@ fn excuse(backend: &str, rule: &RuleReport) -> Option<&'static str> {
         "memory" | "sqlite" if rule.id == "7.07" || rule.id == "16.11" => {
             Some("it goes by a clock that nobody can set")
         }
-        "quorum" if rule.access.contains(&Access::H) => Some(
-            "nothing here lays hands on its members; what becomes of one that is restarted is shown by the \
-                tests of the quorum",
-        ),
         "redis-cluster" if rule.access.contains(&Access::P) => {
             Some("a client of a cluster goes to the addresses that its nodes tell, past any proxy")
         }
@@ -91,12 +87,11 @@ fn excuse(backend: &str, rule: &RuleReport) -> Option<&'static str> {
         {
             Some("there is one of it, and nothing to fail over to")
         }
-        "memory" | "sqlite" | "remote" | "zookeeper" if rule.id == "16.12" => {
+        "memory" | "sqlite" | "zookeeper" if rule.id == "16.12" => {
             Some("there is one of it, and nothing to fail over to")
         }
-        "remote" | "redis" | "redis-cluster" | "redis-plain" | "quorum" | "redlock" | "zookeeper"
-        | "zookeeper-ensemble" | "postgres" | "postgres-pooler" | "postgres-session" | "mariadb"
-        | "mariadb-session"
+        "redis" | "redis-cluster" | "redis-plain" | "redlock" | "zookeeper" | "zookeeper-ensemble"
+        | "postgres" | "postgres-pooler" | "postgres-session" | "mariadb" | "mariadb-session"
             if rule.id == "15.06" =>
         {
             Some("the kit's proxy knows bytes and no requests; the simulator sends them twice")

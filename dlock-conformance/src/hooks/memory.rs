@@ -1,6 +1,5 @@
 //! The hooks of the reference backend.
 
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -8,7 +7,7 @@ use std::time::Duration;
 use dlock_core::memory::{Memory, Survives};
 use dlock_core::{LockName, Result};
 use futures::FutureExt;
-use futures::future::{BoxFuture, ready};
+use futures::future::ready;
 
 use super::{Hooks, Offer, Restart, Step, Vitals, WallClock};
 
@@ -18,18 +17,7 @@ pub struct MemoryHooks {
     store: Memory,
     replicated: bool,
     clock: Option<Arc<WallClock>>,
-    restarting: Option<Restarting>,
     full: Option<Arc<AtomicBool>>,
-}
-
-/// How the server is restarted that a store is in.
-#[derive(Clone)]
-struct Restarting(Arc<dyn Fn(Survives) -> BoxFuture<'static, Result<()>> + Send + Sync>);
-
-impl fmt::Debug for Restarting {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Restarting")
-    }
 }
 
 impl MemoryHooks {
@@ -39,7 +27,6 @@ impl MemoryHooks {
             store,
             replicated: false,
             clock: None,
-            restarting: None,
             full: None,
         }
     }
@@ -61,16 +48,6 @@ impl MemoryHooks {
     /// Also full when that says so, to which the way to the store keeps.
     pub(crate) fn filled(mut self, full: Arc<AtomicBool>) -> Self {
         self.full = Some(full);
-        self
-    }
-
-    /// Restarted by that: the store is in a server.
-    #[cfg(feature = "remote")]
-    pub(crate) fn restarted(
-        mut self,
-        by: impl Fn(Survives) -> BoxFuture<'static, Result<()>> + Send + Sync + 'static,
-    ) -> Self {
-        self.restarting = Some(Restarting(Arc::new(by)));
         self
     }
 }
@@ -97,10 +74,7 @@ impl Hooks for MemoryHooks {
             Restart::InOrder => Survives::Memory,
             Restart::Crash => Survives::Nothing,
         };
-        match &self.restarting {
-            Some(server) => Some((server.0)(memory)),
-            None => offer(move || self.store.crash(memory)),
-        }
+        offer(move || self.store.crash(memory))
     }
 
     fn fail_over(&self) -> Offer<'_> {

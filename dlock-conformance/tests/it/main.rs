@@ -10,8 +10,6 @@ mod hooks;
 mod museum;
 mod outcomes;
 mod proxy;
-#[cfg(feature = "remote")]
-mod remote;
 mod report;
 mod rng;
 mod simulated;

@@ -26,8 +26,8 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     use std::io::Write as _;
 
-    use dlock_conformance::matrix::{Options, run};
-    use dlock_conformance::museum;
+    use dlock_conformance::saboteur;
+    use dlock_conformance::saboteur::matrix::{Options, run};
 
     let mut options = Options::default();
     let mut out = None;
@@ -55,7 +55,7 @@ fn main() -> ExitCode {
             // How the program asks itself for the row of one bug.
             "--row" => {
                 let (bug, options) = (args.next().unwrap_or_default(), args.next().unwrap_or_default());
-                return match dlock_conformance::matrix::row_here(&bug, &options) {
+                return match dlock_conformance::saboteur::matrix::row_here(&bug, &options) {
                     Ok(row) => {
                         let _ = writeln!(std::io::stdout(), "{row}");
                         ExitCode::SUCCESS
@@ -94,7 +94,7 @@ fn main() -> ExitCode {
         false => matrix.markdown(),
     };
     if check {
-        let page = museum::page(&matrix).unwrap_or_else(|e| e);
+        let page = saboteur::page(&matrix).unwrap_or_else(|e| e);
         for (file, fresh) in [("MATRIX.md", &text), ("MUSEUM.md", &page)] {
             let file = format!("dlock-conformance/{file}");
             let recorded = std::fs::read_to_string(&file).unwrap_or_default();
@@ -111,7 +111,7 @@ fn main() -> ExitCode {
         }
     }
     if let Some(path) = museum {
-        let written = museum::page(&matrix)
+        let written = saboteur::page(&matrix)
             .and_then(|page| std::fs::write(path, page).map_err(|error| error.to_string()));
         if let Err(error) = written {
             let _ = writeln!(complain, "the museum could not be written: {error}");

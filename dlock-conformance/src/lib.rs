@@ -20,16 +20,12 @@ mod harness;
 pub mod history;
 pub mod hooks;
 mod lock;
-#[cfg(dlock_saboteur)]
-pub mod matrix;
 mod mode;
 pub mod museum;
 mod nanos;
 pub mod network;
 mod outcome;
 mod panics;
-#[cfg(dlock_saboteur)]
-mod planted;
 mod policy;
 pub mod proxy;
 pub mod report;
@@ -38,6 +34,9 @@ mod rule;
 pub mod rules;
 mod run_state;
 mod runner;
+#[cfg(dlock_saboteur)]
+#[path = "../saboteur/mod.rs"]
+pub mod saboteur;
 mod side_by_side;
 pub mod simulated;
 mod simulated_full;

@@ -119,7 +119,7 @@ impl Harness for Inside {
 /// another process.
 #[cfg(dlock_saboteur)]
 fn client(machine: &Arc<Machine>, link: Arc<Link>) -> Result<Arc<dyn Subject>> {
-    crate::planted::client(machine, link)
+    crate::saboteur::planted::client(machine, link)
 }
 
 /// A client that lives in the process.

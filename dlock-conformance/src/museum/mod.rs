@@ -9,8 +9,6 @@
 mod day;
 mod holders;
 mod loss;
-#[cfg(dlock_saboteur)]
-mod page;
 mod queues;
 mod rebuilt;
 mod stuck;
@@ -18,8 +16,6 @@ mod tokens;
 mod waiting;
 
 pub use self::day::Day;
-#[cfg(dlock_saboteur)]
-pub use self::page::page;
 pub use self::rebuilt::{Planted, REBUILT, of as rebuilt};
 pub use self::waiting::{Absent, WAITING};
 use crate::rule::Rule;

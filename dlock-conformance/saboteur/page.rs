@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use super::{End, Exhibit, HALLS, WAITING, exhibits, rebuilt};
-use crate::matrix::{Matrix, Row, excerpt};
+use super::matrix::{Matrix, Row, excerpt};
+use crate::museum::{End, Exhibit, HALLS, WAITING, exhibits, rebuilt};
 use crate::rules;
 
 const HEAD: &str = "\
@@ -65,7 +65,7 @@ pub fn page(matrix: &Matrix) -> Result<String, String> {
         .map(|exhibit| row_of(matrix, exhibit))
         .collect::<Result<Vec<_>, _>>()?;
     let caught = rows.iter().filter(|row| row.is_caught()).count();
-    let rebuilt = all.iter().filter(|e| rebuilt::of(e.bug).is_some()).count();
+    let rebuilt = all.iter().filter(|e| rebuilt(e.bug).is_some()).count();
     let _ = writeln!(
         text,
         "**{} bugs of {} projects, since {first}; {caught} of them are caught.** {open} are open. {rebuilt} \

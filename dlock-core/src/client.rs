@@ -7,6 +7,7 @@ use std::time::Duration;
 use futures::stream::BoxStream;
 
 use crate::capabilities::{Capabilities, Capability};
+use crate::election::Election;
 use crate::engine::{Ask, Engine, Settings};
 use crate::error::{Error, ErrorKind, Result};
 use crate::gate::Gate;
@@ -120,6 +121,15 @@ impl Client {
     /// The runtime that the client was set up with.
     pub fn runtime(&self) -> &Arc<dyn Runtime> {
         &self.engine.runtime
+    }
+
+    /// The election of that name: of all that campaign for it, at most one leads. It is the exclusive lock of
+    /// that name, and whoever takes that is the leader.
+    ///
+    /// # Errors
+    /// As [`lock`](Self::lock).
+    pub fn election(&self, name: impl TryInto<LockName, Error: Into<Error>>) -> Result<Election> {
+        Ok(Election::new(self.clone(), self.lock(name)?))
     }
 
     /// The backend itself, for what only it offers. Requests made there by hand are not looked after by this

@@ -318,6 +318,11 @@ impl Lock {
         Arc::ptr_eq(&self.engine, &other.engine)
     }
 
+    /// Pauses, after that many failures in a row.
+    pub(crate) async fn back_off(&self, failures: u32) {
+        self.runtime().sleep(self.engine.backoff(failures)).await;
+    }
+
     /// The runtime of its client.
     pub(crate) fn runtime(&self) -> &dyn Runtime {
         &*self.engine.runtime

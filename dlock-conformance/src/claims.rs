@@ -107,6 +107,8 @@ pub enum Need {
     Events,
     /// A majority of several independent servers decides. Claimed with [`Claims::quorum`].
     Quorum,
+    /// Leader election, of `dlock`'s own client: not claimed by libraries with an engine of their own.
+    Election,
 }
 
 /// How far two clocks may drift apart: a part of the time measured, and a fixed part.
@@ -391,6 +393,10 @@ impl Claims {
             Need::ForgetsNames | Need::Secrets | Need::Events | Need::OutlivesConnection => true,
             Need::SurvivesRestart => self.restart.is_some(),
             Need::Quorum => self.members.is_some(),
+            Need::Election => {
+                let shown = [Capability::Watch, Capability::Inspect, Capability::OwnerLabel];
+                self.engine == Engine::Inherited && shown.iter().all(|c| caps.has(*c))
+            }
             Need::Limits => caps.max_held.is_some() || caps.max_waiters.is_some(),
             Need::Namespaces => self.engine == Engine::Inherited,
             Need::FencedReads => caps.has(Capability::Fencing) && caps.has(Capability::Shared),

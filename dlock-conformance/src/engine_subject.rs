@@ -262,6 +262,10 @@ impl Subject for EngineSubject {
         Some(self.client.backend())
     }
 
+    fn client(&self) -> Option<&Client> {
+        Some(&self.client)
+    }
+
     fn in_namespace(&self, namespace: &str) -> Option<Result<Arc<dyn Subject>>> {
         let inside = Namespaced::new(Arc::clone(self.client.backend()), namespace).and_then(|backend| {
             let builder = Client::builder(Arc::new(backend), Arc::clone(self.client.runtime()));

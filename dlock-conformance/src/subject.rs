@@ -59,6 +59,12 @@ pub trait Subject: Send + Sync {
         None
     }
 
+    /// The client of `dlock` that it is, for what only that has: elections. `None`, the default, of other
+    /// libraries.
+    fn client(&self) -> Option<&dlock_core::Client> {
+        None
+    }
+
     /// The same store seen through that namespace, over the same connection. `None`, the default, of
     /// libraries that have none.
     fn in_namespace(&self, _namespace: &str) -> Option<Result<Arc<dyn Subject>>> {

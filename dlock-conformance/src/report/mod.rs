@@ -358,7 +358,9 @@ fn remove_of(directory: &Path, rule: &str) -> io::Result<()> {
 /// What a rule's profile is called: the first thing that it needs beyond a plain lock.
 pub(crate) fn profile(needs: &[Need]) -> &'static str {
     let has = |list: &[Need]| needs.iter().any(|n| list.contains(n));
-    if has(&[Need::Quorum]) {
+    if has(&[Need::Election]) {
+        "Election"
+    } else if has(&[Need::Quorum]) {
         "Quorum"
     } else if has(&[Need::Fence, Need::FenceDurable, Need::Resource]) {
         "Fencing"

@@ -393,12 +393,8 @@ impl Claims {
             Need::ForgetsNames | Need::Secrets | Need::Events | Need::OutlivesConnection => true,
             Need::SurvivesRestart => self.restart.is_some(),
             Need::Quorum => self.members.is_some(),
-            Need::Election => {
-                let shown = [Capability::Watch, Capability::Inspect, Capability::OwnerLabel];
-                self.engine == Engine::Inherited && shown.iter().all(|c| caps.has(*c))
-            }
             Need::Limits => caps.max_held.is_some() || caps.max_waiters.is_some(),
-            Need::Namespaces => self.engine == Engine::Inherited,
+            Need::Namespaces | Need::Election => self.engine == Engine::Inherited,
             Need::FencedReads => caps.has(Capability::Fencing) && caps.has(Capability::Shared),
             Need::AutoRenew | Need::Renew => caps.has(Capability::Renew),
             Need::PerGrantTtl => caps.has(Capability::PerGrantTtl),

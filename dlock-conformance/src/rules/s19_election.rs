@@ -23,12 +23,21 @@ fn client(subject: &Arc<dyn Subject>) -> Verdict<&Client> {
         .ok_or_else(|| Failure::NotRun("it is no client of dlock, and has no elections".to_owned()))
 }
 
-/// That candidate of the election, with that value.
-fn candidate(subject: &Arc<dyn Subject>, name: &LockName, ttl: Duration, value: &str) -> Verdict<Election> {
+/// A candidate of that election, with that value where the store shows values.
+fn candidate(
+    cx: &Cx,
+    subject: &Arc<dyn Subject>,
+    name: &LockName,
+    ttl: Duration,
+    value: &str,
+) -> Verdict<Election> {
     let election = client(subject)?.election(name).seen("an election")?;
     let election = election
         .options(LockOptions::new().ttl(ttl))
         .seen("its options")?;
+    if !cx.has(Need::OwnerLabel) {
+        return Ok(election);
+    }
     election.value(value).seen("a candidate's value")
 }
 
@@ -46,7 +55,7 @@ async fn one_leader_at_a_time(cx: Cx) -> Verdict {
     );
     let mut tasks = Vec::new();
     for (n, subject) in cx.clients(4).await?.into_iter().enumerate() {
-        let election = candidate(&subject, &name, cx.long_ttl(), &n.to_string())?;
+        let election = candidate(&cx, &subject, &name, cx.long_ttl(), &n.to_string())?;
         let (task, leading, tokens, mut rng) = (cx.clone(), leading.clone(), tokens.clone(), cx.rng());
         let rounds = cx.rounds(10, 200);
         tasks.push(cx.spawn(async move {
@@ -92,12 +101,12 @@ async fn the_next_leader_follows_in_time(cx: Cx) -> Verdict {
     for how in ["resigns", "vanishes"] {
         let (a, b) = (cx.connect().await?, cx.connect().await?);
         let name = cx.name(how);
-        let first = candidate(&a, &name, ttl, "a")?
+        let first = candidate(&cx, &a, &name, ttl, "a")?
             .campaign()
             .await
             .seen("A campaigns")?;
-        let (lasts, token) = (first.ttl(), first.token());
-        let next = candidate(&b, &name, ttl, "b")?;
+        let (lasts, token) = (first.ttl().min(cx.long_ttl()), first.token());
+        let next = candidate(&cx, &b, &name, ttl, "b")?;
         let waiting = cx.spawn(async move { next.campaign().await });
         cx.in_line(&*b, &name, 1).await?;
         let bound = match how {
@@ -125,7 +134,7 @@ async fn the_next_leader_follows_in_time(cx: Cx) -> Verdict {
     Ok(())
 }
 
-rule! { "19.03" Must phase 3 [Lock, Wait, Election] Engine A D leaders_are_seen_in_order,
+rule! { "19.03" Must phase 3 [Lock, Wait, Watch, OwnerLabel, Election] Engine A D leaders_are_seen_in_order,
     evidence ["leaders_seen" >= 2], bug "leader_told_at_its_end", budget 120 s
     "An observer sees leaders in the order of their tokens, none twice, none after a newer one, and the last \
         one always."
@@ -135,15 +144,17 @@ rule! { "19.03" Must phase 3 [Lock, Wait, Election] Engine A D leaders_are_seen_
 async fn leaders_are_seen_in_order(cx: Cx) -> Verdict {
     let (a, b, c) = (cx.connect().await?, cx.connect().await?, cx.connect().await?);
     let name = cx.name("seen");
-    let watched = candidate(&c, &name, cx.long_ttl(), "c")?;
+    let watched = candidate(&cx, &c, &name, cx.long_ttl(), "c")?;
     let mut leaders = watched.observe().await.seen("C observes")?;
     let terms = cx.rounds(8, 100);
     let (mut led, mut last) = (Vec::new(), None);
     for n in 0..terms {
         let who = if n % 2 == 0 { &a } else { &b };
-        let election = candidate(who, &name, cx.long_ttl(), &n.to_string())?;
+        let election = candidate(&cx, who, &name, cx.long_ttl(), &n.to_string())?;
         let leadership = election.campaign().await.seen("a candidate campaigns")?;
         led.push((leadership.token(), n.to_string()));
+        // Long enough for a store that looks for changes.
+        cx.sleep(ms(70)).await;
         if n + 1 == terms {
             last = Some(leadership);
         } else {
@@ -183,7 +194,7 @@ async fn leaders_are_seen_in_order(cx: Cx) -> Verdict {
     }
 }
 
-rule! { "19.04" Must phase 3 [Lock, Wait, Election] Engine A D a_value_belongs_to_its_term,
+rule! { "19.04" Must phase 3 [Lock, Wait, Inspect, OwnerLabel, Election] Engine A D a_value_belongs_to_its_term,
     evidence ["values" >= 6], bug "first_value_stays"
     "Who leads is shown with the value that it campaigned with, and with the token of that term."
     why "A value without its term sends clients to the address of a leader that was replaced."
@@ -192,14 +203,14 @@ rule! { "19.04" Must phase 3 [Lock, Wait, Election] Engine A D a_value_belongs_t
 async fn a_value_belongs_to_its_term(cx: Cx) -> Verdict {
     let (a, b, c) = (cx.connect().await?, cx.connect().await?, cx.connect().await?);
     let (name, ttl) = (cx.name("valued"), cx.long_ttl());
-    let looks = candidate(&c, &name, ttl, "c")?;
-    let mut election = candidate(&a, &name, ttl, "first")?;
+    let looks = candidate(&cx, &c, &name, ttl, "c")?;
+    let mut election = candidate(&cx, &a, &name, ttl, "first")?;
     for n in 0..cx.rounds(6, 60) {
         let value = format!("10.0.0.{n}:80");
         election = match n % 3 {
             // The same candidate with another value, and another one.
             0 | 1 => election.value(value.as_str()).seen("another value")?,
-            _ => candidate(&b, &name, ttl, &value)?,
+            _ => candidate(&cx, &b, &name, ttl, &value)?,
         };
         let leadership = election.campaign().await.seen("a candidate campaigns")?;
         let leader = looks.leader().await.seen("C asks who leads")?;
@@ -242,8 +253,8 @@ async fn work_ends_before_another_begins(cx: Cx) -> Verdict {
     let f = faulty(&cx).await?;
     let (name, ttl) = (cx.name("worked"), cx.short_ttl());
     let (first, second) = (
-        candidate(&f.a, &name, ttl, "a")?,
-        candidate(&f.b, &name, ttl, "b")?,
+        candidate(&cx, &f.a, &name, ttl, "a")?,
+        candidate(&cx, &f.b, &name, ttl, "b")?,
     );
     let working = Arc::new(AtomicBool::new(false));
     let terms = Arc::new(AtomicUsize::new(0));

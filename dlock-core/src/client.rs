@@ -326,6 +326,7 @@ impl fmt::Debug for Client {
 }
 
 /// Sets up a [`Client`].
+#[must_use]
 pub struct ClientBuilder {
     backend: Arc<dyn spi::Lock>,
     runtime: Arc<dyn Runtime>,
@@ -336,7 +337,6 @@ pub struct ClientBuilder {
 impl ClientBuilder {
     /// What handles start with; [`Lock::options`] is laid over it for one handle. Called again, it is laid
     /// over what it was called with before.
-    #[must_use]
     pub fn defaults(mut self, options: LockOptions) -> Self {
         self.defaults = self.defaults.with(options);
         self
@@ -344,7 +344,6 @@ impl ClientBuilder {
 
     /// How long one request to the store may take, and for how long failing requests are repeated before the
     /// caller is told. More than zero; 5 s unless set.
-    #[must_use]
     pub fn op_timeout(mut self, limit: Duration) -> Self {
         self.op_timeout = limit;
         self

@@ -1,8 +1,10 @@
 //! What of a URL is for the driver.
 
+use dlock_core::Result;
 use dlock_core::spi::Url;
-use dlock_core::{Error, ErrorKind, Result};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+
+use crate::failure::{invalid, unsupported};
 
 /// How the driver calls what URLs here call by one name for all servers.
 struct Words {
@@ -69,10 +71,6 @@ const MYSQL: Words = Words {
     files: &["sslca", "ssl-ca", "sslcert", "ssl-cert", "sslkey", "ssl-key"],
 };
 
-fn invalid(text: impl Into<std::borrow::Cow<'static, str>>) -> Error {
-    Error::new(ErrorKind::InvalidInput, text)
-}
-
 /// The URL with what the driver is to know, and nothing that it would ignore.
 ///
 /// | key | meaning |
@@ -102,7 +100,7 @@ pub fn driver_url(url: &mut Url) -> Result<String> {
             "this build has no driver for that database: enable the feature `{}`",
             words.scheme
         );
-        return Err(Error::new(ErrorKind::Unsupported, text));
+        return Err(unsupported(text));
     }
     let mut query = Vec::new();
     let mut tell = |key: &str, value: &str| {
@@ -161,10 +159,8 @@ pub fn driver_url(url: &mut Url) -> Result<String> {
             return Err(invalid(text));
         };
         if n > 1 && !cfg!(feature = "tls") {
-            return Err(Error::new(
-                ErrorKind::Unsupported,
-                "this build has no TLS for databases: enable the feature `sql-tls` of `dlock-rs`",
-            ));
+            let text = "this build has no TLS for databases: enable the feature `sql-tls` of `dlock-rs`";
+            return Err(unsupported(text));
         }
         tell(words.mode, words.modes[n]);
     }

@@ -8,6 +8,7 @@ use dlock_core::{Access, Admission, FencedValue};
 use dlock_core::{Error, ErrorKind, LockName, Result, Token};
 
 use crate::direct::Store;
+use crate::failure::invalid;
 
 /// SQL's integers are signed.
 pub(crate) const LAST_TOKEN: u64 = i64::MAX as u64;
@@ -17,8 +18,7 @@ pub(crate) fn check_token(token: Token) -> Result<()> {
     if token.get() <= LAST_TOKEN {
         return Ok(());
     }
-    let text = "a SQL database keeps tokens up to 2^63 - 1";
-    Err(Error::new(ErrorKind::InvalidInput, text))
+    Err(invalid("a SQL database keeps tokens up to 2^63 - 1"))
 }
 
 /// The statement that makes the table.

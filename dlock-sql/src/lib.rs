@@ -33,6 +33,8 @@ pub mod direct;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 mod driver_url;
 #[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
+mod failure;
+#[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
 mod gate;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 mod lately;

@@ -33,7 +33,7 @@ use super::background::Background;
 use super::call::{Answer, Statement};
 use super::contention::Contention;
 use super::dialect::{Connection, Dialect, Sweeping};
-use super::failure::{ended_meanwhile, nothing_done, perhaps_done, runtime_ended};
+use super::failure::{ended_meanwhile, is_fatal, nothing_done, perhaps_done, runtime_ended};
 use super::pool::{Pool, Slot};
 
 /// How long it may take to connect.
@@ -106,7 +106,7 @@ impl<D: Dialect> Database<D> {
     pub(in crate::lease) fn open(&self) -> Result<()> {
         match self.closed.load(Ordering::Acquire) {
             true => {
-                let text = format!("this {} backend was closed", D::NAME);
+                let text = format!("the client of {} was closed", self.at);
                 Err(Error::new(ErrorKind::Closed, text))
             }
             false => Ok(()),
@@ -119,7 +119,7 @@ impl<D: Dialect> Database<D> {
         statement: Statement<D::Driver>,
     ) -> Result<(Timestamp, Answer<D::Driver>)> {
         let (sent, answer) = self.once(statement).await?;
-        Ok((sent, answer.map_err(|e| perhaps_done::<D>(e, &self.at))?))
+        Ok((sent, answer.map_err(|e| perhaps_done(e, &self.at))?))
     }
 
     /// Sends a change that may be heard twice, and answers the second time what it would have answered the
@@ -135,11 +135,12 @@ impl<D: Dialect> Database<D> {
             Ok(answer) => return Ok((sent, answer)),
             Err(e) => e,
         };
-        let (is_fatal, is_unknown) = (D::is_fatal(&e), D::is_unknown(&e));
-        let first = perhaps_done::<D>(e, &self.at);
+        let is_fatal = is_fatal(&e);
+        let first = perhaps_done(e, &self.at);
         if !is_fatal {
             return Err(first);
         }
+        let is_unknown = first.kind() == ErrorKind::Unknown;
         if is_unknown {
             noted();
         }
@@ -153,10 +154,10 @@ impl<D: Dialect> Database<D> {
         statement: impl Fn() -> Result<Statement<D::Driver>>,
     ) -> Result<Answer<D::Driver>> {
         let (_, mut answer) = self.once(statement()?).await?;
-        if answer.as_ref().is_err_and(D::is_fatal) {
+        if answer.as_ref().is_err_and(is_fatal) {
             (_, answer) = self.once(statement()?).await?;
         }
-        answer.map_err(|e| nothing_done::<D>(e, &self.at))
+        answer.map_err(|e| nothing_done(e, &self.at))
     }
 
     /// Sends a statement and takes in the answer, whether or not it is polled. The outer error: it was not
@@ -183,7 +184,7 @@ impl<D: Dialect> Database<D> {
     ) -> Result<T> {
         self.open()?;
         let done = self.background.run(work).await;
-        done.unwrap_or_else(|_| Err(ended_meanwhile::<D>()))
+        done.unwrap_or_else(|_| Err(ended_meanwhile(&self.at)))
     }
 
     /// A connection that nobody else uses, in the order of asking.
@@ -259,10 +260,10 @@ impl<D: Dialect> Database<D> {
         let next = pin!(pool.next());
         match select(made, next).await {
             Either::Left((Ok(Ok(())), next)) => Ok(next.await),
-            Either::Left((Ok(Err(e)), _)) => Err(nothing_done::<D>(e, &self.at)),
+            Either::Left((Ok(Err(e)), _)) => Err(nothing_done(e, &self.at)),
             Either::Left((Err(_), _)) => {
                 self.open()?;
-                Err(runtime_ended::<D>())
+                Err(runtime_ended(&self.at))
             }
             Either::Right((slot, _)) => {
                 let _ = go_on.send(());
@@ -274,7 +275,7 @@ impl<D: Dialect> Database<D> {
     /// The request is over: the connection is free for others. If it broke, the idle ones are not trusted
     /// either.
     pub(in crate::lease) fn finish(&self, mut lent: Lent<D>, failed: Option<&sqlx::Error>) {
-        if failed.is_some_and(D::is_fatal) {
+        if failed.is_some_and(is_fatal) {
             lent.lent = None;
             self.pool.clear();
         } else if failed.is_none()
@@ -356,8 +357,8 @@ pub(in crate::lease) async fn connect<D: Dialect>(
     };
     runtime.spawn(working.boxed());
     match connected.await {
-        Ok(connected) => connected.map_err(|e| nothing_done::<D>(e, at)),
-        Err(_) => Err(runtime_ended::<D>()),
+        Ok(connected) => connected.map_err(|e| nothing_done(e, at)),
+        Err(_) => Err(runtime_ended(at)),
     }
 }
 

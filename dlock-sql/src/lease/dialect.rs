@@ -14,7 +14,6 @@ use futures::stream::{self, BoxStream, StreamExt as _};
 
 use super::call::{Answer, Statement};
 use super::connection::Database;
-use super::failure::Failures;
 use super::look::Look;
 
 type Db<D> = Arc<Database<D>>;
@@ -31,7 +30,7 @@ impl<D: Renewing + Gate + Sweeping> Server for D {}
 
 /// A kind of server, with what one client knows of it. Requests come checked, and times in whole
 /// milliseconds.
-pub(in crate::lease) trait Dialect: Failures {
+pub(in crate::lease) trait Dialect: Send + Sync + Sized + 'static {
     type Driver: sqlx::Database;
     /// Of one watch.
     type Watcher: Watcher<Self>;

@@ -56,7 +56,7 @@ pub(in crate::lease) async fn open(
     let mut first = connect::<Mysql>(dialect.connecting(Vec::new()), &*runtime, &at).await?;
     migrate(&mut first, &names, &at).await?;
     let prepared = prepare(&mut first, dialect.sql.warm()).await;
-    prepared.map_err(|e| nothing_done::<Mysql>(e, &at))?;
+    prepared.map_err(|e| nothing_done(e, &at))?;
     let db = Database::new(dialect, first, &at, runtime, config);
     db.sweep_if_due().await;
     Ok(Lease::new(db))
@@ -66,8 +66,12 @@ pub(in crate::lease) async fn open(
 fn shown(options: &MySqlConnectOptions) -> String {
     let database = options.get_database().unwrap_or("the default database");
     match options.get_socket() {
-        Some(socket) => format!("{database} at {}", socket.display()),
-        None => format!("{database} at {}:{}", options.get_host(), options.get_port()),
+        Some(socket) => format!("the MySQL database {database} at {}", socket.display()),
+        None => format!(
+            "the MySQL database {database} at {}:{}",
+            options.get_host(),
+            options.get_port()
+        ),
     }
 }
 

@@ -14,7 +14,6 @@
 
 mod call;
 mod connection;
-mod failure;
 mod gate;
 mod lock;
 mod renew;

@@ -19,7 +19,7 @@ use dlock_core::{Error, ErrorKind, Result};
 use sqlx::mysql::{MySqlConnection, MySqlRow};
 
 use super::call::bytes;
-use super::{Mysql, Statement};
+use super::Statement;
 use crate::lease::call::{get, run};
 use crate::lease::failure::{known_version, nothing_done};
 
@@ -254,7 +254,7 @@ async fn upgrade(conn: &mut MySqlConnection, names: &Names, at: &str) -> Result<
 
 async fn ask(conn: &mut MySqlConnection, text: String, at: &str) -> Result<Option<MySqlRow>> {
     let answer = run(Statement::Text(text), conn).await;
-    let answer = answer.map_err(|e| nothing_done::<Mysql>(e, at))?;
+    let answer = answer.map_err(|e| nothing_done(e, at))?;
     Ok(answer.rows.into_iter().next())
 }
 
@@ -276,6 +276,6 @@ async fn version(conn: &mut MySqlConnection, names: &Names, at: &str) -> Result<
     let Some(row) = ask(conn, text, at).await? else {
         return Ok(0);
     };
-    let tables = format!("{}*", names.all());
-    known_version(get(&row, 0)?, MIGRATIONS.len(), &tables, at)
+    let tables = format!("{}* in {at}", names.all());
+    known_version(get(&row, 0)?, MIGRATIONS.len(), &tables)
 }

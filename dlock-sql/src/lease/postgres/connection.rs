@@ -17,7 +17,7 @@ use super::wait::Pushes;
 use super::{Db, Rows};
 use crate::lease::Config;
 use crate::lease::connection::{Database, connect};
-use crate::lease::failure::{Failures as _, nothing_done};
+use crate::lease::failure::{is_fatal, nothing_done};
 use crate::lease::keys::{hex, id_bytes};
 use crate::lease::lock::Lease;
 
@@ -64,7 +64,7 @@ pub(in crate::lease) async fn open(
     let mut first = session.conn;
     if !in_full {
         let prepared = prepare(&mut first, &sql).await;
-        prepared.map_err(|e| nothing_done::<Postgres>(e, &at))?;
+        prepared.map_err(|e| nothing_done(e, &at))?;
     }
     let channel = (!in_full).then(|| {
         let mut own = [0; 16];
@@ -88,8 +88,12 @@ pub(in crate::lease) async fn open(
 fn shown(options: &PgConnectOptions) -> String {
     let database = options.get_database().unwrap_or(options.get_username());
     match options.get_socket() {
-        Some(socket) => format!("{database} at {}", socket.display()),
-        None => format!("{database} at {}:{}", options.get_host(), options.get_port()),
+        Some(socket) => format!("the PostgreSQL database {database} at {}", socket.display()),
+        None => format!(
+            "the PostgreSQL database {database} at {}:{}",
+            options.get_host(),
+            options.get_port()
+        ),
     }
 }
 
@@ -183,7 +187,7 @@ async fn prepare(conn: &mut PgConnection, sql: &Statements) -> Result<(), sqlx::
         .await;
     // What the server refuses here it refuses again, to somebody who hears of it.
     match called {
-        Err(e) if Postgres::is_fatal(&e) => Err(e),
+        Err(e) if is_fatal(&e) => Err(e),
         _ => Ok(()),
     }
 }

@@ -14,7 +14,6 @@
 mod answer;
 mod call;
 mod connection;
-mod failure;
 mod gate;
 mod lock;
 mod notify;

@@ -18,8 +18,8 @@ use futures::future::{Either, select};
 use sqlx::Executor as _;
 use sqlx::postgres::{PgConnectOptions, PgListener, PgPoolOptions};
 
+use super::Db;
 use super::wait::Pushes;
-use super::{Db, Postgres};
 use crate::lease::failure::{nothing_done, runtime_ended};
 
 /// After so much silence it is asked whether anybody is there, and has as long to answer.
@@ -43,8 +43,8 @@ pub(super) async fn listen(db: &Arc<Db>) -> Result<()> {
     let (send, begun) = oneshot::channel();
     db.spawn(listening.serve(send));
     match begun.await {
-        Ok(begun) => begun.map_err(|e| nothing_done::<Postgres>(e, &db.at)),
-        Err(_) => Err(runtime_ended::<Postgres>()),
+        Ok(begun) => begun.map_err(|e| nothing_done(e, &db.at)),
+        Err(_) => Err(runtime_ended(&db.at)),
     }
 }
 

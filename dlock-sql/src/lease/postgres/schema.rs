@@ -11,15 +11,11 @@ use dlock_core::{Error, ErrorKind, Result};
 use sqlx::AssertSqlSafe;
 use sqlx::postgres::{PgConnection, PgRow};
 
-use super::Postgres;
 use super::call::{Value, statement};
+use crate::failure::OTHER_ISOLATION;
 use crate::lease::Config;
 use crate::lease::call::{get, run};
 use crate::lease::failure::{invalid, known_version, nothing_done, perhaps_done};
-
-/// What the functions say of it, too.
-pub(super) const OTHER_ISOLATION: &str = "runs transactions of another isolation level than `read \
-    committed`; set `default_transaction_isolation` for this user";
 
 /// Step `n` leads from version `n` to `n + 1`. A step is never changed after a release; a new version adds
 /// one, and keeps the functions of those before it as they are or removes them: clients of before go on with
@@ -174,7 +170,7 @@ impl Session {
             &mut self.conn,
         )
         .await;
-        let rows = asked.map_err(|e| nothing_done::<Postgres>(e, &self.at))?;
+        let rows = asked.map_err(|e| nothing_done(e, &self.at))?;
         Ok(rows.rows.into_iter().next())
     }
 
@@ -190,7 +186,7 @@ impl Session {
 
     async fn simple(&mut self, text: &str) -> Result<()> {
         let done = self.run(text).await;
-        done.map_err(|e| nothing_done::<Postgres>(e, &self.at))
+        done.map_err(|e| nothing_done(e, &self.at))
     }
 
     /// Brings the tables up to the version of this program.
@@ -203,7 +199,7 @@ impl Session {
                 .text("SELECT current_setting('transaction_isolation')")
                 .await?;
             if level.as_deref() != Some("read committed") {
-                let text = format!("the PostgreSQL database {} {OTHER_ISOLATION}", self.at);
+                let text = format!("{} {OTHER_ISOLATION}", self.at);
                 return Err(Error::new(ErrorKind::Unsupported, text));
             }
         }
@@ -213,7 +209,7 @@ impl Session {
         };
         let schema = schema.ok_or_else(|| {
             invalid(format!(
-                "no schema of the search path of the PostgreSQL database {} exists; name one",
+                "no schema of the search path of {} exists; name one",
                 self.at
             ))
         })?;
@@ -229,7 +225,7 @@ impl Session {
             return Err(e);
         }
         let committed = self.run("COMMIT").await;
-        committed.map_err(|e| perhaps_done::<Postgres>(e, &self.at))?;
+        committed.map_err(|e| perhaps_done(e, &self.at))?;
         Ok(names)
     }
 
@@ -280,6 +276,10 @@ impl Session {
             _ => e,
         })?;
         let version: i32 = get(&row.ok_or_else(foreign_table)?, 0)?;
-        known_version(version.into(), MIGRATIONS.len(), &names.fill("{p}*"), &self.at)
+        known_version(
+            version.into(),
+            MIGRATIONS.len(),
+            &format!("{} in {}", names.fill("{p}*"), self.at),
+        )
     }
 }

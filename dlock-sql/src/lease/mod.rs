@@ -53,7 +53,6 @@
 mod background;
 mod call;
 mod config;
-mod connect;
 mod connection;
 mod contention;
 mod dialect;

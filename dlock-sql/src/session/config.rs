@@ -1,16 +1,15 @@
 //! What can be set, and how it becomes a lock.
 
 use std::fmt;
-use std::str::FromStr as _;
 use std::sync::Arc;
 use std::time::Duration;
 
 use dlock_core::spi::Url;
 use dlock_core::{Result, Runtime};
 #[cfg(feature = "mysql")]
-use sqlx::mysql::{MySqlConnectOptions, MySqlPool};
+use sqlx::mysql::MySqlPool;
 #[cfg(feature = "postgres")]
-use sqlx::postgres::{PgConnectOptions, PgPool};
+use sqlx::postgres::PgPool;
 
 use super::connections::{in_task, within};
 use super::dialect::{Database, Limits, Server};
@@ -18,7 +17,7 @@ use super::failure::{invalid, shut_down};
 use super::lock::SessionLock;
 #[cfg(feature = "postgres")]
 use super::{failure::unsupported, postgres::TransactionLocks};
-use crate::driver_url::driver_url;
+use crate::driver_url::Options;
 
 /// The longest ttl. Linux gives up a connection whose other end is silent after a quarter of an hour. With it
 /// goes the session, while a client that is cut off believes in it for the ttl.
@@ -82,20 +81,13 @@ impl Config {
     /// `InvalidInput` for what is no such URL, or a key that is not known; `Unsupported` if the build has no
     /// driver for it.
     pub fn read(mut url: Url) -> Result<Self> {
-        let driver = driver_url(&mut url)?;
-        // No error quotes the URL: there may be a password in it.
-        let database: Option<Arc<dyn Database>> = match driver.split_once(':') {
+        let database: Arc<dyn Database> = match Options::read(&mut url)? {
             #[cfg(feature = "postgres")]
-            Some(("postgres", _)) => PgConnectOptions::from_str(&driver).ok().map(|o| Arc::new(o) as _),
+            Options::Postgres(options) => options,
             #[cfg(feature = "mysql")]
-            Some(("mysql", _)) => MySqlConnectOptions::from_str(&driver)
-                .ok()
-                .map(|o| Arc::new(o) as _),
-            _ => None,
+            Options::Mysql(options) => options,
         };
-        let no_url = "this is no URL of a database server; it looks like \
-                      postgres://user:password@host:5432/database, or mysql://user:password@host/database";
-        let mut config = Self::new(database.ok_or_else(|| invalid(no_url))?);
+        let mut config = Self::new(database);
         config.ttl = url.take("session_ttl")?.unwrap_or(config.ttl);
         config.prefix = url.take("table_prefix")?.unwrap_or(config.prefix);
         config.schema = url.take("schema")?;

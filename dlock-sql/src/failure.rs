@@ -94,7 +94,7 @@ impl From<Failure> for Meaning {
 const NO_CONNECTION_LEFT: &str = "has no connection left; raise `max_connections` or the limit of this user, \
     or use fewer";
 #[cfg(any(feature = "postgres", feature = "mysql"))]
-const NO_DATABASE: &str = "does not exist; mend its name or create it";
+const NO_DATABASE: &str = "does not have that database; mend its name or create it";
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 const NO_TOKENS: &str = "has used up the sequence of the tokens";
 #[cfg(any(feature = "postgres", feature = "mysql"))]
@@ -353,6 +353,21 @@ pub(crate) fn unsupported(text: impl Into<Cow<'static, str>>) -> Error {
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 pub(crate) fn unavailable(text: impl Into<Cow<'static, str>>) -> Error {
     Error::new(ErrorKind::Unavailable, text)
+}
+
+/// Where a database is, for messages: never a password.
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+pub(crate) fn shown(
+    server: &str,
+    socket: Option<&std::path::PathBuf>,
+    host: &str,
+    port: u16,
+    database: &str,
+) -> String {
+    match socket {
+        Some(socket) => format!("{server} at {}/{database}", socket.display()),
+        None => format!("{server} at {host}:{port}/{database}"),
+    }
 }
 
 /// A row or an answer that is none of ours.

@@ -8,7 +8,7 @@ use dlock_core::{Access, Admission, FencedValue};
 use dlock_core::{Error, ErrorKind, LockName, Result, Token};
 
 use crate::direct::Store;
-use crate::failure::invalid;
+use crate::failure::{foreign, invalid};
 
 /// SQL's integers are signed.
 pub(crate) const LAST_TOKEN: u64 = i64::MAX as u64;
@@ -81,13 +81,12 @@ pub(crate) async fn admit<DB: Store>(
 }
 
 /// What a row says of tokens and value.
-#[cfg(feature = "sqlite")]
 pub(crate) fn value<DB: Store>(rows: &[DB::Row]) -> Result<Option<FencedValue>> {
     let Some(row) = rows.first() else {
         return Ok(None);
     };
     let Ok(Some(value)) = DB::read(row, 2) else {
-        return Err(foreign("its value is of another type"));
+        return Err(foreign("the value of a fence is of another type"));
     };
     read::<DB>(row, value).map(Some)
 }
@@ -95,15 +94,11 @@ pub(crate) fn value<DB: Store>(rows: &[DB::Row]) -> Result<Option<FencedValue>> 
 /// The tokens are the first two columns.
 fn read<DB: Store>(row: &DB::Row, value: Vec<u8>) -> Result<FencedValue> {
     let token = |at| -> Result<Option<Token>> {
-        let stored: Option<i64> = DB::read(row, at).map_err(|_| foreign("a token is no number"))?;
+        let stored: Option<i64> =
+            DB::read(row, at).map_err(|_| foreign("the token of a fence is no number"))?;
         let token = |n| u64::try_from(n).ok().and_then(Token::new);
-        let below = || foreign("a token is below one");
+        let below = || foreign("the token of a fence is below one");
         stored.map(|n| token(n).ok_or_else(below)).transpose()
     };
     Ok(FencedValue::new(value, token(0)?, token(1)?))
-}
-
-fn foreign(what: &str) -> Error {
-    let text = format!("a row of the fence gate's table was not written by dlock: {what}");
-    Error::new(ErrorKind::BackendData, text)
 }

@@ -36,6 +36,8 @@ mod driver_url;
 mod failure;
 #[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
 mod gate;
+#[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
+mod keys;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 mod lately;
 #[cfg(any(feature = "postgres", feature = "mysql"))]

@@ -25,7 +25,6 @@ pub mod reentrant;
 pub mod row;
 mod tables;
 
-#[cfg(feature = "sqlite")]
 pub(crate) use self::dialect::Dialect;
 pub use self::dialect::Store;
 pub use self::failure::{Error, Failure, Result};

@@ -61,7 +61,6 @@ mod fencing;
 mod gate;
 mod keys;
 mod lock;
-mod look;
 #[cfg(feature = "mysql")]
 mod mysql;
 mod pool;
@@ -69,6 +68,7 @@ mod pool;
 mod postgres;
 mod renew;
 mod rwlock;
+mod schema;
 mod wait;
 mod watch;
 

@@ -7,13 +7,12 @@ use std::sync::Arc;
 use dlock_core::{LockName, Result, Timestamp};
 use sqlx::mysql::MySqlRow;
 
-use super::call::list;
 use super::state::{CLOCK, ENTRY, Loaded, NAME, read_clock, read_name};
-use super::{Db, Mysql, Statement};
+use super::{Db, Mysql, Statement, list};
 use crate::lease::call::get;
 use crate::lease::connection::Lent;
 use crate::lease::failure::{foreign, is_fatal, nothing_done, perhaps_done};
-use crate::lease::look::Mark;
+use crate::lease::wait::Mark;
 
 /// What becomes of a name that has no row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,8 +4,9 @@ use dlock_core::{Error, ErrorKind, Result, Strength};
 use sqlx::mysql::{MySqlConnectOptions, MySqlConnection};
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _};
 
+use crate::failure::shown;
 use crate::session::config::Config;
-use crate::session::dialect::{Site, quote, shown};
+use crate::session::dialect::{Site, quote};
 use crate::session::failure::{Failed, invalid, unsupported};
 use crate::session::restart::{Grace, comment};
 
@@ -34,7 +35,7 @@ pub(super) fn run(product: Product) -> String {
 pub(super) async fn prepare(options: &MySqlConnectOptions, config: &Config) -> Result<(Product, Site)> {
     let database = options.get_database().unwrap_or_default();
     let (host, port) = (options.get_host(), options.get_port());
-    let at = &format!("MySQL at {}", shown(options.get_socket(), host, port, database));
+    let at = &shown("MySQL", options.get_socket(), host, port, database);
     let told = |e| Failed::of(e, at).error;
     let mut connection = MySqlConnection::connect_with(options).await.map_err(told)?;
     const WHO: &str = "SELECT CAST(VERSION() AS CHAR), \

@@ -4,8 +4,9 @@ use dlock_core::{Error, ErrorKind, Result, Strength};
 use sqlx::postgres::{PgConnectOptions, PgConnection};
 use sqlx::{AssertSqlSafe, Connection as _};
 
+use crate::failure::shown;
 use crate::session::config::Config;
-use crate::session::dialect::{Site, quote, shown};
+use crate::session::dialect::{Site, quote};
 use crate::session::failure::{Failed, invalid};
 use crate::session::restart::{Grace, comment};
 
@@ -36,10 +37,7 @@ pub(super) fn draw(quoted: &str) -> String {
 pub(super) async fn prepare(options: &PgConnectOptions, config: &Config) -> Result<Site> {
     let database = options.get_database().unwrap_or(options.get_username());
     let (host, port) = (options.get_host(), options.get_port());
-    let at = &format!(
-        "PostgreSQL at {}",
-        shown(options.get_socket(), host, port, database)
-    );
+    let at = &shown("PostgreSQL", options.get_socket(), host, port, database);
     let told = |e| Failed::of(e, at).error;
     let mut connection = PgConnection::connect_with(options).await.map_err(told)?;
     // Behind a pooler the statements of a transaction are of one session, and others are not.

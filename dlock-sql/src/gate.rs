@@ -9,6 +9,7 @@ use dlock_core::{Error, ErrorKind, LockName, Result, Token};
 
 use crate::direct::Store;
 use crate::failure::{foreign, invalid};
+use crate::keys::read_token;
 
 /// SQL's integers are signed.
 pub(crate) const LAST_TOKEN: u64 = i64::MAX as u64;
@@ -96,9 +97,7 @@ fn read<DB: Store>(row: &DB::Row, value: Vec<u8>) -> Result<FencedValue> {
     let token = |at| -> Result<Option<Token>> {
         let stored: Option<i64> =
             DB::read(row, at).map_err(|_| foreign("the token of a fence is no number"))?;
-        let token = |n| u64::try_from(n).ok().and_then(Token::new);
-        let below = || foreign("the token of a fence is below one");
-        stored.map(|n| token(n).ok_or_else(below)).transpose()
+        stored.map(read_token).transpose()
     };
     Ok(FencedValue::new(value, token(0)?, token(1)?))
 }

@@ -26,23 +26,20 @@
 //! Nothing of sqlx shows in the signatures, but for the constructors that take a pool, and for what works
 //! inside a transaction of your own: [`direct`], and the gates of the backends.
 
+#![cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
+
 #[cfg(any(feature = "sqlite", feature = "mysql"))]
 mod admit;
-#[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
 pub mod direct;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 mod driver_url;
-#[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
 mod failure;
-#[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
 mod gate;
-#[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
 mod keys;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 mod lately;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 pub mod lease;
-#[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
 mod requests;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 pub mod session;

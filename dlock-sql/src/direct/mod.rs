@@ -31,3 +31,5 @@ pub use self::failure::{Error, Failure, Result};
 pub use self::tables::Tables;
 #[cfg(feature = "sqlite")]
 pub(crate) use self::tables::is_prefix;
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+pub(crate) use self::tables::is_small;

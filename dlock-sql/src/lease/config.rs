@@ -16,6 +16,7 @@ use super::failure::invalid;
 use super::mysql;
 #[cfg(feature = "postgres")]
 use super::postgres;
+use crate::direct::is_small;
 use crate::driver_url::Options;
 
 /// Settings of leases, and the database that they are in.
@@ -186,11 +187,7 @@ impl Config {
     /// A prefix goes into the text of statements, so it is an identifier in lower case: unquoted, no server
     /// writes it otherwise. What is added to it is short enough for every limit of an identifier.
     fn check(&self) -> Result<()> {
-        let prefix = &self.table_prefix;
-        let is_first = |c: char| c.is_ascii_lowercase() || c == '_';
-        let is_other = |c: char| is_first(c) || c.is_ascii_digit();
-        let is_good = prefix.starts_with(is_first) && prefix.chars().all(is_other);
-        match is_good && prefix.len() <= 40 && !prefix.starts_with("pg_") {
+        match is_small(&self.table_prefix) && !self.table_prefix.starts_with("pg_") {
             true => Ok(()),
             false => Err(invalid(
                 "a table prefix is a small letter or underscore, then small letters, digits and underscores, \

@@ -156,7 +156,7 @@ impl<D: Dialect> Database<D> {
     ) -> Result<T> {
         self.open()?;
         let done = self.background.run(work).await;
-        done.unwrap_or_else(|_| Err(ended_meanwhile(&self.at)))
+        done.unwrap_or_else(|_| Err(ended_meanwhile()))
     }
 
     /// A connection that nobody else uses, in the order of asking.
@@ -226,7 +226,7 @@ impl<D: Dialect> Database<D> {
             Either::Left((Ok(Err(e)), _)) => Err(nothing_done(e, &self.at)),
             Either::Left((Err(_), _)) => {
                 self.open()?;
-                Err(runtime_ended(&self.at))
+                Err(runtime_ended())
             }
             Either::Right((slot, _)) => {
                 let _ = go_on.send(());
@@ -348,7 +348,7 @@ pub(in crate::lease) async fn connect<D: Dialect>(
     runtime.spawn(working.boxed());
     match connected.await {
         Ok(connected) => connected.map_err(|e| nothing_done(e, at)),
-        Err(_) => Err(runtime_ended(at)),
+        Err(_) => Err(runtime_ended()),
     }
 }
 

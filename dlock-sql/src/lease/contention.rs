@@ -16,8 +16,10 @@ use dlock_core::{LockName, Timestamp};
 
 use crate::lately::Lately;
 
-/// For so long a row is there after it was seen: no name is swept that was used in twice that time (`AGE` of
-/// the sweeps).
+/// For how long nobody has used a name whose row is swept. Longer than a tombstone stands.
+pub(in crate::lease) const AGE: Duration = Duration::from_secs(120);
+
+/// For so long a row is there after it was seen: half of that.
 const THERE: Duration = Duration::from_secs(60);
 
 /// How a name was. By default nothing is known.

@@ -4,7 +4,7 @@ use dlock_core::{Error, ErrorKind};
 
 use crate::direct::Failure;
 use crate::failure::meaning;
-pub(in crate::lease) use crate::failure::{foreign, invalid, known_version};
+pub(in crate::lease) use crate::failure::{foreign, invalid, known_version, runtime_ended};
 
 /// Nothing more can be asked on that connection, or it goes on with what was set when it was made and does
 /// not suit: it leads to a pooler, or to a server that logs statements.
@@ -35,13 +35,8 @@ pub(in crate::lease) fn perhaps_done(e: sqlx::Error, at: &str) -> Error {
     Error::new(ErrorKind::Unknown, text).with_source(e)
 }
 
-pub(in crate::lease) fn runtime_ended(at: &str) -> Error {
-    let text = format!("the runtime that speaks to {at} has ended; use one that lives as long as the client");
-    Error::new(ErrorKind::Unavailable, text)
-}
-
-/// The same, with a request on its way.
-pub(in crate::lease) fn ended_meanwhile(at: &str) -> Error {
+/// The runtime has ended with a request on its way.
+pub(in crate::lease) fn ended_meanwhile() -> Error {
     let text = "a request to the database was on its way when its runtime ended";
-    Error::new(ErrorKind::Unknown, text).with_source(runtime_ended(at))
+    Error::new(ErrorKind::Unknown, text).with_source(runtime_ended())
 }

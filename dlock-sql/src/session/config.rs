@@ -13,10 +13,11 @@ use sqlx::postgres::PgPool;
 
 use super::connections::{in_task, within};
 use super::dialect::{Database, Limits, Server};
-use super::failure::{invalid, shut_down};
+use super::failure::{invalid, runtime_ended};
 use super::lock::SessionLock;
 #[cfg(feature = "postgres")]
 use super::{failure::unsupported, postgres::TransactionLocks};
+use crate::direct::is_small;
 use crate::driver_url::Options;
 
 /// The longest ttl. Linux gives up a connection whose other end is silent after a quarter of an hour. With it
@@ -211,7 +212,7 @@ impl Config {
             within(config.timeout, &its_own, "the database", opening).await
         };
         let opened = in_task(runtime, opening).await;
-        opened.unwrap_or_else(|_| Err(shut_down()))
+        opened.unwrap_or_else(|_| Err(runtime_ended()))
     }
 
     /// With the ttl rounded up to what the server counts in.
@@ -221,17 +222,14 @@ impl Config {
     pub(super) fn checked(&self) -> Result<Self> {
         let limits = &self.limits;
         let (ttl, shortest) = (self.ttl, limits.shortest_ttl);
-        let is_first = |c: char| c.is_ascii_lowercase() || c == '_';
-        let is_other = |c: char| is_first(c) || c.is_ascii_digit();
-        // Lower case: what is folded by one server and not by another would be two sequences.
-        let is_good = self.prefix.starts_with(is_first) && self.prefix.chars().all(is_other);
         let wrong = if ttl < shortest || ttl > LONGEST_TTL {
             format!("a session ttl of {ttl:?} is not between {shortest:?} and {LONGEST_TTL:?}")
         } else if self.restart_grace.is_some_and(|grace| grace > LONGEST_TTL) {
             format!("a grace after a restart is at most {LONGEST_TTL:?}, the longest session ttl")
         } else if self.timeout.is_zero() {
             "the time limit of a request must be longer than nothing".to_owned()
-        } else if !is_good || self.prefix.len() > 40 {
+        // What is folded by one server and not by another would be two sequences.
+        } else if !is_small(&self.prefix) {
             let prefix = self.prefix.escape_default();
             format!("the prefix `{prefix}` is not a small letter or `_`, then such and digits, 40 at most")
         } else if self.schema.is_some() && !limits.is_postgres {

@@ -3,7 +3,7 @@
 use dlock_core::{Error, ErrorKind, Result, Token};
 
 use crate::failure::meaning;
-pub(super) use crate::failure::{invalid, unavailable, unsupported};
+pub(super) use crate::failure::{invalid, runtime_ended, unavailable, unsupported};
 
 pub(super) type Answer<T> = Result<T, Failed>;
 
@@ -38,11 +38,6 @@ impl Failed {
 /// The connection has ended.
 pub(super) fn ended() -> Error {
     unavailable("the connection to the database was closed")
-}
-
-/// The runtime has dropped the task that was to do it.
-pub(super) fn shut_down() -> Error {
-    unavailable("the runtime that was given has been shut down")
 }
 
 /// The token that was drawn. If it is none the lock may be held all the same.

@@ -5,7 +5,6 @@
 //! another.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use dlock_core::{LockName, Result};
 
@@ -13,9 +12,7 @@ use super::schema::NOW;
 use super::transaction::Absent;
 use super::{Db, bytes, list};
 use crate::lease::call::get;
-
-/// For how long nobody has used a dead name. Longer than a tombstone stands.
-const AGE: Duration = Duration::from_secs(120);
+use crate::lease::contention::AGE;
 
 /// How many names at once.
 const MOST: u32 = 1_000;

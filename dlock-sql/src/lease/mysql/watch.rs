@@ -104,8 +104,8 @@ impl Watcher<Mysql> for Watching {
         }
         let (told, changes) = match compared {
             Some(compared) => compared,
-            // Something is to be taken back, there is no row, or the changes were not counted, or would not be
-            // for much longer.
+            // Something is to be taken back, there is no row, or the changes were not counted, or would soon not
+            // be.
             None => {
                 let seen = see(db, name, Some(self.told.clone())).await?;
                 self.keep_at = Timestamp::now() + COUNTED_FOR / 3;

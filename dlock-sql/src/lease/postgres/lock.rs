@@ -17,13 +17,11 @@ use super::connection::connecting;
 use super::watch::Watching;
 use super::{Db, Postgres};
 use crate::lease::call::get;
+use crate::lease::contention::AGE;
 use crate::lease::dialect::Dialect;
 use crate::lease::failure::foreign;
 use crate::lease::keys::{micros, read_id, read_ids, read_micros, read_mode, read_token, share};
 use crate::lease::wait::{Look, looking};
-
-/// For how long nobody has used a name whose row is deleted. Longer than a tombstone stands.
-const AGE: Duration = Duration::from_secs(120);
 
 /// How many names a sweep deletes, which keeps none that is in use waiting.
 const MOST: i32 = 10_000;

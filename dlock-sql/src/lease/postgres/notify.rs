@@ -59,7 +59,7 @@ pub(super) async fn listen(db: &Arc<Db>) -> Result<()> {
     });
     match begun.await {
         Ok(begun) => begun.map_err(|e| nothing_done(e, &db.at)),
-        Err(_) => Err(runtime_ended(&db.at)),
+        Err(_) => Err(runtime_ended()),
     }
 }
 

@@ -11,8 +11,8 @@
 //!
 //! Four strategies; the first two are backends of the SPI, the others direct APIs beside it, since their
 //! guard *is* a transaction of the caller's: `lease` (rows with an end), `session` (locks of the server),
-//! `direct::row` and `direct::optimistic`. In common they have sqlx and little else: what is to be locked
-//! first, and who runs the rule of admission, differs from store to store.
+//! `direct::row` and `direct::optimistic`. In common they have sqlx, what an error means (`failure`), and
+//! little else: what is to be locked first, and who runs the rule of admission, differs from store to store.
 //!
 //! | | the rule runs | because |
 //! |---|---|---|

@@ -304,7 +304,7 @@ where
         answered => return (answered, false),
     };
     let is_unknown = first.kind() == ErrorKind::Unknown;
-    let second = ask().await.map_err(|second| match second.kind() {
+    let second = Box::pin(ask()).await.map_err(|second| match second.kind() {
         // It has a tombstone, or has ended: that is known.
         ErrorKind::Lost => second,
         _ if is_unknown => first,
@@ -364,7 +364,8 @@ impl<D: Dialect> Lent<D> {
         statement: Statement<D::Driver>,
     ) -> Result<Answer<D::Driver>, sqlx::Error> {
         match &mut self.lent {
-            Some((conn, _)) => run::<D::Driver>(statement, conn).await,
+            // Boxed: what is moved about on the way here is small then.
+            Some((conn, _)) => run::<D::Driver>(statement, conn).boxed().await,
             None => Err(sqlx::Error::WorkerCrashed),
         }
     }

@@ -70,7 +70,8 @@ impl<D: Server> Lease<D> {
             db.contention.tell(name, false, Timestamp::now());
             return Ok(Attempt::Granted(grant));
         }
-        D::attempt(db, request).await
+        // Boxed, as it is larger than what comes before it, and is moved about with that.
+        Box::pin(D::attempt(db, request)).await
     }
 
     async fn try_attempt(&self, request: &Acquire) -> Result<Attempt> {
@@ -90,7 +91,7 @@ impl<D: Server> Lease<D> {
                         way and could not be taken back";
                     Error::new(ErrorKind::Unknown, text).with_source(e)
                 };
-                asked = self.try_abandon(key).await.map_err(unknown).and(asked);
+                asked = Box::pin(self.try_abandon(key)).await.map_err(unknown).and(asked);
             }
         }
         asks.answered(asked)
@@ -101,7 +102,7 @@ impl<D: Server> Lease<D> {
         if keep.is_zero() && !bury && !others() && D::release(&self.db, lease).await? {
             return Ok(true);
         }
-        D::release_in_full(&self.db, lease, keep, bury).await
+        Box::pin(D::release_in_full(&self.db, lease, keep, bury)).await
     }
 
     async fn try_release(&self, lease: &LeaseKey, how: Release) -> Result<Released> {

@@ -11,8 +11,8 @@
 //!
 //! Four strategies; the first two are backends of the SPI, the others direct APIs beside it, since their
 //! guard *is* a transaction of the caller's: `lease` (rows with an end), `session` (locks of the server),
-//! `direct::row` and `direct::optimistic`. In common they have sqlx and little else: what is to be locked
-//! first, and who runs the rule of admission, differs from store to store.
+//! `direct::row` and `direct::optimistic`. In common they have sqlx, what an error means (`failure`), and
+//! little else: what is to be locked first, and who runs the rule of admission, differs from store to store.
 //!
 //! | | the rule runs | because |
 //! |---|---|---|
@@ -26,19 +26,20 @@
 //! Nothing of sqlx shows in the signatures, but for the constructors that take a pool, and for what works
 //! inside a transaction of your own: [`direct`], and the gates of the backends.
 
+#![cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
+
 #[cfg(any(feature = "sqlite", feature = "mysql"))]
 mod admit;
-#[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
 pub mod direct;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 mod driver_url;
-#[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
+mod failure;
 mod gate;
+mod keys;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 mod lately;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 pub mod lease;
-#[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
 mod requests;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 pub mod session;

@@ -1,10 +1,11 @@
 //! What every backend on rows asks of a request, before any I/O.
 
-use std::borrow::Cow;
 use std::time::Duration;
 
 use dlock_core::spi::Acquire;
-use dlock_core::{Capabilities, Error, ErrorKind, RequestId, Result};
+use dlock_core::{Capabilities, RequestId, Result};
+
+use crate::failure::invalid;
 
 /// The id of the row by which the changes of a name are counted, where that is a row beside its holders.
 pub(crate) const RESERVED: RequestId = RequestId::new(u128::MAX, u64::MAX);
@@ -21,10 +22,6 @@ pub(crate) fn check(capabilities: &Capabilities, request: &Acquire) -> Result<Ac
     let mut checked = request.clone();
     (checked.ttl, checked.queue_ttl) = (round_up(request.ttl), round_up(request.queue_ttl));
     Ok(checked)
-}
-
-pub(crate) fn invalid(text: impl Into<Cow<'static, str>>) -> Error {
-    Error::new(ErrorKind::InvalidInput, text)
 }
 
 /// The granularity of a ttl is a millisecond. What is longer than SQL can count in microseconds is as long as

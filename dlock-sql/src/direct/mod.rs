@@ -25,10 +25,11 @@ pub mod reentrant;
 pub mod row;
 mod tables;
 
-#[cfg(feature = "sqlite")]
 pub(crate) use self::dialect::Dialect;
 pub use self::dialect::Store;
 pub use self::failure::{Error, Failure, Result};
 pub use self::tables::Tables;
 #[cfg(feature = "sqlite")]
 pub(crate) use self::tables::is_prefix;
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+pub(crate) use self::tables::is_small;

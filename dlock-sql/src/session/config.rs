@@ -1,24 +1,24 @@
 //! What can be set, and how it becomes a lock.
 
 use std::fmt;
-use std::str::FromStr as _;
 use std::sync::Arc;
 use std::time::Duration;
 
 use dlock_core::spi::Url;
 use dlock_core::{Result, Runtime};
 #[cfg(feature = "mysql")]
-use sqlx::mysql::{MySqlConnectOptions, MySqlPool};
+use sqlx::mysql::MySqlPool;
 #[cfg(feature = "postgres")]
-use sqlx::postgres::{PgConnectOptions, PgPool};
+use sqlx::postgres::PgPool;
 
 use super::connections::{in_task, within};
 use super::dialect::{Database, Limits, Server};
-use super::failure::{invalid, shut_down};
+use super::failure::{invalid, runtime_ended};
 use super::lock::SessionLock;
 #[cfg(feature = "postgres")]
 use super::{failure::unsupported, postgres::TransactionLocks};
-use crate::driver_url::driver_url;
+use crate::direct::is_small;
+use crate::driver_url::Options;
 
 /// The longest ttl. Linux gives up a connection whose other end is silent after a quarter of an hour. With it
 /// goes the session, while a client that is cut off believes in it for the ttl.
@@ -82,20 +82,13 @@ impl Config {
     /// `InvalidInput` for what is no such URL, or a key that is not known; `Unsupported` if the build has no
     /// driver for it.
     pub fn read(mut url: Url) -> Result<Self> {
-        let driver = driver_url(&mut url)?;
-        // No error quotes the URL: there may be a password in it.
-        let database: Option<Arc<dyn Database>> = match driver.split_once(':') {
+        let database: Arc<dyn Database> = match Options::read(&mut url)? {
             #[cfg(feature = "postgres")]
-            Some(("postgres", _)) => PgConnectOptions::from_str(&driver).ok().map(|o| Arc::new(o) as _),
+            Options::Postgres(options) => options,
             #[cfg(feature = "mysql")]
-            Some(("mysql", _)) => MySqlConnectOptions::from_str(&driver)
-                .ok()
-                .map(|o| Arc::new(o) as _),
-            _ => None,
+            Options::Mysql(options) => options,
         };
-        let no_url = "this is no URL of a database server; it looks like \
-                      postgres://user:password@host:5432/database, or mysql://user:password@host/database";
-        let mut config = Self::new(database.ok_or_else(|| invalid(no_url))?);
+        let mut config = Self::new(database);
         config.ttl = url.take("session_ttl")?.unwrap_or(config.ttl);
         config.prefix = url.take("table_prefix")?.unwrap_or(config.prefix);
         config.schema = url.take("schema")?;
@@ -219,7 +212,7 @@ impl Config {
             within(config.timeout, &its_own, "the database", opening).await
         };
         let opened = in_task(runtime, opening).await;
-        opened.unwrap_or_else(|_| Err(shut_down()))
+        opened.unwrap_or_else(|_| Err(runtime_ended()))
     }
 
     /// With the ttl rounded up to what the server counts in.
@@ -229,17 +222,14 @@ impl Config {
     pub(super) fn checked(&self) -> Result<Self> {
         let limits = &self.limits;
         let (ttl, shortest) = (self.ttl, limits.shortest_ttl);
-        let is_first = |c: char| c.is_ascii_lowercase() || c == '_';
-        let is_other = |c: char| is_first(c) || c.is_ascii_digit();
-        // Lower case: what is folded by one server and not by another would be two sequences.
-        let is_good = self.prefix.starts_with(is_first) && self.prefix.chars().all(is_other);
         let wrong = if ttl < shortest || ttl > LONGEST_TTL {
             format!("a session ttl of {ttl:?} is not between {shortest:?} and {LONGEST_TTL:?}")
         } else if self.restart_grace.is_some_and(|grace| grace > LONGEST_TTL) {
             format!("a grace after a restart is at most {LONGEST_TTL:?}, the longest session ttl")
         } else if self.timeout.is_zero() {
             "the time limit of a request must be longer than nothing".to_owned()
-        } else if !is_good || self.prefix.len() > 40 {
+        // What is folded by one server and not by another would be two sequences.
+        } else if !is_small(&self.prefix) {
             let prefix = self.prefix.escape_default();
             format!("the prefix `{prefix}` is not a small letter or `_`, then such and digits, 40 at most")
         } else if self.schema.is_some() && !limits.is_postgres {

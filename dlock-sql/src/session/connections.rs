@@ -17,7 +17,7 @@ use futures::future::{Either, select};
 use super::board::{Board, Making};
 use super::config::Config;
 use super::dialect::Server;
-use super::failure::{shut_down, unavailable};
+use super::failure::{runtime_ended, unavailable};
 use super::handle::Handle;
 
 /// What the calls and the connections of one client share.
@@ -50,7 +50,9 @@ impl Connections {
     /// Why there is none: nothing was sent.
     pub(super) async fn shared(self: &Arc<Self>) -> Result<Arc<Handle>> {
         let making = self.board.shared(|| self.begin_making())?;
-        making.await.unwrap_or_else(|oneshot::Canceled| Err(shut_down()))
+        making
+            .await
+            .unwrap_or_else(|oneshot::Canceled| Err(runtime_ended()))
     }
 
     fn begin_making(self: &Arc<Self>) -> Making {

@@ -1,6 +1,5 @@
 //! What a server has to do for session locks: seven requests on a connection.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -121,14 +120,6 @@ pub(super) fn pooled(at: &str) -> Failed {
          or use the lease strategy"
     );
     Failed::fatal(ErrorKind::Unsupported, message)
-}
-
-/// The address of a server, for messages.
-pub(super) fn shown(socket: Option<impl AsRef<Path>>, host: &str, port: u16, database: &str) -> String {
-    match socket {
-        Some(socket) => format!("{}/{database}", socket.as_ref().display()),
-        None => format!("{host}:{port}/{database}"),
-    }
 }
 
 /// A name in that kind of quotes.

@@ -1,16 +1,16 @@
 //! The rows of the tables, bound and read.
 
-use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
 use dlock_core::RequestId;
-use dlock_core::{Error, ErrorKind, LockName, Mode, Result, Timestamp, Token};
+use dlock_core::{Error, ErrorKind, LockName, Mode, Result, Timestamp};
 use sqlx::sqlite::{SqliteArguments, SqliteRow};
 use sqlx::{Arguments as _, Decode, Encode, Row as _, Sqlite, Type};
 
 use super::failure::foreign_row;
 use crate::admit::{Entry, Glance, Phase, Row, Watch};
+use crate::keys::{id_bytes, read_id, read_mode, read_token};
 use crate::requests::RESERVED;
 
 /// The phases, as they are numbered in the table.
@@ -38,10 +38,7 @@ pub(super) fn bind<'q, T: Encode<'q, Sqlite> + Type<Sqlite> + 'q>(
 
 pub(super) fn bind_key(args: &mut SqliteArguments, name: &LockName, id: RequestId) -> Result<()> {
     bind(args, name.as_bytes())?;
-    let mut bytes = [0; 24];
-    bytes[..16].copy_from_slice(&id.client().to_be_bytes());
-    bytes[16..].copy_from_slice(&id.sequence().to_be_bytes());
-    bind(args, bytes.as_slice())
+    bind(args, id_bytes(id).as_slice())
 }
 
 pub(super) fn bind_row(args: &mut SqliteArguments, name: &LockName, row: Row<&Entry, &Watch>) -> Result<()> {
@@ -87,20 +84,13 @@ pub(super) fn read_row(row: &SqliteRow) -> Result<Row<Entry, Watch>> {
             until: time(row, 8)?,
         }));
     }
-    let token = |n| u64::try_from(n).ok().and_then(Token::new);
-    let token = |n| token(n).ok_or_else(|| foreign_row("a token below one"));
     Ok(Row::Entry(Entry {
         id: read_id(column(row, 1)?)?,
         phase: read_phase(phase)?,
-        mode: match column::<i64>(row, 3)? {
-            ALONE => Mode::Exclusive,
-            _ => Mode::Shared {
-                limit: NonZeroU32::new(number(row, 3)?),
-            },
-        },
+        mode: read_mode(column(row, 3)?)?,
         priority: number(row, 4)?,
         arrival: column(row, 5)?,
-        token: column::<Option<i64>>(row, 6)?.map(token).transpose()?,
+        token: column::<Option<i64>>(row, 6)?.map(read_token).transpose()?,
         ttl: Duration::from_nanos(number(row, 7)?),
         expires: time(row, 8)?,
         upgrading: column::<i64>(row, 9)? != 0,
@@ -141,13 +131,4 @@ pub(super) fn time(row: &SqliteRow, at: usize) -> Result<Timestamp> {
 fn read_phase(stored: i64) -> Result<Phase> {
     let phase = usize::try_from(stored).ok().and_then(|n| PHASES.get(n));
     phase.copied().ok_or_else(|| foreign_row("an unknown phase"))
-}
-
-fn read_id(bytes: &[u8]) -> Result<RequestId> {
-    let id = bytes.split_at_checked(16).and_then(|(client, sequence)| {
-        let client = u128::from_be_bytes(client.try_into().ok()?);
-        let sequence = u64::from_be_bytes(sequence.try_into().ok()?);
-        Some(RequestId::new(client, sequence))
-    });
-    id.ok_or_else(|| foreign_row("a request id of another length"))
 }

@@ -5,21 +5,19 @@ use std::time::Duration;
 
 use dlock_core::spi::{Abandoned, Acquire, Attempt, Converted, Grant, LeaseKey, Raised, Release, Released};
 use dlock_core::{Error, Inspection, LockName, LossReason, Mode, Result, Token};
-use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use sqlx::Arguments as _;
 use sqlx::mysql::{MySqlArguments, MySqlConnection};
 
 use super::transaction::Absent;
 use super::watch::Watching;
-use super::{Answer, Db, Mysql, Statement};
+use super::{Db, Mysql, Statement, sweep};
 use crate::admit::{Asked, Turned};
-use crate::lease::call::{get, run};
+use crate::lease::call::get;
 use crate::lease::dialect::Dialect;
 use crate::lease::failure::invalid;
 use crate::lease::keys::{id_bytes, micros, read_ids};
-use crate::lease::look::Look;
-use crate::lease::wait::looking;
+use crate::lease::wait::{Look, looking};
 
 fn bind<'q, T>(args: &mut MySqlArguments, value: T) -> Result<()>
 where
@@ -59,21 +57,13 @@ impl Dialect for Mysql {
     const CONTENDED: Duration = Duration::ZERO;
     const PING_AFTER: Option<Duration> = Some(Duration::from_secs(5));
     const LOOK: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(100));
+    const RESET: &'static str = "ROLLBACK";
 
     fn connect(&self) -> BoxFuture<'static, Result<MySqlConnection, sqlx::Error>> {
-        self.connecting(self.sql.warm())
+        self.connecting(self.sql.prepared())
     }
 
-    fn run(statement: Statement, conn: &mut MySqlConnection) -> BoxFuture<'_, Result<Answer, sqlx::Error>> {
-        run(statement, conn).boxed()
-    }
-
-    fn reset(conn: &mut MySqlConnection) -> BoxFuture<'_, Result<(), sqlx::Error>> {
-        let rolling_back = sqlx::raw_sql("ROLLBACK").execute(conn);
-        rolling_back.map(|rolled_back| rolled_back.map(drop)).boxed()
-    }
-
-    fn acquire(&self, request: &Acquire, has_row: bool) -> Result<Statement> {
+    async fn acquire(db: &Arc<Db>, request: &Acquire, has_row: bool) -> Result<Option<Grant>> {
         let (name, ttl) = (request.key.name.as_bytes(), micros(request.ttl));
         let id = id_bytes(request.key.id);
         let mut args = MySqlArguments::default();
@@ -87,34 +77,29 @@ impl Dialect for Mysql {
             true => {
                 taken(&mut args)?;
                 bind(&mut args, name)?;
-                &self.sql.acquire_again
+                &db.sql.acquire_again
             }
             false => {
                 bind(&mut args, name)?;
                 taken(&mut args)?;
                 taken(&mut args)?;
-                &self.sql.acquire
+                &db.sql.acquire
             }
         };
-        Ok(Statement::Prepared(text.clone(), args))
+        let (sent, answer) = db.send(Statement::Prepared(text.clone(), args)).await?;
+        let token = Token::new(answer.done.last_insert_id());
+        Ok(token.map(|token| Grant::new(request.key.clone(), Some(token), sent, request.ttl)))
     }
 
-    fn acquired(answer: &Answer) -> Result<Option<Token>> {
-        Ok(Token::new(answer.done.last_insert_id()))
-    }
-
-    fn release(&self, lease: &LeaseKey) -> Result<Statement> {
+    async fn release(db: &Arc<Db>, lease: &LeaseKey) -> Result<bool> {
         let mut args = MySqlArguments::default();
         bind(&mut args, lease.name.as_bytes())?;
         bind(&mut args, &id_bytes(lease.id)[..])?;
-        Ok(Statement::Prepared(self.sql.release.clone(), args))
+        let release = Statement::Prepared(db.sql.release.clone(), args);
+        Ok(db.send(release).await?.1.done.last_insert_id() != 0)
     }
 
-    fn is_released(answer: &Answer) -> bool {
-        answer.done.last_insert_id() != 0
-    }
-
-    async fn attempt(db: &Arc<Db>, request: &Acquire, _: impl FnOnce() + Send) -> Result<Attempt> {
+    async fn attempt(db: &Arc<Db>, request: &Acquire) -> Result<Attempt> {
         let (key, own) = (&request.key, request.clone());
         let asked = db.change(&key.name, Absent::Made, move |name| {
             match name.is_buried(own.key.id) {
@@ -138,13 +123,7 @@ impl Dialect for Mysql {
         }
     }
 
-    async fn release_in_full(
-        db: &Arc<Db>,
-        lease: &LeaseKey,
-        keep: Duration,
-        bury: bool,
-        _: impl FnOnce() + Send,
-    ) -> Result<bool> {
+    async fn release_in_full(db: &Arc<Db>, lease: &LeaseKey, keep: Duration, bury: bool) -> Result<bool> {
         let absent = if bury { Absent::Made } else { Absent::Left };
         let id = lease.id;
         let how = match keep.is_zero() {
@@ -212,5 +191,13 @@ impl Dialect for Mysql {
             Ok(name.state.force_release(name.now, &mut name.tokens))
         });
         Ok(forced.await?.1.unwrap_or(0))
+    }
+
+    async fn is_due(db: &Arc<Db>) -> Result<bool> {
+        sweep::is_due(db).await
+    }
+
+    async fn sweep(db: &Arc<Db>) -> Result<()> {
+        sweep::sweep(db).await
     }
 }

@@ -14,13 +14,13 @@ use dlock_core::spi::{Grant, LeaseKey, RenewItem, RenewKind, RenewOutcome, Renew
 use dlock_core::{LockName, Result};
 use sqlx::mysql::MySqlRow;
 
-use super::call::bytes;
 use super::schema::NOW;
 use super::state::token;
 use super::transaction::Absent;
-use super::{Db, Mysql, Statement};
+use super::{Db, Mysql, bytes};
 use crate::admit::Asked;
 use crate::lease::call::get;
+use crate::lease::connection::again;
 use crate::lease::dialect::{Outcomes, Renewing};
 use crate::lease::keys::{id_bytes, micros, read_id, read_micros};
 use crate::lease::renew::BATCH;
@@ -120,8 +120,7 @@ async fn extend(db: &Arc<Db>, batch: &[Item<'_>], ttl: i64) -> Result<HashMap<Le
         "UPDATE {p}name SET ttl = {ttl}, phase = 2, ends = {NOW} + {ttl} WHERE {live} AND ends <= \
             {NOW} + {ttl}"
     );
-    let statement = || Ok(Statement::Text(extend.clone()));
-    let (sent, told) = db.send_again(statement, || ()).await?;
+    let (sent, told) = again(|| db.tell(extend.clone())).await.0?;
     let renewed = |life| RenewOutcome::Renewed(Renewal::new(sent, life));
     if usize::try_from(told.done.rows_affected()).is_ok_and(|found| found == batch.len()) {
         let all = batch.iter().map(|(_, item)| item.key.clone());

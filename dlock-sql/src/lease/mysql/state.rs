@@ -12,12 +12,12 @@ use std::time::Duration;
 use dlock_core::{LockName, RequestId, Result, Timestamp, Token};
 use sqlx::mysql::MySqlRow;
 
-use super::call::{bytes, label};
+use super::{bytes, label};
 use crate::admit::{Entry, NameState, Phase, Row, Tokens, Watch};
 use crate::lease::call::get;
 use crate::lease::failure::foreign;
-use crate::lease::keys::{hex, id_bytes, read_id, read_mode, read_token, share};
-use crate::lease::look::Mark;
+use crate::lease::keys::{id_bytes, read_id, read_mode, read_token, share};
+use crate::lease::wait::Mark;
 
 /// How long a tombstone stands: longer than a request can be under way.
 const TOMBSTONE: Duration = Duration::from_secs(60);
@@ -273,7 +273,7 @@ fn push(to: &mut String, what: std::fmt::Arguments<'_>) {
 
 /// The key of a tombstone.
 fn grave_key(id: RequestId) -> String {
-    format!("X'{}00'", hex(&id_bytes(id)))
+    bytes(&[&id_bytes(id)[..], &[0]].concat())
 }
 
 fn values(key: &str, id: RequestId, row: &Row<&Entry, &Watch>) -> Result<String> {

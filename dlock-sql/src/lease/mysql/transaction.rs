@@ -7,14 +7,12 @@ use std::sync::Arc;
 use dlock_core::{LockName, Result, Timestamp};
 use sqlx::mysql::MySqlRow;
 
-use super::call::list;
 use super::state::{CLOCK, ENTRY, Loaded, NAME, read_clock, read_name};
-use super::{Db, Mysql, Statement};
+use super::{Db, Mysql, Statement, list};
 use crate::lease::call::get;
 use crate::lease::connection::Lent;
-use crate::lease::failure::Failures as _;
-use crate::lease::failure::{foreign, nothing_done, perhaps_done};
-use crate::lease::look::Mark;
+use crate::lease::failure::{foreign, is_fatal, nothing_done, perhaps_done};
+use crate::lease::wait::Mark;
 
 /// What becomes of a name that has no row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,8 +75,8 @@ impl Db {
                 Ok(answer) => return Ok((lent, sent, answer.rows)),
                 Err(e) => {
                     self.finish(lent, Some(&e));
-                    if !std::mem::replace(&mut again, false) || !Mysql::is_fatal(&e) {
-                        return Err(nothing_done::<Mysql>(e, &self.at));
+                    if !std::mem::replace(&mut again, false) || !is_fatal(&e) {
+                        return Err(nothing_done(e, &self.at));
                     }
                 }
             }
@@ -108,7 +106,7 @@ impl Db {
             }
             make.push_str(&text);
             let made = lent.run(Statement::Text(make)).await;
-            found = made.map_err(|e| nothing_done::<Mysql>(e, &self.at))?.rows;
+            found = made.map_err(|e| nothing_done(e, &self.at))?.rows;
         };
         for loaded in view.values_mut().flatten() {
             loaded.settle(now);
@@ -124,7 +122,7 @@ impl Db {
         text.push_str("COMMIT");
         let committed = lent.run(Statement::Text(text)).await;
         self.finish(lent, committed.as_ref().err());
-        committed.map_err(|e| perhaps_done::<Mysql>(e, &self.at))?;
+        committed.map_err(|e| perhaps_done(e, &self.at))?;
         let mut mark = None;
         for (name, loaded) in &view {
             if let Ok(loaded) = loaded {

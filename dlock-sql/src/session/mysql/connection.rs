@@ -25,8 +25,9 @@ use futures::future::pending;
 use sqlx::mysql::{MySqlConnectOptions, MySqlConnection};
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Executor as _, Row as _};
 
-use super::failure::{failed, is_interrupted, is_no_thread};
 use super::schema::{self, Product, age, run};
+use crate::direct::Failure;
+use crate::failure::is_no_thread;
 use crate::session::config::Config;
 use crate::session::dialect::{
     Backend, Database, Limits, Request, Server, Session, Site, Told, Wire, pooled,
@@ -121,7 +122,7 @@ impl Server for MySqlServer {
     }
 
     fn failed(&self, e: sqlx::Error) -> Failed {
-        failed(e, &self.site.at)
+        Failed::of(e, &self.site.at)
     }
 }
 
@@ -198,7 +199,7 @@ impl Wire for MySqlWire {
         match request {
             Request::Try(key) => self.take(key, None).await,
             Request::Wait(key) => match self.take(key, Some(self.turn)).await {
-                Err(e) if is_interrupted(&e) => Ok((None, None)),
+                Err(e) if Failure::of(&e) == Failure::Cancelled => Ok((None, None)),
                 told => told,
             },
             Request::Unlock(key) => {
@@ -206,7 +207,7 @@ impl Wire for MySqlWire {
                 self.fetch(unlocked, Some(&key.as_text())).await
             }
             Request::Clean => match self.fetch(CLEAN, None).await {
-                Err(e) if is_interrupted(&e) => self.fetch(CLEAN, None).await,
+                Err(e) if Failure::of(&e) == Failure::Cancelled => self.fetch(CLEAN, None).await,
                 told => told,
             },
             Request::Ping => self.fetch("CAST(NULL AS SIGNED)", None).await,

@@ -19,5 +19,4 @@
 //! * Nodes of a Galera cluster know nothing of one another's locks.
 
 mod connection;
-mod failure;
 mod schema;

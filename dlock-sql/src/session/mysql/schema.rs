@@ -4,10 +4,10 @@ use dlock_core::{Error, ErrorKind, Result, Strength};
 use sqlx::mysql::{MySqlConnectOptions, MySqlConnection};
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _};
 
-use super::failure::failed;
+use crate::failure::shown;
 use crate::session::config::Config;
-use crate::session::dialect::{Site, quote, shown};
-use crate::session::failure::{invalid, unsupported};
+use crate::session::dialect::{Site, quote};
+use crate::session::failure::{Failed, invalid, unsupported};
 use crate::session::restart::{Grace, comment};
 
 /// Which of the two it is.
@@ -35,8 +35,8 @@ pub(super) fn run(product: Product) -> String {
 pub(super) async fn prepare(options: &MySqlConnectOptions, config: &Config) -> Result<(Product, Site)> {
     let database = options.get_database().unwrap_or_default();
     let (host, port) = (options.get_host(), options.get_port());
-    let at = &shown(options.get_socket(), host, port, database);
-    let told = |e| failed(e, at).error;
+    let at = &shown("MySQL", options.get_socket(), host, port, database);
+    let told = |e| Failed::of(e, at).error;
     let mut connection = MySqlConnection::connect_with(options).await.map_err(told)?;
     const WHO: &str = "SELECT CAST(VERSION() AS CHAR), \
          CAST(@@GLOBAL.innodb_flush_log_at_trx_commit AS SIGNED), \
@@ -52,7 +52,7 @@ pub(super) async fn prepare(options: &MySqlConnectOptions, config: &Config) -> R
     let made = make(&mut connection, product, (&database, name), &quoted).await;
     let noted = made.map_err(told)?.ok_or_else(|| {
         let message = format!(
-            "`{name}` at {at} is not as dlock makes it: tokens from it would not follow one another; choose \
+            "`{name}` of {at} is not as dlock makes it: tokens from it would not follow one another; choose \
              another prefix, or remove it"
         );
         Error::new(ErrorKind::BackendData, message)

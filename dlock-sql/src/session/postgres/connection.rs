@@ -19,8 +19,8 @@ use dlock_core::{ErrorKind, Result};
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgListener, PgPool, PgPoolOptions};
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _};
 
-use super::failure::{failed, is_not_yet};
 use super::schema::{self, AGE, RUN, draw};
+use crate::direct::Failure;
 use crate::session::config::Config;
 use crate::session::dialect::{
     Backend, Database, Limits, Request, Server, Session, Site, Told, Wire, pooled,
@@ -177,7 +177,7 @@ impl Server for PgServer {
     }
 
     fn failed(&self, e: sqlx::Error) -> Failed {
-        let failed = failed(e, &self.site.at);
+        let failed = Failed::of(e, &self.site.at);
         if failed.fatal {
             self.away.store(true, Ordering::Relaxed);
         }
@@ -217,6 +217,7 @@ impl Wire for PgWire {
         let told: sqlx::Result<(Option<i64>, i32)> = asked.fetch_one(&mut self.listener).await;
         match told {
             Ok((value, pid)) => Ok((value, Some(pid.into()))),
+            // The session may have the lock all the same.
             Err(e) if matches!(request, Request::Wait(_)) && is_not_yet(&e) => Ok((None, None)),
             Err(e) => Err(e),
         }
@@ -238,6 +239,11 @@ impl Wire for PgWire {
         drop(self.listener);
         self.pool.close().await;
     }
+}
+
+/// Whether a wait has been told to end, or its turn is over, and nothing is wrong.
+fn is_not_yet(e: &sqlx::Error) -> bool {
+    matches!(Failure::of(e), Failure::Cancelled | Failure::LockTimeout)
 }
 
 #[cfg(test)]

@@ -10,7 +10,6 @@
 //! of somebody else under the same number is waited for.
 
 mod connection;
-mod failure;
 mod schema;
 mod transaction;
 

@@ -21,3 +21,5 @@
 mod connection;
 mod failure;
 mod schema;
+
+pub(super) use self::connection::MySql;

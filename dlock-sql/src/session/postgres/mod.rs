@@ -14,4 +14,5 @@ mod failure;
 mod schema;
 mod transaction;
 
+pub(super) use self::connection::Postgres;
 pub use self::transaction::TransactionLocks;

@@ -147,29 +147,22 @@ impl<DB: Store> Rows<DB> {
         let select = format!("{}\n{}{words}", self.select, DB::LOCKING);
         let (arguments, prepared) = (self.arguments?, self.prepared);
         let [before, after, back] = DB::around(tx, self.table, self.wait).await?;
-        let found = match tell::<DB>(tx, before).await {
-            Ok(()) => DB::all(tx, select, arguments, prepared).await,
+        let found = match DB::ask(tx, before).await {
+            Ok(_) => DB::all(tx, select, arguments, prepared).await,
             Err(e) => Err(e),
         };
         let is_busy = has_end && matches!(&found, Err(e) if Failure::of(e) == Failure::LockTimeout);
         // After another failure too: in PostgreSQL it does nothing then, and the transaction stays refused.
-        let told = tell::<DB>(tx, if is_busy { back } else { after }).await;
+        let told = DB::ask(tx, if is_busy { back } else { after }).await;
         // The first error tells why.
         let rows = if is_busy { Vec::new() } else { found? };
-        told?;
+        let _ = told?;
         Ok(match rows.is_empty() {
             _ if is_busy => Locked::Busy,
             true => Locked::Nothing,
             false => Locked::Held(RowGuard { tx, rows }),
         })
     }
-}
-
-async fn tell<DB: Store>(conn: &mut DB::Connection, text: String) -> Result<(), sqlx::Error> {
-    if !text.is_empty() {
-        DB::ask(conn, text).await?;
-    }
-    Ok(())
 }
 
 impl<DB: Store> fmt::Debug for Rows<DB> {
@@ -220,7 +213,7 @@ impl<DB: Store> RowGuard<'_, '_, DB> {
     /// has failed. (MySQL does not tell that a deadlock has ended it: heed the errors of your statements.)
     pub async fn check(&mut self) -> Result<()> {
         // A query and not a ping, which a transaction that has failed answers.
-        Ok(tell::<DB>(self.tx, "SELECT 1".to_owned()).await?)
+        Ok(DB::ask(self.tx, "SELECT 1".to_owned()).await.map(drop)?)
     }
 }
 

@@ -109,7 +109,7 @@ impl Replicas {
         let asking = self
             .server
             .ask(|mut c| async move { info("replication", &mut c).await });
-        let said = self.server.setup().within(asking).await;
+        let said = self.server.setup.within(asking).await;
         let there = online_replicas(&said.map_err(|e| nothing_done(e, at))?);
         if there < self.needed as usize {
             let message = format!(
@@ -142,7 +142,7 @@ impl Replicas {
         let me = Arc::clone(self);
         async move {
             if !std::mem::replace(&mut me.queue().running, true) {
-                me.server.setup().runtime.spawn(Arc::clone(&me).work().boxed());
+                me.server.setup.runtime.spawn(Arc::clone(&me).work().boxed());
             }
             told.await.unwrap_or_else(|_| {
                 let message = format!("nobody asks the replicas of Redis at {} any more", me.store.at);
@@ -166,7 +166,7 @@ impl Replicas {
             };
             let asking = self.server.ask(|c| self.exchange(c, &round));
             // Whether the mark was written is all the same: it changes no lease.
-            let seen = self.server.setup().within(asking).await;
+            let seen = self.server.setup.within(asking).await;
             match seen.map_err(|e| nothing_done(e, &self.store.at)) {
                 Ok((sent, leases, acknowledged)) => {
                     for (asked, shown) in round.into_iter().zip(leases) {

@@ -54,7 +54,7 @@ impl Connection {
         match self {
             Self::Single(server) => {
                 let pinging = server.ask(|mut c| async move { redis::cmd("PING").exec_async(&mut c).await });
-                server.setup().within(pinging).await
+                server.setup.within(pinging).await
             }
             #[cfg(feature = "cluster")]
             Self::Cluster(cluster) => cluster.ready().await,
@@ -77,7 +77,7 @@ impl Connection {
 
     /// How long a request without a limit of its own may take.
     pub(crate) fn timeout(&self) -> Duration {
-        each!(self, servers => servers.setup().timeout)
+        each!(self, servers => servers.setup.timeout)
     }
 
     pub(crate) async fn subscribe(&self, channel: &[u8]) -> Result<(), Failed> {

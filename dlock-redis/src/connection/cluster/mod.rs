@@ -58,7 +58,7 @@ struct Node {
 pub(crate) struct Cluster {
     connect: Connect,
     seeds: Vec<Host>,
-    setup: Setup,
+    pub(crate) setup: Setup,
     state: Mutex<State>,
 }
 
@@ -256,10 +256,6 @@ impl Cluster {
             *at = None;
             self.look_again_in(&mut state);
         }
-    }
-
-    pub(crate) fn setup(&self) -> &Setup {
-        &self.setup
     }
 
     pub(crate) fn close(&self) {

@@ -70,9 +70,9 @@ struct Look {
 impl Look {
     fn now(&self) -> Inspection {
         // In the order of the line, which is that of the grants.
-        let in_line = self.line.entries().iter();
+        let in_line = self.line.entries.iter();
         let holders = in_line.filter_map(|e| self.holders.get(&e.node).map(|s| s.holder.clone()));
-        let waiting = self.line.entries().len() - self.line.admitted();
+        let waiting = self.line.entries.len() - self.line.admitted();
         Inspection::new(holders.collect(), u32::try_from(waiting).unwrap_or(u32::MAX))
     }
 
@@ -93,7 +93,7 @@ impl Look {
         }
         // A waiter that went after somebody in front of it may have been the holder in between.
         let mut gone_before = false;
-        for (i, entry) in before.line.entries().iter().enumerate() {
+        for (i, entry) in before.line.entries.iter().enumerate() {
             let gone = !self.children.contains(&entry.node);
             if gone && gone_before && i >= before.line.admitted() {
                 return false;
@@ -114,7 +114,7 @@ impl ZkLock {
         known: &Look,
         lock: &str,
     ) -> Result<()> {
-        let holders = &look.line.entries()[..look.line.admitted()];
+        let holders = &look.line.entries[..look.line.admitted()];
         let asked = holders.iter().map(|entry| {
             let path = format!("{lock}/{}", entry.node);
             let before = known
@@ -296,7 +296,7 @@ impl Watching {
 
 impl ZkLock {
     async fn differences(&self, client: &Client, name: &LockName, before: &Look, now: &Look) -> Vec<Change> {
-        let in_line = before.line.entries().iter();
+        let in_line = before.line.entries.iter();
         let gone: Vec<_> = in_line
             .filter(|e| !now.children.contains(&e.node))
             .filter_map(|e| before.holders.get(&e.node).map(|seen| (e.node.clone(), seen)))
@@ -320,7 +320,7 @@ impl ZkLock {
                 });
             }
         }
-        for entry in now.line.entries() {
+        for entry in &now.line.entries {
             if let Some(seen) = now.holders.get(&entry.node)
                 && before
                     .holders

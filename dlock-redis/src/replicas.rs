@@ -55,18 +55,18 @@ const ROUND: usize = BATCH * 4;
 
 pub(crate) struct Replicas {
     /// How many have to have it.
-    needed: u32,
+    pub(crate) needed: u32,
     /// How long they have.
-    limit: Duration,
+    pub(crate) limit: Duration,
     /// By a connection of its own.
-    server: Arc<Server>,
-    scripts: Arc<Scripts>,
-    store: Arc<Store>,
-    queue: Mutex<Queue>,
+    pub(crate) server: Arc<Server>,
+    pub(crate) scripts: Arc<Scripts>,
+    pub(crate) store: Arc<Store>,
+    pub(crate) queue: Mutex<Queue>,
 }
 
 #[derive(Default)]
-struct Queue {
+pub(crate) struct Queue {
     asked: Vec<Asked>,
     running: bool,
 }
@@ -82,23 +82,6 @@ struct Asked {
 type Seen = (Timestamp, Vec<Value>, i64);
 
 impl Replicas {
-    pub(crate) fn new(
-        needed: u32,
-        limit: Duration,
-        server: Arc<Server>,
-        scripts: Arc<Scripts>,
-        store: Arc<Store>,
-    ) -> Arc<Self> {
-        Arc::new(Self {
-            needed,
-            limit,
-            server,
-            scripts,
-            store,
-            queue: Mutex::default(),
-        })
-    }
-
     fn queue(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -5,8 +5,8 @@ mod options;
 mod url;
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use dlock_core::spi::{Host, Unanswered, Url};
@@ -301,9 +301,15 @@ impl Config {
         if self.replicas > 0 {
             let pushes = Pushes::new(false);
             let server = self.server(&store.at, &Setup { pushes, ..setup })?;
-            // Who waited for the `WAIT` before has the same time again.
-            let (limit, scripts, store) = (self.timeout / 2, scripts.clone(), store.clone());
-            replicas = Some(Replicas::new(self.replicas, limit, server, scripts, store));
+            replicas = Some(Arc::new(Replicas {
+                needed: self.replicas,
+                // Who waited for the `WAIT` before has the same time again.
+                limit: self.timeout / 2,
+                server,
+                scripts: scripts.clone(),
+                store: store.clone(),
+                queue: Mutex::default(),
+            }));
         }
         let window = self.window.unwrap_or(WINDOW);
         let backend = Arc::new(Backend::new(store, window, scripts, replicas));

@@ -100,26 +100,23 @@ async fn make(
     name: (&str, &str),
     quoted: &str,
 ) -> sqlx::Result<Option<String>> {
+    let (kind, create) = match product {
+        Product::MariaDb => {
+            let counts = "START WITH 1 MINVALUE 1 INCREMENT BY 1 CACHE 1000 NOCYCLE";
+            ("SEQUENCE", format!("SEQUENCE IF NOT EXISTS {quoted} {counts}"))
+        }
+        _ => {
+            let columns = "(one TINYINT NOT NULL PRIMARY KEY, n BIGINT UNSIGNED NOT NULL)";
+            ("BASE TABLE", format!("TABLE IF NOT EXISTS {quoted} {columns}"))
+        }
+    };
     let mut found = look(connection, name).await?;
     if found.is_none() {
         let comment = this_run(connection, product).await?;
-        let sql = match product {
-            Product::MariaDb => format!(
-                "CREATE SEQUENCE IF NOT EXISTS {quoted} START WITH 1 MINVALUE 1 INCREMENT BY 1 CACHE 1000 \
-                 NOCYCLE ENGINE = InnoDB COMMENT = '{comment}'"
-            ),
-            _ => format!(
-                "CREATE TABLE IF NOT EXISTS {quoted} (one TINYINT NOT NULL PRIMARY KEY, \
-                 n BIGINT UNSIGNED NOT NULL) ENGINE = InnoDB COMMENT = '{comment}'"
-            ),
-        };
+        let sql = format!("CREATE {create} ENGINE = InnoDB COMMENT = '{comment}'");
         connection.execute(AssertSqlSafe(sql)).await?;
         found = look(connection, name).await?;
     }
-    let kind = match product {
-        Product::MariaDb => "SEQUENCE",
-        _ => "BASE TABLE",
-    };
     let Some((_, _, comment)) =
         found.filter(|(is, engine, _)| is == kind && engine.eq_ignore_ascii_case("InnoDB"))
     else {

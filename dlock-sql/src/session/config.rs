@@ -93,9 +93,9 @@ impl Config {
         // No error quotes the URL: there may be a password in it.
         let dialect = match driver.split_once(':') {
             #[cfg(feature = "postgres")]
-            Some(("postgres", _)) => PgConnectOptions::from_str(&driver).ok().map(Postgres::new),
+            Some(("postgres", _)) => PgConnectOptions::from_str(&driver).ok().map(Postgres::dialect),
             #[cfg(feature = "mysql")]
-            Some(("mysql", _)) => MySqlConnectOptions::from_str(&driver).ok().map(MySql::new),
+            Some(("mysql", _)) => MySqlConnectOptions::from_str(&driver).ok().map(MySql::dialect),
             _ => None,
         };
         let no_url = "this is no URL of a database server; it looks like \
@@ -116,14 +116,14 @@ impl Config {
     /// and are not counted among the pool's. The pool's hooks are not run.
     #[cfg(feature = "postgres")]
     pub fn from_postgres_pool(pool: &PgPool) -> Self {
-        Self::new(Postgres::new((*pool.connect_options()).clone()))
+        Self::new(Postgres::dialect((*pool.connect_options()).clone()))
     }
 
     /// As [`from_postgres_pool`](Self::from_postgres_pool), of MySQL or MariaDB. The options must name a
     /// database.
     #[cfg(feature = "mysql")]
     pub fn from_mysql_pool(pool: &MySqlPool) -> Self {
-        Self::new(MySql::new((*pool.connect_options()).clone()))
+        Self::new(MySql::dialect((*pool.connect_options()).clone()))
     }
 
     /// After how long without a request the server ends a session, and gives its locks away. So long a lock

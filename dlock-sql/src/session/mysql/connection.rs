@@ -86,7 +86,7 @@ impl Dialect for MySql {
 }
 
 impl MySql {
-    pub(in crate::session) fn new(options: MySqlConnectOptions) -> Arc<dyn Dialect> {
+    pub(in crate::session) fn dialect(options: MySqlConnectOptions) -> Arc<dyn Dialect> {
         // Not logged: a wait is slow by design.
         Arc::new(Self(options.disable_statement_logging()))
     }

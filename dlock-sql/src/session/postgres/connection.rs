@@ -98,7 +98,7 @@ impl Dialect for Postgres {
 }
 
 impl Postgres {
-    pub(in crate::session) fn new(options: PgConnectOptions) -> Arc<dyn Dialect> {
+    pub(in crate::session) fn dialect(options: PgConnectOptions) -> Arc<dyn Dialect> {
         Arc::new(Self {
             // Not logged: a wait is slow by design.
             options: options.disable_statement_logging(),

@@ -40,6 +40,7 @@ pub(super) enum Product {
 
 /// Where a server is, and what the tokens come from there.
 pub(super) struct Site {
+    #[cfg_attr(not(feature = "mysql"), expect(dead_code, reason = "there is one PostgreSQL"))]
     pub(super) product: Product,
     /// For messages; without a password.
     pub(super) at: String,

@@ -301,8 +301,8 @@ impl Board {
         Some((connection.clone(), from))
     }
 
-    /// What hangs on the connection of that life and nobody has renewed: it is being given back from now on. Its client
-    /// has stopped without a word, or did not hear that it was let in.
+    /// What hangs on the connection of that life and nobody has renewed: it is being given back from now on.
+    /// Its client has stopped without a word, or did not hear that it was let in.
     pub(super) fn lapsed(&self, life: &Arc<Life>, now: Timestamp) -> Vec<(Key, RequestId, Arc<Handle>)> {
         let State { names, buried, .. } = &mut *self.state();
         let mut lapsed = Vec::new();

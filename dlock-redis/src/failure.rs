@@ -158,49 +158,49 @@ fn in_words(text: &str, otherwise: ErrorKind) -> Option<Said> {
         false => has(text, part),
     };
     // First, since it may quote the user's own words.
-    Some(
-        if says("NOPERM") || says("can't run this command") || says("can't access at least one of the keys") {
-            (
-                PermissionDenied,
-                "does not let this user do what a lock needs; docs/redis.md has the ACL",
-            )
-        } else if says("DLOCKVERSION") {
-            (
-                Unsupported,
-                "has a lock that was written by a newer release of dlock: update this program",
-            )
-        } else if says("DLOCKFOREIGN") || says("WRONGTYPE") {
-            let what = "has something under a key of the lock that dlock did not write: remove it, or use \
+    let denied = [
+        "NOPERM",
+        "can't run this command",
+        "can't access at least one of the keys",
+    ];
+    let said = if denied.into_iter().any(says) {
+        let what = "does not let this user do what a lock needs; docs/redis.md has the ACL";
+        (PermissionDenied, what)
+    } else if says("DLOCKVERSION") {
+        let what = "has a lock that was written by a newer release of dlock: update this program";
+        (Unsupported, what)
+    } else if says("DLOCKFOREIGN") || says("WRONGTYPE") {
+        let what = "has something under a key of the lock that dlock did not write: remove it, or use \
                     another prefix";
-            (BackendData, what)
-        } else if says("access a non local key") {
-            // Of a script that comes upon a key which is on another node already, or on none: what it did before
-            // that stands. Whoever asks again finds it, or begins anew.
-            (otherwise, "is just moving the slot of that lock to another node")
-        } else if says("would overflow") {
-            (LimitReached, "has no larger token to give")
-        } else if says("the cluster is down") {
-            CLUSTER_DOWN
-        } else if says("READONLY") {
-            (Unavailable, "is a read-only replica")
-        } else if says("OOM") {
-            (Unavailable, "has reached its `maxmemory` and takes nothing more")
-        } else if says("MISCONF") {
-            (Unavailable, "cannot save its data and refuses writes")
-        } else if says("NOREPLICAS") {
-            (Unavailable, "has not as many replicas as it must have")
-        } else if says("BUSY") {
-            // Not ours: those are short, unless the server itself is stopped while one runs.
-            let what =
-                "is busy with somebody's script, which has been running for too long (SCRIPT KILL ends it)";
-            (Unavailable, what)
-        } else if says("Script killed by user") {
-            // Only one that has not written yet can be.
-            (Unavailable, "was told to end the script")
-        } else {
-            return None;
-        },
-    )
+        (BackendData, what)
+    } else if says("access a non local key") {
+        // Of a script that comes upon a key which is on another node already, or on none: what it did before
+        // that stands. Whoever asks again finds it, or begins anew.
+        (otherwise, "is just moving the slot of that lock to another node")
+    } else if says("would overflow") {
+        (LimitReached, "has no larger token to give")
+    } else if says("the cluster is down") {
+        CLUSTER_DOWN
+    } else if says("READONLY") {
+        (Unavailable, "is a read-only replica")
+    } else if says("OOM") {
+        (Unavailable, "has reached its `maxmemory` and takes nothing more")
+    } else if says("MISCONF") {
+        (Unavailable, "cannot save its data and refuses writes")
+    } else if says("NOREPLICAS") {
+        (Unavailable, "has not as many replicas as it must have")
+    } else if says("BUSY") {
+        // Not ours: those are short, unless the server itself is stopped while one runs.
+        let what = "is busy with somebody's script, which has been running for too long (SCRIPT KILL ends \
+                    it)";
+        (Unavailable, what)
+    } else if says("Script killed by user") {
+        // Only one that has not written yet can be.
+        (Unavailable, "was told to end the script")
+    } else {
+        return None;
+    };
+    Some(said)
 }
 
 /// Whether that word is in there as a whole.

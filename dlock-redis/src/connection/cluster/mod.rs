@@ -36,7 +36,6 @@ use redis::{Cmd, ErrorKind, RedisError, RedisResult, ServerErrorKind as Said, Va
 
 use self::discovery::Pace;
 use self::slots::{Slots, host, slot_of};
-use crate::connection::pause;
 use crate::connection::server::{Moved, Server, Setup};
 use crate::failure::{Cause, Failed};
 
@@ -143,7 +142,7 @@ impl Cluster {
             if Timestamp::now() + pause > until {
                 return Err(Failed::unsent(failed.cause));
             }
-            pause::pause(self.setup.runtime.sleep(pause)).await;
+            crate::connection::pause(self.setup.runtime.sleep(pause)).await;
             pause = (pause * 2).min(PAUSE_MAX);
         }
     }

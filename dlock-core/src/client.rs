@@ -177,7 +177,7 @@ impl Client {
         name: impl TryInto<LockName, Error: Into<Error>>,
     ) -> Result<BoxStream<'static, Result<Change>>> {
         let (name, part) = self.watch_part(name, Capability::Watch, "watching")?;
-        self.engine.request(part.watch(&name)).await
+        self.engine.request(&name, part.watch(&name)).await
     }
 
     /// Who holds that name now, with which tokens and for how long yet, and how many wait.
@@ -198,7 +198,7 @@ impl Client {
     /// ```
     pub async fn inspect(&self, name: impl TryInto<LockName, Error: Into<Error>>) -> Result<Inspection> {
         let (name, part) = self.watch_part(name, Capability::Inspect, "inspecting")?;
-        self.engine.request(part.inspect(&name)).await
+        self.engine.request(&name, part.inspect(&name)).await
     }
 
     /// Ends every hold of that name, whoever has it, and lets in who is next; returns how many were ended.
@@ -223,7 +223,7 @@ impl Client {
     /// ```
     pub async fn force_release(&self, name: impl TryInto<LockName, Error: Into<Error>>) -> Result<u32> {
         let (name, part) = self.watch_part(name, Capability::ForceRelease, "a forced release")?;
-        self.engine.request(part.force_release(&name)).await
+        self.engine.request(&name, part.force_release(&name)).await
     }
 
     fn watch_part(

@@ -20,3 +20,5 @@
 
 mod connection;
 mod schema;
+
+pub(super) use self::connection::MySql;

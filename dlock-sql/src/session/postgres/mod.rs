@@ -13,4 +13,5 @@ mod connection;
 mod schema;
 mod transaction;
 
+pub(super) use self::connection::Postgres;
 pub use self::transaction::TransactionLocks;

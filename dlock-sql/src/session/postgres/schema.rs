@@ -6,7 +6,7 @@ use sqlx::{AssertSqlSafe, Connection as _};
 
 use crate::failure::shown;
 use crate::session::config::Config;
-use crate::session::dialect::{Site, quote};
+use crate::session::dialect::{Product, Site, quote};
 use crate::session::failure::{Failed, invalid};
 use crate::session::restart::{Grace, comment};
 
@@ -75,6 +75,7 @@ pub(super) async fn prepare(options: &PgConnectOptions, config: &Config) -> Resu
         return Err(Error::new(ErrorKind::BackendData, message));
     };
     Ok(Site {
+        product: Product::Postgres,
         at: at.clone(),
         space: format!("{schema}.{sequence}"),
         quoted,

@@ -8,8 +8,8 @@ use futures::channel::mpsc;
 use futures::stream::{BoxStream, StreamExt};
 
 use super::gate::MemoryGate;
-use super::shared::{Anchor, Listener, Shared, State, to_grant};
-use super::table::{Asked, Conversion, Held, Place, foreign};
+use super::shared::{Anchor, Listener, Shared, State};
+use super::table::foreign;
 use super::watch::Changes;
 use crate::capabilities::{Capabilities, Capability};
 use crate::error::{Error, ErrorKind, Result};
@@ -18,10 +18,10 @@ use crate::inspection::{Change, Inspection};
 use crate::mode::Mode;
 use crate::name::LockName;
 use crate::runtime::Runtime;
+use crate::spi::admission::Asked;
 use crate::spi::{
     Abandoned, Acquire, Attempt, Converted, Fencing, Grant, LeaseKey, Lock, News, Probe, Push, Queueing,
-    Raised, Release, Released, Renew, RenewItem, RenewKind, RenewOutcome, Renewal, RwLock, Signal, Wait,
-    Wake, Watch,
+    Raised, Release, Released, Renew, RenewItem, RenewKind, RenewOutcome, RwLock, Signal, Wake, Watch,
 };
 use crate::timestamp::Timestamp;
 use crate::token::{Strength, Token};
@@ -100,9 +100,9 @@ impl MemoryLink {
         }
     }
 
-    fn grant(&self, key: LeaseKey, held: Held, sent: Timestamp, now: Timestamp) -> Grant {
-        let mut grant = to_grant(key, held, sent, now.until(held.expires));
-        if !self.shared.caps.has(Capability::Fencing) {
+    /// Without the token, if this store is to have none.
+    fn shown(&self, mut grant: Grant) -> Grant {
+        if !self.has(Capability::Fencing) {
             grant.token = None;
         }
         grant
@@ -142,15 +142,14 @@ impl MemoryLink {
         let (sent, known) = self.sent();
         self.shared.run(known, |state, now, effects| {
             Ok(match state.table.attempt(now, request, effects)? {
-                Asked::Granted(held) => Attempt::Granted(self.grant(request.key.clone(), held, sent, now)),
+                Asked::Granted(lease) => Attempt::Granted(self.shown(lease.grant(request.key.clone(), sent))),
                 Asked::Queued(place) => {
                     let pushes = self.listen(state, &request.key, sent, now);
-                    Attempt::Queued(wait(Wake::Push(pushes), place, now))
+                    Attempt::Queued(place.wait(Wake::Push(pushes)))
                 }
                 Asked::Held(place) => {
                     let seen = state.table.fingerprint(now, &request.key.name, effects);
-                    let wake = self.probe(request, seen.unwrap_or(0));
-                    Attempt::Held(wait(wake, place, now))
+                    Attempt::Held(place.wait(self.probe(request, seen.unwrap_or(0))))
                 }
             })
         })
@@ -179,40 +178,24 @@ impl MemoryLink {
             return RenewOutcome::Failed(error.with_name(&item.key.name));
         }
         let (sent, known) = self.sent();
-        self.shared.run(known, |state, now, effects| match item.kind {
-            RenewKind::Lease => match state.table.renew(now, &item.key, item.ttl, effects) {
-                Some(held) => RenewOutcome::Renewed(Renewal::new(sent, now.until(held.expires))),
-                None => RenewOutcome::Gone,
-            },
-            RenewKind::Queued => match state.table.ask_again(now, &item.key, item.ttl, effects) {
-                Some(Asked::Granted(held)) => {
-                    RenewOutcome::Granted(self.grant(item.key.clone(), held, sent, now))
-                }
-                Some(Asked::Queued(place) | Asked::Held(place)) => {
+        self.shared.run(known, |state, now, effects| {
+            let outcome = state.table.renew(now, sent, item, effects);
+            match outcome {
+                RenewOutcome::Granted(grant) => RenewOutcome::Granted(self.shown(grant)),
+                RenewOutcome::Queued { .. } => {
                     for listener in state.waiters.get_mut(&item.key).into_iter().flatten() {
                         listener.anchor = self.anchor(sent, now);
                     }
-                    RenewOutcome::Queued {
-                        recheck_in: place.recheck.map(|at| now.until(at)),
-                        ahead: Some(place.ahead),
-                    }
+                    outcome
                 }
-                None => RenewOutcome::Gone,
-            },
+                _ => outcome,
+            }
         })
     }
 }
 
 fn invalid(message: &'static str) -> Error {
     Error::new(ErrorKind::InvalidInput, message)
-}
-
-fn wait(wake: Wake, place: Place, now: Timestamp) -> Wait {
-    let wait = Wait::new(wake).ahead(place.ahead);
-    match place.recheck {
-        Some(at) => wait.recheck_in(now.until(at)),
-        None => wait,
-    }
 }
 
 #[async_trait]
@@ -318,10 +301,9 @@ impl RwLock for MemoryLink {
         })?;
         let (sent, known) = self.sent();
         self.shared.run(known, |state, now, effects| {
-            Ok(match state.table.convert(now, lease, to, effects)? {
-                Conversion::Done(held) => Converted::Done(self.grant(lease.clone(), held, sent, now)),
-                Conversion::Busy => Converted::Busy,
-                Conversion::WouldDeadlock => Converted::WouldDeadlock,
+            Ok(match state.table.convert(now, sent, lease, to, effects)? {
+                Converted::Done(grant) => Converted::Done(self.shown(grant)),
+                not_done => not_done,
             })
         })
     }

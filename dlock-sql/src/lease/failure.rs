@@ -1,8 +1,9 @@
 //! What an error of the driver or the server means to a caller.
 
-use std::borrow::Cow;
-
 use dlock_core::{Error, ErrorKind, Result};
+
+pub(in crate::lease) use crate::keys::foreign;
+pub(in crate::lease) use crate::requests::invalid;
 
 /// What the errors of the server mean.
 pub(in crate::lease) trait Failures: Send + Sync + Sized + 'static {
@@ -53,16 +54,6 @@ pub(in crate::lease) fn runtime_ended<D: Failures>() -> Error {
 pub(in crate::lease) fn ended_meanwhile<D: Failures>() -> Error {
     let text = "a request to the database was on its way when its runtime ended";
     Error::new(ErrorKind::Unknown, text).with_source(runtime_ended::<D>())
-}
-
-/// A row or an answer that is none of ours.
-pub(in crate::lease) fn foreign(what: &str) -> Error {
-    let text = format!("a row of the lock tables was not written by dlock: {what}");
-    Error::new(ErrorKind::BackendData, text)
-}
-
-pub(in crate::lease) fn invalid(text: impl Into<Cow<'static, str>>) -> Error {
-    Error::new(ErrorKind::InvalidInput, text)
 }
 
 /// The version of tables that are there. What a newer dlock has made is refused.

@@ -19,6 +19,7 @@ use super::schema::Database;
 use super::store::Store;
 use super::task::Task;
 use crate::direct::is_prefix;
+use crate::requests::invalid;
 
 /// Which SQLite database has the locks, and how it is used.
 #[derive(Clone, Debug)]
@@ -195,10 +196,6 @@ impl Config {
         };
         Ok(SqliteLock::new(connection, &db.at))
     }
-}
-
-fn invalid(text: &'static str) -> Error {
-    Error::new(ErrorKind::InvalidInput, text)
 }
 
 /// The file locks of a network file system are unreliable, and its other machines have clocks of their own.

@@ -7,14 +7,14 @@ use std::future::ready;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use dlock_core::{Error, ErrorKind, LockName, Result, Runtime, Timestamp};
+use dlock_core::{Error, ErrorKind, LockName, Result, Runtime};
 use futures::FutureExt as _;
 use futures::channel::{mpsc, oneshot};
 use futures::future::BoxFuture;
 
 use super::store::{Store, Sync};
 use super::view::View;
-use crate::admit::{NameState, Tokens};
+use crate::admit::Settled;
 
 /// What a job has to see, and how it is to be committed.
 #[derive(Clone, Debug, Default)]
@@ -114,17 +114,14 @@ impl Connection {
         Error::new(ErrorKind::Closed, text)
     }
 
-    /// Has `run` change the state of a name, settled.
+    /// Has `run` change a name.
     pub(super) async fn change<T, F>(&self, sync: Sync, name: &LockName, run: F) -> Result<T>
     where
         T: Send + 'static,
-        F: FnOnce(&mut NameState, Timestamp, &mut Tokens) -> Result<T> + Send + 'static,
+        F: FnOnce(&mut Settled<'_>) -> Result<T> + Send + 'static,
     {
         let key = name.clone();
-        let run = move |view: &mut View| {
-            let (state, now, tokens) = view.change(&key)?;
-            run(state, now, tokens)
-        };
+        let run = move |view: &mut View| run(&mut view.change(&key)?);
         self.call(Needs::write(sync, vec![name.clone()]), run).await
     }
 

@@ -101,9 +101,3 @@ pub(super) fn perhaps_done(e: sqlx::Error, at: &str) -> Error {
     let text = "failed while it committed, perhaps after the change was stored";
     Error::new(ErrorKind::Unknown, format!("the SQLite database {at} {text}")).with_source(e)
 }
-
-/// Of a row that we did not write.
-pub(super) fn foreign_row(what: &str) -> Error {
-    let text = format!("a row of the lock tables was not written by dlock: {what}");
-    Error::new(ErrorKind::BackendData, text)
-}

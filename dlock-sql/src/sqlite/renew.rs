@@ -1,20 +1,19 @@
 //! Leases and queue entries extended, all of a call in one transaction.
 
 use async_trait::async_trait;
-use dlock_core::spi::{Grant, Renew, RenewItem, RenewKind, RenewOutcome, Renewal};
+use dlock_core::spi::{Renew, RenewItem, RenewKind, RenewOutcome};
 use dlock_core::{Result, Timestamp};
 
 use super::connection::Needs;
 use super::lock::SqliteLock;
 use super::store::Sync;
 use super::view::View;
-use crate::admit::Asked;
 use crate::requests::round_up;
 
 #[async_trait]
 impl Renew for SqliteLock {
     async fn renew(&self, items: &[RenewItem]) -> Vec<RenewOutcome> {
-        let counted_from = Timestamp::now();
+        let sent = Timestamp::now();
         // An item with a ttl out of range is its own failure, found before anything is asked.
         let check = |item: &RenewItem| {
             let mut item = item.clone();
@@ -30,8 +29,11 @@ impl Renew for SqliteLock {
         if !good.is_empty() {
             let names = good.iter().map(|i| i.key.name.clone()).collect();
             let run = move |view: &mut View| {
-                let one = |item| renew_one(view, item, counted_from);
-                Ok(good.into_iter().map(one).collect::<Vec<_>>())
+                let one = |item: &RenewItem| match view.change(&item.key.name) {
+                    Ok(mut name) => name.renew(item, sent),
+                    Err(e) => RenewOutcome::Failed(e.with_name(&item.key.name)),
+                };
+                Ok(good.iter().map(one).collect::<Vec<_>>())
             };
             let asked = self
                 .connection
@@ -45,26 +47,5 @@ impl Renew for SqliteLock {
             (Ok(_), Ok(answers)) => answers.next().unwrap_or(RenewOutcome::Gone),
         };
         checked.into_iter().map(answer).collect()
-    }
-}
-
-fn renew_one(view: &mut View, item: RenewItem, counted_from: Timestamp) -> RenewOutcome {
-    let (key, ttl) = (item.key, item.ttl);
-    let (state, now, _) = match view.change(&key.name) {
-        Ok(loaded) => loaded,
-        Err(e) => return RenewOutcome::Failed(e.with_name(&key.name)),
-    };
-    if matches!(item.kind, RenewKind::Lease) {
-        return match state.renew(key.id, ttl, now) {
-            Some(left) => RenewOutcome::Renewed(Renewal::new(counted_from, left)),
-            None => RenewOutcome::Gone,
-        };
-    }
-    match state.ask_again(key.id, ttl, now) {
-        Asked::Granted { token, expires_in } => {
-            RenewOutcome::Granted(Grant::new(key, token, counted_from, expires_in))
-        }
-        Asked::Queued { recheck_in, ahead } => RenewOutcome::Queued { recheck_in, ahead },
-        _ => RenewOutcome::Gone,
     }
 }

@@ -20,12 +20,13 @@ use sqlx::sqlite::{SqliteArguments, SqliteConnectOptions};
 use sqlx::{ConnectOptions as _, Row as _, Sqlite};
 
 use super::boot::BootId;
-use super::failure::{foreign_row, nothing_done, primary_code};
+use super::failure::{nothing_done, primary_code};
 use super::row::{column, number, time};
 use super::store::Store;
 use crate::admit::Tokens;
 use crate::direct::Dialect as _;
 use crate::gate;
+use crate::keys::foreign;
 
 /// How many tokens one commit that waits for the disk makes safe.
 pub(super) const TOKEN_BLOCK: u64 = 1_000_000;
@@ -119,9 +120,7 @@ impl Meta {
     pub(super) async fn read(store: &mut Store) -> Result<Self> {
         let text = "SELECT schema_version, boot, last_token, token_ceiling, seen FROM {p}meta";
         let rows = store.ask(text).await?;
-        let row = rows
-            .first()
-            .ok_or_else(|| foreign_row("the meta table is empty"))?;
+        let row = rows.first().ok_or_else(|| foreign("the meta table is empty"))?;
         refuse_newer(column(row, 0)?, &store.db.at)?;
         let (last, ceiling, dirty) = (number(row, 2)?, number(row, 3)?, false);
         Ok(Self {

@@ -12,11 +12,12 @@ use sqlx::sqlite::{SqliteArguments, SqliteConnectOptions, SqliteConnection, Sqli
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Sqlite};
 
 use super::boot::{FileId, ONE_BOOT_ID, in_use};
-use super::failure::{foreign_row, is_busy, is_fatal, nothing_done, perhaps_done};
+use super::failure::{is_busy, is_fatal, nothing_done, perhaps_done};
 use super::row::{bind, bind_key, bind_row, column, read_glance, read_name, read_row, to_sql};
 use super::schema::{DELETE, DUE, Database, GLANCE, LOAD, Meta, PUT, READ_FENCE, SET_TOKENS, migrate};
 use crate::admit::{Entry, Glance, NameState, Row, Tokens, Watch};
 use crate::gate;
+use crate::keys::foreign;
 
 /// How many statements of one kind go to the connection in one message.
 const CHUNK: usize = 32;
@@ -435,7 +436,7 @@ where
 {
     let row = rows
         .last()
-        .ok_or_else(|| foreign_row(&format!("`{asked}` answers nothing")))?;
+        .ok_or_else(|| foreign(&format!("`{asked}` answers nothing")))?;
     column(row, 0)
 }
 

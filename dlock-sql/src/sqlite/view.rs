@@ -13,7 +13,7 @@ use super::connection::Job;
 use super::schema::TOKEN_BLOCK;
 use super::store::{Store, Sync};
 use super::watchers::Watchers;
-use crate::admit::{Glance, NameState, Tokens};
+use crate::admit::{Glance, NameState, Settled, Tokens};
 use crate::gate::LAST_TOKEN;
 
 /// At most that many names stay loaded.
@@ -83,11 +83,10 @@ impl View {
     }
 
     /// The state of a name that the job needs, settled, to be changed; `BackendData` if it cannot be read.
-    pub(super) fn change(&mut self, name: &LockName) -> Result<(&mut NameState, Timestamp, &mut Tokens)> {
+    pub(super) fn change(&mut self, name: &LockName) -> Result<Settled<'_>> {
         let state = self.names.get_mut(name).ok_or_else(not_loaded)?;
         let state = state.as_mut().map_err(|e| e.clone())?;
-        state.settle(self.now, &mut self.tokens);
-        Ok((state, self.now, &mut self.tokens))
+        Ok(state.settle(self.now, &mut self.tokens))
     }
 
     /// The same as it is stored, to be looked at.

@@ -1,38 +1,35 @@
 //! The lock table: a state machine without I/O, without a clock and without async.
 //!
 //! Each method takes the time as an argument, changes the state, and reports what others must be told in
-//! [`Effects`]. All of them pass through [`Table::change`]: what has run out is taken back, the queue is
-//! admitted, the change is made, the queue is admitted again, and a name that is empty then is forgotten.
+//! [`Effects`]. All of them pass through [`Table::change`]: the admission rule takes back what has run out and
+//! makes the change, and a name that is empty then is forgotten.
 
-mod attempt;
 mod desk;
 mod effects;
-mod entry;
 mod memo;
 mod names;
-mod release;
 mod sweep;
 mod tampering;
 #[cfg(test)]
 mod tests;
 
-use std::time::Duration;
-
-use attempt::mismatch;
-use desk::Desk;
 pub(super) use desk::Settings;
-pub(super) use effects::{Asked, Conversion, Effects, Held, News, Place};
-use entry::{Entry, Standing};
+use desk::{Books, Desk};
+pub(super) use effects::{Effects, News};
 use memo::{Memo, Trace};
 use names::Names;
 pub(super) use tampering::foreign;
+use tampering::foreign_in;
 
 use crate::error::{Error, ErrorKind, LossReason, Result};
-use crate::inspection::{Change, Inspection};
+use crate::inspection::Inspection;
 use crate::mode::Mode;
 use crate::name::LockName;
 use crate::request_id::RequestId;
-use crate::spi::{LeaseKey, Raised};
+use crate::spi::admission::{Asked, NameState, Settled};
+use crate::spi::{
+    Abandoned, Acquire, Converted, LeaseKey, Raised, Release, Released, RenewItem, RenewOutcome,
+};
 use crate::timestamp::Timestamp;
 use crate::token::Token;
 
@@ -72,88 +69,102 @@ impl Table {
         }
     }
 
-    /// Extends a lease and confirms a claim window; `None` if there is no such lease.
+    /// Asks for a name, once; idempotent in the key.
+    pub(super) fn attempt(
+        &mut self,
+        now: Timestamp,
+        request: &Acquire,
+        effects: &mut Effects,
+    ) -> Result<Asked> {
+        let key = &request.key;
+        let spot = self.spot(&key.name);
+        let trace = spot.trace(key.id);
+        // A copy of the request that was delayed on its way must not take a lock that nobody awaits any more.
+        if self.memo.is_buried(trace) {
+            return Err(Error::lost(LossReason::Refused).with_name(&key.name));
+        }
+        if self.memo.was_released(trace) {
+            return Err(Error::lost(LossReason::Released).with_name(&key.name));
+        }
+        let known = self.change(&spot, now, effects, |change| match foreign_in(change.name) {
+            Some(_) => Err(foreign(&key.name)),
+            None => change.attempt(request),
+        });
+        if let Some(asked) = known {
+            return asked;
+        }
+        // Of a name that has no record nothing can have run out.
+        let mut state = NameState::default();
+        let mut settled = Settled {
+            name: &mut state,
+            now,
+            ledger: Books {
+                desk: &mut self.desk,
+                effects: &mut *effects,
+                name: spot.name,
+            },
+        };
+        let asked = settled.attempt(request)?;
+        self.since_sweep += 1;
+        if self.is_to_sweep() {
+            self.sweep(now, effects);
+        }
+        self.names.insert(spot.hash, key.name.clone(), state);
+        Ok(asked)
+    }
+
+    /// Ends a lease, at once or after a minimum hold.
+    pub(super) fn release(
+        &mut self,
+        now: Timestamp,
+        key: &LeaseKey,
+        how: Release,
+        effects: &mut Effects,
+    ) -> Released {
+        let spot = self.spot(&key.name);
+        let trace = spot.trace(key.id);
+        let ended = self.change(&spot, now, effects, |change| change.release(key.id, how));
+        match ended {
+            Some(Released::Released) => self.memo.note_released(trace),
+            _ if !self.memo.was_released(trace) => return Released::NotHeld,
+            _ => {}
+        }
+        Released::Released
+    }
+
+    /// Undoes a request, whatever became of it, and keeps it from coming back.
+    pub(super) fn abandon(&mut self, now: Timestamp, key: &LeaseKey, effects: &mut Effects) -> Abandoned {
+        let spot = self.spot(&key.name);
+        self.memo.bury(spot.trace(key.id), now);
+        let abandoned = self.change(&spot, now, effects, |change| change.abandon(key.id));
+        abandoned.unwrap_or(Abandoned::Nothing)
+    }
+
+    /// Extends a lease and confirms a claim window, or extends a queue entry and asks again.
     pub(super) fn renew(
         &mut self,
         now: Timestamp,
-        key: &LeaseKey,
-        ttl: Duration,
+        sent: Timestamp,
+        item: &RenewItem,
         effects: &mut Effects,
-    ) -> Option<Held> {
-        self.change(&key.name, now, effects, |entry, _, _| {
-            let lease = entry
-                .holder_mut(key.id)
-                .filter(|l| l.standing != Standing::Kept)?;
-            lease.extend(now, ttl);
-            Some(lease.held())
-        })
-        .flatten()
-    }
-
-    /// Extends a queue entry and asks again; `None` if there is neither it nor a grant that it became.
-    pub(super) fn ask_again(
-        &mut self,
-        now: Timestamp,
-        key: &LeaseKey,
-        queue_ttl: Duration,
-        effects: &mut Effects,
-    ) -> Option<Asked> {
-        self.change(&key.name, now, effects, |entry, _, _| {
-            if let Some(position) = entry.position(key.id) {
-                entry.renew_waiter(position, now + queue_ttl);
-                return Some(Asked::Queued(entry.place(position)));
-            }
-            let lease = entry
-                .holder_mut(key.id)
-                .filter(|l| l.standing != Standing::Kept)?;
-            Some(Asked::Granted(lease.held()))
-        })
-        .flatten()
+    ) -> RenewOutcome {
+        let spot = self.spot(&item.key.name);
+        let renewed = self.change(&spot, now, effects, |change| change.renew(item, sent));
+        renewed.unwrap_or(RenewOutcome::Gone)
     }
 
     /// Turns a lease into another mode.
     pub(super) fn convert(
         &mut self,
         now: Timestamp,
+        sent: Timestamp,
         key: &LeaseKey,
         to: Mode,
         effects: &mut Effects,
-    ) -> Result<Conversion> {
-        self.change(&key.name, now, effects, |entry, desk, effects| {
-            let index = entry
-                .holders
-                .iter()
-                .position(|l| l.id == key.id && l.standing != Standing::Kept)
-                .ok_or_else(|| Error::lost(LossReason::Refused).with_name(&key.name))?;
-            if !entry.fits(to) {
-                return Err(mismatch(&key.name, to));
-            }
-            let from = entry.holders[index].mode;
-            let others = entry.holders.len() > 1;
-            if to.is_exclusive() && !from.is_exclusive() && others {
-                // Both shared leases stay while both ask: each would wait for the other to go.
-                let rival = entry.holders.iter().any(|l| l.upgrading && l.id != key.id);
-                if rival {
-                    return Ok(Conversion::WouldDeadlock);
-                }
-                entry.holders[index].upgrading = true;
-                return Ok(Conversion::Busy);
-            }
-            entry.fix_class(to);
-            let lease = &mut entry.holders[index];
-            if to.is_exclusive() && !from.is_exclusive() {
-                // The readers of the same time may have a larger token than this lease had.
-                lease.token = desk.mint();
-            }
-            lease.mode = to;
-            lease.upgrading = false;
-            lease.extend(now, Duration::from_nanos(lease.ttl_nanos));
-            if from != to {
-                effects.change(&key.name, || Change::Granted(lease.holder(now)));
-            }
-            Ok(Conversion::Done(lease.held()))
-        })
-        .unwrap_or_else(|| Err(Error::lost(LossReason::Refused).with_name(&key.name)))
+    ) -> Result<Converted> {
+        let spot = self.spot(&key.name);
+        let converted = self.change(&spot, now, effects, |change| change.convert(key, to, sent));
+        converted.unwrap_or_else(|| Err(Error::lost(LossReason::Refused).with_name(&key.name)))
     }
 
     /// Raises the token of a lease that is still held, and the counter with it.
@@ -170,40 +181,29 @@ impl Table {
                 "a token cannot be raised beyond 2^63 - 1",
             ));
         }
-        let raised = self.change(&key.name, now, effects, |entry, desk, _| {
-            let lease = entry
-                .holder_mut(key.id)
-                .filter(|l| l.standing != Standing::Kept)?;
-            lease.token = lease.token.max(to);
-            desk.counter = desk.counter.max(to.get());
-            Some(lease.token)
-        });
-        Ok(raised.flatten().map_or(Raised::NotHeld, Raised::Raised))
+        let spot = self.spot(&key.name);
+        let raised = self.change(&spot, now, effects, |change| change.raise(key.id, to));
+        Ok(raised.unwrap_or(Raised::NotHeld))
     }
 
     /// Ends every lease of a name.
     pub(super) fn force_release(&mut self, now: Timestamp, name: &LockName, effects: &mut Effects) -> u32 {
-        self.change(name, now, effects, |entry, desk, effects| {
-            let ended = std::mem::take(&mut entry.holders);
-            for lease in &ended {
-                if lease.standing != Standing::Kept {
-                    desk.ended(lease.id);
-                }
-                effects.change(name, || Change::Forced { id: lease.id });
-            }
-            u32::try_from(ended.len()).unwrap_or(u32::MAX)
-        })
-        .unwrap_or(0)
+        let spot = self.spot(name);
+        let ended = self.change(&spot, now, effects, |change| change.force_release());
+        ended.unwrap_or(0)
     }
 
     /// The state of a name.
     pub(super) fn inspect(&mut self, now: Timestamp, name: &LockName, effects: &mut Effects) -> Inspection {
-        self.change(name, now, effects, |entry, _, _| {
-            let leases = entry.holders.iter().filter(|l| l.standing != Standing::Foreign);
-            let holders = leases.map(|l| l.holder(now)).collect();
-            Inspection::new(holders, u32::try_from(entry.waiting()).unwrap_or(u32::MAX))
-        })
-        .unwrap_or_default()
+        let spot = self.spot(name);
+        let inspected = self.change(&spot, now, effects, |change| {
+            let mut seen = change.name.inspect(now);
+            if foreign_in(change.name).is_some() {
+                seen.holders.clear();
+            }
+            seen
+        });
+        inspected.unwrap_or_default()
     }
 
     /// Takes back what has run out, and tells when the next lease of the name does.
@@ -213,8 +213,11 @@ impl Table {
         name: &LockName,
         effects: &mut Effects,
     ) -> Option<Timestamp> {
-        self.change(name, now, effects, |_, _, _| ());
-        self.names.get(name)?.holders.iter().map(|l| l.expires).min()
+        let spot = self.spot(name);
+        let ends = self.change(&spot, now, effects, |change| {
+            change.name.holders().iter().map(|l| l.expires).min()
+        });
+        ends.flatten()
     }
 
     /// A number that differs whenever the holders of a name differ; `None` when the name is free.
@@ -224,13 +227,19 @@ impl Table {
         name: &LockName,
         effects: &mut Effects,
     ) -> Option<u64> {
-        self.change(name, now, effects, |_, _, _| ());
-        self.names.get(name).map(Entry::fingerprint)
+        let spot = self.spot(name);
+        let number = self.change(&spot, now, effects, |change| {
+            let token = |t: Option<Token>| t.map_or(0, Token::get);
+            let each = change.name.holders().iter();
+            let number = each.map(|l| token(l.token) * 2 + u64::from(l.mode.is_exclusive()));
+            (!change.name.is_empty()).then(|| number.fold(1, u64::wrapping_add))
+        });
+        number.flatten()
     }
 
     /// How many names have a record, how many requests are queued, and how many tombstones there are.
     pub(super) fn sizes(&self) -> (usize, usize, usize) {
-        let queued = self.names.entries().map(Entry::waiting).sum();
+        let queued = self.names.states().map(NameState::waiting).sum();
         let names = self.names.len();
         (names, queued, self.memo.tombstones())
     }
@@ -242,36 +251,21 @@ impl Table {
         }
     }
 
+    /// The frame around every change of a name that exists. See the module's documentation.
     fn change<R>(
         &mut self,
-        name: &LockName,
-        now: Timestamp,
-        effects: &mut Effects,
-        change: impl FnOnce(&mut Entry, &mut Desk, &mut Effects) -> R,
-    ) -> Option<R> {
-        let spot = self.spot(name);
-        Self::change_in(&mut self.names, &mut self.desk, &spot, now, effects, change)
-    }
-
-    /// The frame around every change of a name that exists. See the module's documentation.
-    fn change_in<R>(
-        names: &mut Names,
-        desk: &mut Desk,
         spot: &Spot<'_>,
         now: Timestamp,
         effects: &mut Effects,
-        change: impl FnOnce(&mut Entry, &mut Desk, &mut Effects) -> R,
+        change: impl FnOnce(&mut Settled<'_, Books<'_>>) -> R,
     ) -> Option<R> {
-        let name = spot.name;
-        let mut record = names.find(spot.hash, name)?;
-        let entry = &mut record.get_mut().entry;
-        entry.purge(desk, name, now, effects);
-        entry.admit(desk, name, now, effects);
-        let answer = change(entry, desk, effects);
-        entry.admit(desk, name, now, effects);
-        if entry.is_empty() {
+        let mut record = self.names.find(spot.hash, spot.name)?;
+        let (desk, name) = (&mut self.desk, spot.name);
+        let books = Books { desk, effects, name };
+        let answer = change(&mut Settled::begin(&mut record.get_mut().state, now, books));
+        if record.get().state.is_empty() {
             record.remove();
-            names.trim();
+            self.names.trim();
         }
         Some(answer)
     }

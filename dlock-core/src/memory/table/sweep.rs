@@ -6,6 +6,7 @@
 //! are dead than alive.
 
 use super::{Effects, Table};
+use crate::spi::admission::NameState;
 use crate::timestamp::Timestamp;
 
 /// A small table is looked through after that many new names.
@@ -20,11 +21,11 @@ impl Table {
     #[cold]
     #[inline(never)]
     pub(super) fn sweep(&mut self, now: Timestamp, effects: &mut Effects) {
-        let dead = |entry: &super::Entry| entry.holders.iter().all(|l| l.expires <= now);
+        let dead = |state: &NameState| state.holders().iter().all(|l| l.expires <= now);
         let names: Vec<_> = self
             .names
             .records()
-            .filter(|(_, entry)| dead(entry))
+            .filter(|(_, state)| dead(state))
             .map(|(name, _)| name.clone())
             .collect();
         for name in names {

@@ -13,7 +13,7 @@ use dlock_core::{LockName, RequestId, Result, Timestamp, Token};
 use sqlx::mysql::MySqlRow;
 
 use super::call::{bytes, label};
-use crate::admit::{Entry, NameState, Phase, Row, Tokens, Watch};
+use crate::admit::{Entry, NameState, Row, Settled, Tokens, WATCHED, Watch, phase_number, read_phase};
 use crate::lease::call::get;
 use crate::lease::failure::foreign;
 use crate::lease::keys::{hex, id_bytes, read_id, read_mode, read_token, share};
@@ -22,8 +22,7 @@ use crate::lease::look::Mark;
 /// How long a tombstone stands: longer than a request can be under way.
 const TOMBSTONE: Duration = Duration::from_secs(60);
 
-/// The phases of rows that are no entries.
-const WATCHED: i64 = 4;
+/// In the place of a phase: that the row is a tombstone.
 const BURIED: i64 = 5;
 
 /// Which row of an answer it is: its first column.
@@ -44,7 +43,8 @@ pub(super) struct Loaded {
     graves: HashMap<RequestId, Timestamp>,
     buried: Vec<RequestId>,
     exhumed: Vec<RequestId>,
-    /// The server's clock.
+    /// When the transaction was begun, by the clock of the client, and then by that of the server.
+    pub(super) sent: Timestamp,
     pub(super) now: Timestamp,
 }
 
@@ -76,16 +76,15 @@ pub(super) fn read_name(row: &MySqlRow) -> Result<LockName> {
 
 /// The columns of both tables in one order: name, id, phase, share, priority, arrival, token, ttl, ends,
 /// upgrading, owner, changes.
-fn read_entry(row: &MySqlRow, phase: Phase) -> Result<Entry> {
+fn read_entry(row: &MySqlRow, phase: i64) -> Result<Entry> {
     let owner: Option<String> = get(row, 11)?;
     Ok(Entry {
         id: read_key(row)?,
-        phase,
+        phase: read_phase(phase).ok_or_else(|| foreign("an unknown phase"))?,
         mode: read_mode(get(row, 4)?)?,
         priority: u8::try_from(get::<i64, _>(row, 5)?).map_err(|_| foreign("an unknown priority"))?,
-        arrival: get(row, 6)?,
         token: token(row, 7)?,
-        ttl: Duration::from_micros(positive(row, 8)?),
+        ttl_nanos: timestamp(positive(row, 8)?).as_nanos(),
         expires: timestamp(positive(row, 9)?),
         upgrading: get::<i64, _>(row, 10)? == 1,
         owner: owner.map(Arc::from),
@@ -95,25 +94,6 @@ fn read_entry(row: &MySqlRow, phase: Phase) -> Result<Entry> {
 fn read_key(row: &MySqlRow) -> Result<RequestId> {
     let id: Option<Vec<u8>> = get(row, 2)?;
     read_id(&id.unwrap_or_default())
-}
-
-fn read_phase(number: i64) -> Result<Phase> {
-    match number {
-        0 => Ok(Phase::Queued),
-        1 => Ok(Phase::Offered),
-        2 => Ok(Phase::Held),
-        3 => Ok(Phase::Kept),
-        _ => Err(foreign("an unknown phase")),
-    }
-}
-
-fn phase_number(phase: Phase) -> u8 {
-    match phase {
-        Phase::Queued => 0,
-        Phase::Offered => 1,
-        Phase::Held => 2,
-        Phase::Kept => 3,
-    }
 }
 
 impl Loaded {
@@ -128,13 +108,14 @@ impl Loaded {
             graves: HashMap::new(),
             buried: Vec::new(),
             exhumed: Vec::new(),
+            sent: Timestamp::ZERO,
             now: Timestamp::ZERO,
         };
         // In the name's own row no phase means that nobody holds it alone: nobody in it waits.
         let phase = get(row, 3)?;
         if phase != 0 {
-            let holder = read_entry(row, read_phase(phase)?)?;
-            loaded.state.insert_stored(Row::Entry(holder));
+            let holder = read_entry(row, phase)?;
+            loaded.state.insert_stored(Row::Entry(holder, 0));
         }
         Ok(loaded)
     }
@@ -156,15 +137,15 @@ impl Loaded {
             }
             phase => {
                 self.rows.insert(read_key(row)?);
-                let entry = read_entry(row, read_phase(phase)?)?;
-                self.state.insert_stored(Row::Entry(entry));
+                let entry = read_entry(row, phase)?;
+                self.state.insert_stored(Row::Entry(entry, get(row, 6)?));
             }
         }
         Ok(())
     }
 
     /// All of it is there: takes back what has run out. First in every change.
-    pub(super) fn settle(&mut self, now: Timestamp) {
+    pub(super) fn settle(&mut self, sent: Timestamp, now: Timestamp) {
         self.state.loaded();
         // No token is less than the server's clock: they go on growing where a backup was put back.
         self.tokens.last = self.token.max(micros(now).saturating_sub(1));
@@ -173,8 +154,13 @@ impl Loaded {
         for id in &self.exhumed {
             self.graves.remove(id);
         }
-        self.state.settle(now, &mut self.tokens);
-        self.now = now;
+        (self.sent, self.now) = (sent, now);
+        self.settled();
+    }
+
+    /// To be changed.
+    pub(super) fn settled(&mut self) -> Settled<'_> {
+        self.state.settle(self.now, &mut self.tokens)
     }
 
     pub(super) fn is_buried(&self, id: RequestId) -> bool {
@@ -208,7 +194,7 @@ impl Loaded {
         for (id, row) in self.state.dirty() {
             // One that was raised to less than the clock says: the name has to know of it, since a clock may
             // go back.
-            if let Some(Row::Entry(Entry { token: Some(own), .. })) = row {
+            if let Some(Row::Entry(Entry { token: Some(own), .. }, _)) = row {
                 token = token.max(own.get());
             }
             match row {
@@ -246,7 +232,7 @@ impl Loaded {
             Some(e) => format!(
                 "id = {}, ttl = {}, ends = {}, upgrading = 0, owner = {}",
                 bytes(&id_bytes(e.id)),
-                e.ttl.as_micros(),
+                e.ttl().as_micros(),
                 micros(e.expires),
                 label(e.owner.as_deref()),
             ),
@@ -254,7 +240,7 @@ impl Loaded {
         };
         let news = i64::from(self.state.written().1);
         let stored = i64::try_from(token).unwrap_or(i64::MAX);
-        self.mark = (self.mark.0 + news, 0, stored, i64::from(phase));
+        self.mark = (self.mark.0 + news, 0, stored, phase);
         push(
             to,
             format_args!(
@@ -279,14 +265,14 @@ fn grave_key(id: RequestId) -> String {
 fn values(key: &str, id: RequestId, row: &Row<&Entry, &Watch>) -> Result<String> {
     let id = bytes(&id_bytes(id));
     Ok(match row {
-        Row::Entry(e) => format!(
+        Row::Entry(e, arrival) => format!(
             "({key},{id},{},{},{},{},{},{},{},{},{})",
             phase_number(e.phase),
             share(e.mode)?,
             e.priority,
-            e.arrival,
+            arrival,
             e.token.map_or("NULL".to_owned(), |t| t.to_string()),
-            e.ttl.as_micros(),
+            e.ttl().as_micros(),
             micros(e.expires),
             u8::from(e.upgrading),
             label(e.owner.as_deref()),

@@ -3,10 +3,13 @@
 mod cases;
 
 use std::num::NonZeroU32;
+use std::time::Duration;
 
 use super::*;
+use crate::inspection::Change;
+use crate::spi::Queueing;
 use crate::spi::Queueing::{Join, No};
-use crate::spi::{Abandoned, Acquire, Queueing, Release, Released};
+use crate::spi::admission::Lease;
 
 const TTL: u64 = 1000;
 const QUEUE_TTL: u64 = 100_000;
@@ -71,9 +74,9 @@ impl Bench {
         self.ask(n, mode, Join, 5).unwrap()
     }
 
-    fn take(&mut self, n: u64, mode: Mode) -> Held {
+    fn take(&mut self, n: u64, mode: Mode) -> Lease {
         match self.ask(n, mode, No, 5).unwrap() {
-            Asked::Granted(held) => held,
+            Asked::Granted(lease) => lease,
             other => panic!("{other:?}"),
         }
     }
@@ -82,16 +85,30 @@ impl Bench {
         self.call(|t, now, fx| t.release(now, &key(n), Release::Now, fx))
     }
 
-    fn renew(&mut self, n: u64) -> Option<Held> {
-        self.call(|t, now, fx| t.renew(now, &key(n), ms(TTL), fx))
+    /// How long the lease lives then, if there is one.
+    fn renew_for(&mut self, n: u64, ttl: u64) -> Option<Duration> {
+        let item = RenewItem::lease(key(n), ms(ttl));
+        match self.call(|t, now, fx| t.renew(now, now, &item, fx)) {
+            RenewOutcome::Renewed(renewal) => Some(renewal.expires_in),
+            _ => None,
+        }
+    }
+
+    fn renew(&mut self, n: u64) -> Option<Duration> {
+        self.renew_for(n, TTL)
+    }
+
+    fn ask_again(&mut self, n: u64, queue_ttl: u64) -> RenewOutcome {
+        let item = RenewItem::queued(key(n), ms(queue_ttl));
+        self.call(|t, now, fx| t.renew(now, now, &item, fx))
     }
 
     fn abandon(&mut self, n: u64) -> Abandoned {
         self.call(|t, now, fx| t.abandon(now, &key(n), fx))
     }
 
-    fn convert(&mut self, n: u64, to: Mode) -> Result<Conversion> {
-        self.call(|t, now, fx| t.convert(now, &key(n), to, fx))
+    fn convert(&mut self, n: u64, to: Mode) -> Result<Converted> {
+        self.call(|t, now, fx| t.convert(now, now, &key(n), to, fx))
     }
 
     fn inspect(&mut self) -> Inspection {
@@ -99,7 +116,7 @@ impl Bench {
     }
 
     fn granted(&self) -> Vec<u64> {
-        self.told.granted.iter().map(|(k, _)| k.id.sequence()).collect()
+        self.told.granted.iter().map(|g| g.key.id.sequence()).collect()
     }
 
     fn is_free(&mut self) -> bool {

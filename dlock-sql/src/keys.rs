@@ -1,9 +1,12 @@
-//! How ids, modes and tokens are stored, in all tables of locks.
+//! How values are stored, in all tables of locks.
 
 use std::fmt::Write as _;
 use std::num::NonZeroU32;
 
 use dlock_core::{Error, ErrorKind, Mode, RequestId, Result, Token};
+use sqlx::{ColumnIndex, Decode, Encode, Row, Type};
+
+use crate::requests::invalid;
 
 /// What is stored of the mode of who holds alone. Of a reader it is 0, of one of n permits n.
 pub(crate) const ALONE: i64 = -1;
@@ -12,6 +15,38 @@ pub(crate) const ALONE: i64 = -1;
 pub(crate) fn foreign(what: &str) -> Error {
     let text = format!("a row of the lock tables was not written by dlock: {what}");
     Error::new(ErrorKind::BackendData, text)
+}
+
+/// The version of tables that are there. What a newer dlock has made is refused.
+pub(crate) fn known_version(found: i64, known: usize, tables: &str, at: &str) -> Result<usize> {
+    let version = usize::try_from(found).map_err(|_| foreign("another schema version"))?;
+    if version <= known {
+        return Ok(version);
+    }
+    let text = format!(
+        "the lock tables {tables} in {at} have schema version {version}, this program knows up to {known}: a \
+            newer dlock has used the database; update this program"
+    );
+    Err(Error::new(ErrorKind::Unsupported, text))
+}
+
+/// One more value of a statement.
+pub(crate) fn bind<'q, A: sqlx::Arguments, T>(args: &mut A, value: T) -> Result<()>
+where
+    T: Encode<'q, A::Database> + Type<A::Database> + 'q,
+{
+    let added = args.add(value);
+    added.map_err(|e| invalid(format!("a value cannot be stored: {e}")))
+}
+
+/// A column of a row of ours.
+pub(crate) fn get<'r, T, R: Row>(row: &'r R, column: usize) -> Result<T>
+where
+    T: Decode<'r, R::Database> + Type<R::Database>,
+    usize: ColumnIndex<R>,
+{
+    row.try_get(column)
+        .map_err(|_| foreign("a column of another type"))
 }
 
 /// In small hexadecimal digits, as `encode(…, 'hex')` of PostgreSQL writes it.

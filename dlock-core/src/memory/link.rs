@@ -140,15 +140,15 @@ impl MemoryLink {
     pub(super) fn ask(&self, request: &Acquire) -> Result<Attempt> {
         self.check(request)?;
         let (sent, known) = self.sent();
-        self.shared.run(known, |state, now, effects| {
-            Ok(match state.table.attempt(now, request, effects)? {
+        self.shared.run(known, |state, effects| {
+            Ok(match state.table.attempt(request, effects)? {
                 Asked::Granted(lease) => Attempt::Granted(self.shown(lease.grant(request.key.clone(), sent))),
                 Asked::Queued(place) => {
-                    let pushes = self.listen(state, &request.key, sent, now);
+                    let pushes = self.listen(state, &request.key, sent, effects.now);
                     Attempt::Queued(place.wait(Wake::Push(pushes)))
                 }
                 Asked::Held(place) => {
-                    let seen = state.table.fingerprint(now, &request.key.name, effects);
+                    let seen = state.table.fingerprint(&request.key.name, effects);
                     Attempt::Held(place.wait(self.probe(request, seen.unwrap_or(0))))
                 }
             })
@@ -178,13 +178,13 @@ impl MemoryLink {
             return RenewOutcome::Failed(error.with_name(&item.key.name));
         }
         let (sent, known) = self.sent();
-        self.shared.run(known, |state, now, effects| {
-            let outcome = state.table.renew(now, sent, item, effects);
+        self.shared.run(known, |state, effects| {
+            let outcome = state.table.renew(sent, item, effects);
             match outcome {
                 RenewOutcome::Granted(grant) => RenewOutcome::Granted(self.shown(grant)),
                 RenewOutcome::Queued { .. } => {
                     for listener in state.waiters.get_mut(&item.key).into_iter().flatten() {
-                        listener.anchor = self.anchor(sent, now);
+                        listener.anchor = self.anchor(sent, effects.now);
                     }
                     outcome
                 }
@@ -243,18 +243,18 @@ impl Lock for MemoryLink {
             }
         }
         let (_, known) = self.sent();
-        Ok(self.shared.run(known, |state, now, effects| {
-            state.table.release(now, lease, how, effects)
-        }))
+        Ok(self
+            .shared
+            .run(known, |state, effects| state.table.release(lease, how, effects)))
     }
 
     async fn abandon(&self, requests: &[LeaseKey]) -> Vec<Result<Abandoned>> {
         let (_, known) = self.sent();
         let abandon = |key: &LeaseKey| {
             self.open()?;
-            let mut abandoned = self.shared.run(known, |state, now, effects| {
-                state.table.abandon(now, key, effects)
-            });
+            let mut abandoned = self
+                .shared
+                .run(known, |state, effects| state.table.abandon(key, effects));
             if let Abandoned::WasGranted(token) = &mut abandoned {
                 *token = token.filter(|_| self.shared.caps.has(Capability::Fencing));
             }
@@ -300,8 +300,8 @@ impl RwLock for MemoryLink {
             Capability::Downgrade
         })?;
         let (sent, known) = self.sent();
-        self.shared.run(known, |state, now, effects| {
-            Ok(match state.table.convert(now, sent, lease, to, effects)? {
+        self.shared.run(known, |state, effects| {
+            Ok(match state.table.convert(sent, lease, to, effects)? {
                 Converted::Done(grant) => Converted::Done(self.shown(grant)),
                 not_done => not_done,
             })
@@ -326,9 +326,8 @@ impl Fencing for MemoryLink {
         self.open()?;
         self.need(Capability::Raise)?;
         let (_, known) = self.sent();
-        self.shared.run(known, |state, now, effects| {
-            state.table.raise(now, lease, to, effects)
-        })
+        self.shared
+            .run(known, |state, effects| state.table.raise(lease, to, effects))
     }
 }
 
@@ -347,11 +346,11 @@ impl Watch for MemoryLink {
         self.need(Capability::Inspect)?;
         self.check_name(name)?;
         let (_, known) = self.sent();
-        self.shared.run(known, |state, now, effects| {
+        self.shared.run(known, |state, effects| {
             if state.table.spoiled(name).is_some() {
                 return Err(foreign(name));
             }
-            Ok(state.table.inspect(now, name, effects))
+            Ok(state.table.inspect(name, effects))
         })
     }
 
@@ -360,9 +359,9 @@ impl Watch for MemoryLink {
         self.need(Capability::ForceRelease)?;
         self.check_name(name)?;
         let (_, known) = self.sent();
-        Ok(self.shared.run(known, |state, now, effects| {
-            state.table.force_release(now, name, effects)
-        }))
+        Ok(self
+            .shared
+            .run(known, |state, effects| state.table.force_release(name, effects)))
     }
 }
 
@@ -391,8 +390,8 @@ struct NameProbe {
 #[async_trait]
 impl Probe for NameProbe {
     async fn look(&self) -> Result<News> {
-        let holders = self.shared.run(None, |state, now, effects| {
-            state.table.fingerprint(now, &self.name, effects)
+        let holders = self.shared.run(None, |state, effects| {
+            state.table.fingerprint(&self.name, effects)
         });
         Ok(match holders {
             Some(holders) if self.seen.swap(holders, Ordering::AcqRel) == holders => News::Nothing,

@@ -151,7 +151,7 @@ impl Shared {
     pub(super) fn run<R>(
         &self,
         known: Option<Timestamp>,
-        call: impl FnOnce(&mut State, Timestamp, &mut Effects) -> R,
+        call: impl FnOnce(&mut State, &mut Effects) -> R,
     ) -> R {
         let (answer, outbox) = {
             let mut state = self.lock();
@@ -161,8 +161,8 @@ impl Shared {
             });
             let now = read.max(state.now);
             state.now = now;
-            let mut effects = Effects::of(!state.watchers.is_empty());
-            let answer = call(&mut state, now, &mut effects);
+            let mut effects = Effects::of(now, !state.watchers.is_empty());
+            let answer = call(&mut state, &mut effects);
             match effects.into_news() {
                 None => return answer,
                 Some(news) => (answer, state.dispatch(*news)),

@@ -19,7 +19,7 @@ impl Told {
     /// All of it was told.
     pub(crate) fn of(state: &NameState) -> Self {
         Self {
-            holders: state.holders().to_vec(),
+            holders: state.rows.holders().to_vec(),
             counted: state.books.watch.map(|w| w.changes),
         }
     }

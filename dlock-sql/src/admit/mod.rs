@@ -13,15 +13,14 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use dlock_core::spi::admission::{self, Cause, Event};
-use dlock_core::{Change, Inspection, RequestId, Result, Timestamp, Token};
+use dlock_core::{Change, Error, ErrorKind, RequestId, Result, Timestamp, Token};
 
 mod compare;
-mod tokens;
 
 pub(crate) use compare::Told;
 pub(crate) use dlock_core::spi::admission::{Asked, Entry, Phase};
-pub(crate) use tokens::Tokens;
 
+use crate::gate::LAST_TOKEN;
 use crate::requests::RESERVED;
 
 /// The phases, as they are numbered in the tables.
@@ -76,7 +75,7 @@ pub(crate) struct Glance {
 /// Everything about one name.
 #[derive(Debug, Default)]
 pub(crate) struct NameState {
-    rows: admission::NameState,
+    pub(crate) rows: admission::NameState,
     books: Books,
 }
 
@@ -95,6 +94,30 @@ pub(crate) struct Books {
 /// A name of which what had run out is taken back.
 pub(crate) type Settled<'a> = admission::Settled<'a, Ledger<'a>>;
 
+/// The tokens of the database, as the transaction sees them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Tokens {
+    pub(crate) last: u64,
+    #[cfg_attr(not(feature = "sqlite"), expect(dead_code))]
+    pub(crate) ceiling: u64,
+    pub(crate) dirty: bool,
+}
+
+impl Tokens {
+    /// Refuses what needs a token when there is none: one that came twice would be no fence. A raise may have
+    /// gone to the last one that SQL can store.
+    fn check(&self) -> Result<()> {
+        if self.last < LAST_TOKEN {
+            return Ok(());
+        }
+        let text = format!(
+            "the tokens of this database are used up: the last one, {LAST_TOKEN}, was granted or raised to; \
+             use another table prefix, with new gates"
+        );
+        Err(Error::new(ErrorKind::LimitReached, text))
+    }
+}
+
 /// The books of a name, and the tokens that all names have in common.
 #[derive(Debug)]
 pub(crate) struct Ledger<'a> {
@@ -103,17 +126,12 @@ pub(crate) struct Ledger<'a> {
 }
 
 impl NameState {
-    /// Takes over a stored row.
+    /// Takes over a stored row. After the last one they are sorted.
     pub(crate) fn insert_stored(&mut self, row: Row<Entry, Watch>) {
         match row {
             Row::Entry(entry, arrival) => self.rows.insert(entry, arrival),
             Row::Watch(watch) => self.books.watch = Some(watch),
         }
-    }
-
-    /// All of them were taken over.
-    pub(crate) fn loaded(&mut self) {
-        self.rows.sort();
     }
 
     /// What is to be written: each id with its row to put, or `None` to delete.
@@ -156,33 +174,24 @@ impl NameState {
 
     /// Whether the changes are counted until then.
     pub(crate) fn is_watched(&self, until: Timestamp) -> bool {
-        self.books.is_watched(until)
-    }
-
-    fn holders(&self) -> &[Entry] {
-        self.rows.holders()
-    }
-
-    /// The state as it is now, whether or not what has run out was taken back.
-    pub(crate) fn inspect(&self, now: Timestamp) -> Inspection {
-        self.rows.inspect(now)
+        self.books.watch.is_some_and(|w| w.until >= until)
     }
 
     /// Who holds it alone, be it but for a minimum hold.
     #[cfg(feature = "mysql")]
     pub(crate) fn sole_holder(&self) -> Option<&Entry> {
-        self.holders().first().filter(|e| e.mode.is_exclusive())
+        self.rows.holders().first().filter(|e| e.mode.is_exclusive())
     }
 
     /// How many rows are stored of it when what is dirty has been written.
     #[cfg(feature = "mysql")]
-    pub(crate) fn rows(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.rows.entries().count() + usize::from(self.books.watch.is_some())
     }
 
     #[cfg(feature = "sqlite")]
     pub(crate) fn seen(&self) -> Holders {
-        let holders = self.holders().iter().map(|e| (e.id, e.mode.is_exclusive()));
+        let holders = self.rows.holders().iter().map(|e| (e.id, e.mode.is_exclusive()));
         let mut seen: Holders = holders.collect();
         seen.sort_unstable();
         seen
@@ -191,7 +200,7 @@ impl NameState {
     /// What a count by the database would find.
     #[cfg(feature = "sqlite")]
     pub(crate) fn glance(&self) -> Glance {
-        let untold = self.holders().iter().filter(|e| e.phase == Phase::Offered);
+        let untold = self.rows.holders().iter().filter(|e| e.phase == Phase::Offered);
         Glance {
             holders: self.seen(),
             untold: untold.map(|e| e.id).collect(),
@@ -212,17 +221,13 @@ impl Books {
             self.touch(RESERVED, true);
         }
     }
-
-    fn is_watched(&self, until: Timestamp) -> bool {
-        self.watch.is_some_and(|w| w.until >= until)
-    }
 }
 
 impl Ledger<'_> {
     /// Has the changes counted for half a lease from now at least. The count begins with the time, so that no
     /// later one comes to the same number.
     pub(crate) fn keep_watch(&mut self, now: Timestamp, lease: Duration) {
-        if self.books.is_watched(now + lease / 2) {
+        if self.books.watch.is_some_and(|w| w.until >= now + lease / 2) {
             return;
         }
         let (changes, until) = (now.as_nanos(), now + lease);
@@ -240,11 +245,16 @@ impl admission::Ledger for Ledger<'_> {
     }
 
     fn mint(&mut self) -> Result<Token> {
-        self.tokens.mint()
+        self.tokens.check()?;
+        let next = Token::new(self.tokens.last + 1).unwrap_or(Token::MIN);
+        self.raise(next);
+        Ok(next)
     }
 
     fn raise(&mut self, to: Token) {
-        self.tokens.at_least(to);
+        if to.get() > self.tokens.last {
+            (self.tokens.last, self.tokens.dirty) = (to.get(), true);
+        }
     }
 
     fn hand_off(&self, waiter: &Entry, now: Timestamp) -> (Phase, Timestamp) {

@@ -2,11 +2,10 @@
 
 use std::sync::Arc;
 
-use dlock_core::Result;
 use futures::TryStreamExt as _;
-use sqlx::{AssertSqlSafe, ColumnIndex, Database, Decode, Either, Executor, IntoArguments, Row, Type};
+use sqlx::{AssertSqlSafe, Database, Either, Executor, IntoArguments};
 
-use super::failure::foreign;
+pub(in crate::lease) use crate::keys::get;
 
 /// What is sent.
 pub(in crate::lease) enum Statement<DB: Database> {
@@ -44,14 +43,4 @@ where
         }
     }
     Ok(Answer { rows, done })
-}
-
-/// A column of a row of ours.
-pub(in crate::lease) fn get<'r, T, R: Row>(row: &'r R, column: usize) -> Result<T>
-where
-    T: Decode<'r, R::Database> + Type<R::Database>,
-    usize: ColumnIndex<R>,
-{
-    row.try_get(column)
-        .map_err(|_| foreign("a column of another type"))
 }

@@ -1,8 +1,8 @@
 //! What an error of the driver or the server means to a caller.
 
-use dlock_core::{Error, ErrorKind, Result};
+use dlock_core::{Error, ErrorKind};
 
-pub(in crate::lease) use crate::keys::foreign;
+pub(in crate::lease) use crate::keys::{foreign, known_version};
 pub(in crate::lease) use crate::requests::invalid;
 
 /// What the errors of the server mean.
@@ -54,17 +54,4 @@ pub(in crate::lease) fn runtime_ended<D: Failures>() -> Error {
 pub(in crate::lease) fn ended_meanwhile<D: Failures>() -> Error {
     let text = "a request to the database was on its way when its runtime ended";
     Error::new(ErrorKind::Unknown, text).with_source(runtime_ended::<D>())
-}
-
-/// The version of tables that are there. What a newer dlock has made is refused.
-pub(in crate::lease) fn known_version(found: i64, known: usize, tables: &str, at: &str) -> Result<usize> {
-    let version = usize::try_from(found).map_err(|_| foreign("another schema version"))?;
-    if version <= known {
-        return Ok(version);
-    }
-    let text = format!(
-        "the lock tables {tables} in {at} have schema version {version}, this program knows up to {known}: a \
-            newer dlock has used the database; update this program"
-    );
-    Err(Error::new(ErrorKind::Unsupported, text))
 }

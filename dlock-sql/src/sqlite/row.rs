@@ -4,23 +4,14 @@ use std::sync::Arc;
 
 use dlock_core::{LockName, Mode, RequestId, Result, Timestamp};
 use sqlx::sqlite::{SqliteArguments, SqliteRow};
-use sqlx::{Arguments as _, Decode, Encode, Row as _, Sqlite, Type};
 
 use crate::admit::{Entry, Glance, Phase, Row, WATCHED, Watch, phase_number, read_phase};
-use crate::keys::{ALONE, foreign, id_bytes, read_id, read_mode, read_token};
-use crate::requests::{RESERVED, invalid};
+use crate::keys::{ALONE, bind, foreign, get, id_bytes, read_id, read_mode, read_token};
+use crate::requests::RESERVED;
 
 /// SQLite's integers are signed; tokens and times stay below 2^63.
 pub(super) fn to_sql(n: u64) -> i64 {
     i64::try_from(n).unwrap_or(i64::MAX)
-}
-
-pub(super) fn bind<'q, T: Encode<'q, Sqlite> + Type<Sqlite> + 'q>(
-    args: &mut SqliteArguments,
-    value: T,
-) -> Result<()> {
-    let added = args.add(value);
-    added.map_err(|e| invalid(format!("a value cannot be stored: {e}")))
 }
 
 pub(super) fn bind_key(args: &mut SqliteArguments, name: &LockName, id: RequestId) -> Result<()> {
@@ -63,12 +54,12 @@ pub(super) fn bind_row(args: &mut SqliteArguments, name: &LockName, row: Row<&En
 
 /// The name of an entry's row.
 pub(super) fn read_name(row: &SqliteRow) -> Result<LockName> {
-    LockName::new(column::<Vec<u8>>(row, 0)?)
+    LockName::new(get::<Vec<u8>, _>(row, 0)?)
 }
 
 /// The rest of it.
 pub(super) fn read_row(row: &SqliteRow) -> Result<Row<Entry, Watch>> {
-    let phase = column::<i64>(row, 2)?;
+    let phase = get::<i64, _>(row, 2)?;
     if phase == WATCHED {
         return Ok(Row::Watch(Watch {
             changes: number(row, 5)?,
@@ -76,28 +67,28 @@ pub(super) fn read_row(row: &SqliteRow) -> Result<Row<Entry, Watch>> {
         }));
     }
     let entry = Entry {
-        id: read_id(column(row, 1)?)?,
+        id: read_id(get(row, 1)?)?,
         phase: known(phase)?,
-        mode: read_mode(column(row, 3)?)?,
+        mode: read_mode(get(row, 3)?)?,
         priority: number(row, 4)?,
-        token: column::<Option<i64>>(row, 6)?.map(read_token).transpose()?,
+        token: get::<Option<i64>, _>(row, 6)?.map(read_token).transpose()?,
         ttl_nanos: number(row, 7)?,
         expires: time(row, 8)?,
-        upgrading: column::<i64>(row, 9)? != 0,
-        owner: column::<Option<String>>(row, 10)?.map(Arc::from),
+        upgrading: get::<i64, _>(row, 9)? != 0,
+        owner: get::<Option<String>, _>(row, 10)?.map(Arc::from),
     };
-    Ok(Row::Entry(entry, column(row, 5)?))
+    Ok(Row::Entry(entry, get(row, 5)?))
 }
 
 /// The holders, one a row, and the first end of those who are queued, without an id.
 pub(super) fn read_glance(rows: &[SqliteRow]) -> Result<Glance> {
     let mut glance = Glance::default();
     for row in rows {
-        let (phase, expires) = (known(column(row, 1)?)?, time(row, 3)?);
+        let (phase, expires) = (known(get(row, 1)?)?, time(row, 3)?);
         glance.earliest = Some(glance.earliest.map_or(expires, |e| e.min(expires)));
-        if let Some(id) = column::<Option<&[u8]>>(row, 0)? {
+        if let Some(id) = get::<Option<&[u8]>, _>(row, 0)? {
             let id = read_id(id)?;
-            glance.holders.push((id, column::<i64>(row, 2)? == ALONE));
+            glance.holders.push((id, get::<i64, _>(row, 2)? == ALONE));
             glance.untold.extend((phase == Phase::Offered).then_some(id));
         }
     }
@@ -105,12 +96,8 @@ pub(super) fn read_glance(rows: &[SqliteRow]) -> Result<Glance> {
     Ok(glance)
 }
 
-pub(super) fn column<'r, T: Decode<'r, Sqlite> + Type<Sqlite>>(row: &'r SqliteRow, at: usize) -> Result<T> {
-    row.try_get(at).map_err(|_| foreign("a column of another type"))
-}
-
 pub(super) fn number<T: TryFrom<i64>>(row: &SqliteRow, at: usize) -> Result<T> {
-    let stored = column::<i64>(row, at)?;
+    let stored = get::<i64, _>(row, at)?;
     T::try_from(stored).map_err(|_| foreign("a number that cannot be there"))
 }
 

@@ -21,12 +21,12 @@ use sqlx::{ConnectOptions as _, Row as _, Sqlite};
 
 use super::boot::BootId;
 use super::failure::{nothing_done, primary_code};
-use super::row::{column, number, time};
+use super::row::{number, time};
 use super::store::Store;
 use crate::admit::Tokens;
 use crate::direct::Dialect as _;
 use crate::gate;
-use crate::keys::foreign;
+use crate::keys::{foreign, get, known_version};
 
 /// How many tokens one commit that waits for the disk makes safe.
 pub(super) const TOKEN_BLOCK: u64 = 1_000_000;
@@ -121,26 +121,18 @@ impl Meta {
         let text = "SELECT schema_version, boot, last_token, token_ceiling, seen FROM {p}meta";
         let rows = store.ask(text).await?;
         let row = rows.first().ok_or_else(|| foreign("the meta table is empty"))?;
-        refuse_newer(column(row, 0)?, &store.db.at)?;
+        known(get(row, 0)?, &store.db)?;
         let (last, ceiling, dirty) = (number(row, 2)?, number(row, 3)?, false);
         Ok(Self {
-            boot: column(row, 1)?,
+            boot: get(row, 1)?,
             tokens: Tokens { last, ceiling, dirty },
             seen: time(row, 4)?,
         })
     }
 }
 
-fn refuse_newer(version: i64, at: &str) -> Result<()> {
-    let known = MIGRATIONS.len() as i64;
-    if version <= known {
-        return Ok(());
-    }
-    let text = format!(
-        "the lock tables in {at} have schema version {version}, this program knows up to {known}: a newer \
-         dlock has used the database; update this program"
-    );
-    Err(Error::new(ErrorKind::Unsupported, text))
+fn known(version: i64, db: &Database) -> Result<usize> {
+    known_version(version, MIGRATIONS.len(), &format!("{}*", db.prefix), &db.at)
 }
 
 /// Brings the tables up to date, makes the current boot theirs, and commits the transaction of the caller,
@@ -198,10 +190,7 @@ async fn current_version(store: &mut Store) -> Result<usize> {
     let text = format!("the table `{prefix}meta` in {at} is not dlock's; choose another table prefix");
     let foreign = Error::new(ErrorKind::BackendData, text);
     match stored.and_then(|rows| rows.first().map(|r| r.try_get::<i64, _>(0)).transpose()) {
-        Ok(Some(version)) if version >= 1 => {
-            refuse_newer(version, at)?;
-            usize::try_from(version).map_err(|_| foreign)
-        }
+        Ok(Some(version)) if version >= 1 => known(version, &store.db),
         Ok(_) => Err(foreign),
         // SQL_ERROR: there is no such column. Anything else that SQLite says is about the file, and whoever
         // chose another prefix for that would lock beside those who did not.

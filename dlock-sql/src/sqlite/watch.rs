@@ -127,7 +127,7 @@ impl Watch for SqliteLock {
         let key = name.clone();
         let inspected = self.connection.call(Needs::read(name), move |view| {
             let now = view.now;
-            Ok(view.look(&key)?.0.inspect(now))
+            Ok(view.look(&key)?.0.rows.inspect(now))
         });
         inspected.await
     }

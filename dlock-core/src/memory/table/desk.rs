@@ -28,9 +28,7 @@ pub(in crate::memory) struct Settings {
 pub(super) struct Desk {
     /// The last token minted. One counter for all names: a name that is forgotten takes nothing with it.
     pub(super) counter: u64,
-    pub(super) claim_window: Option<Duration>,
-    pub(super) max_held: Option<u64>,
-    pub(super) max_waiters: Option<u64>,
+    pub(super) settings: Settings,
     /// Held and queued requests of each client; kept only when there is a limit.
     pub(super) clients: HashMap<u128, u64, RandomState>,
 }
@@ -39,9 +37,7 @@ impl Desk {
     pub(super) fn new(settings: Settings) -> Self {
         Self {
             counter: 0,
-            claim_window: settings.claim_window,
-            max_held: settings.max_held,
-            max_waiters: settings.max_waiters,
+            settings,
             clients: HashMap::default(),
         }
     }
@@ -52,25 +48,9 @@ impl Desk {
         Token::new(self.counter).unwrap_or(Token::MIN)
     }
 
-    /// Counts one more request of that client, unless it is at its limit.
-    #[inline]
-    pub(super) fn begin(&mut self, id: RequestId) -> Result<()> {
-        if let Some(max) = self.max_held {
-            let count = self.clients.entry(id.client()).or_default();
-            if *count >= max {
-                return Err(Error::new(
-                    ErrorKind::LimitReached,
-                    "this client holds and waits for as many locks as it may",
-                ));
-            }
-            *count += 1;
-        }
-        Ok(())
-    }
-
     /// A lease or queue entry of that client is over.
     pub(super) fn ended(&mut self, id: RequestId) {
-        if self.max_held.is_none() {
+        if self.settings.max_held.is_none() {
             return;
         }
         if let Some(count) = self.clients.get_mut(&id.client()) {
@@ -92,17 +72,26 @@ pub(super) struct Books<'a> {
 impl Ledger for Books<'_> {
     const CLASS_OF_ROWS: bool = false;
 
+    /// Counts one more request of that client, unless a limit is reached.
     #[inline]
     fn begin(&mut self, id: RequestId, behind: Option<usize>) -> Result<()> {
-        if self
-            .desk
-            .max_waiters
-            .is_some_and(|max| behind.is_some_and(|n| n as u64 >= max))
-        {
-            let text = "as many wait for this lock as may";
-            return Err(Error::new(ErrorKind::LimitReached, text).with_name(self.name));
+        let refused = |text| Err(Error::new(ErrorKind::LimitReached, text).with_name(self.name));
+        let Settings {
+            max_held,
+            max_waiters,
+            ..
+        } = self.desk.settings;
+        if max_waiters.is_some_and(|max| behind.is_some_and(|n| n as u64 >= max)) {
+            return refused("as many wait for this lock as may");
         }
-        self.desk.begin(id).map_err(|e| e.with_name(self.name))
+        if let Some(max) = max_held {
+            let count = self.desk.clients.entry(id.client()).or_default();
+            if *count >= max {
+                return refused("this client holds and waits for as many locks as it may");
+            }
+            *count += 1;
+        }
+        Ok(())
     }
 
     fn mint(&mut self) -> Result<Token> {
@@ -115,7 +104,7 @@ impl Ledger for Books<'_> {
 
     /// The claim window, if there is one and it is shorter than the ttl.
     fn hand_off(&self, waiter: &Entry, now: Timestamp) -> (Phase, Timestamp) {
-        match self.desk.claim_window {
+        match self.desk.settings.claim_window {
             Some(window) if window < waiter.ttl() => (Phase::Provisional, now + window),
             _ => (Phase::Held, now + waiter.ttl()),
         }

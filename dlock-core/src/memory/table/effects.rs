@@ -1,12 +1,15 @@
-//! What others must be told of.
+//! When a call is made, and what others must be told of.
 
 use crate::inspection::Change;
 use crate::name::LockName;
 use crate::spi::{Grant, LeaseKey};
+use crate::timestamp::Timestamp;
 
-/// What others must be told of.
-#[derive(Debug, Default)]
+/// What others must be told of a call.
+#[derive(Debug)]
 pub(in crate::memory) struct Effects {
+    /// When it is made.
+    pub(in crate::memory) now: Timestamp,
     /// Whether anybody watches anything; changes are not recorded otherwise.
     pub(in crate::memory) observed: bool,
     /// In a box that is made when there is something: mostly nobody but the caller learns of a call.
@@ -29,8 +32,9 @@ pub(in crate::memory) struct News {
 }
 
 impl Effects {
-    pub(in crate::memory) fn of(observed: bool) -> Self {
-        Self { observed, news: None }
+    pub(in crate::memory) fn of(now: Timestamp, observed: bool) -> Self {
+        let news = None;
+        Self { now, observed, news }
     }
 
     pub(in crate::memory) fn news(&mut self) -> &mut News {

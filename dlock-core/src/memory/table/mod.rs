@@ -1,7 +1,6 @@
 //! The lock table: a state machine without I/O, without a clock and without async.
 //!
-//! Each method takes the time as an argument, changes the state, and reports what others must be told in
-//! [`Effects`]. All of them pass through [`Table::change`]: the admission rule takes back what has run out and
+//! Each method changes the state at the time of [`Effects`], and reports there what others must be told. All of them pass through [`Table::change`]: the admission rule takes back what has run out and
 //! makes the change, and a name that is empty then is forgotten.
 
 mod desk;
@@ -70,23 +69,18 @@ impl Table {
     }
 
     /// Asks for a name, once; idempotent in the key.
-    pub(super) fn attempt(
-        &mut self,
-        now: Timestamp,
-        request: &Acquire,
-        effects: &mut Effects,
-    ) -> Result<Asked> {
+    pub(super) fn attempt(&mut self, request: &Acquire, effects: &mut Effects) -> Result<Asked> {
         let key = &request.key;
         let spot = self.spot(&key.name);
         let trace = spot.trace(key.id);
         // A copy of the request that was delayed on its way must not take a lock that nobody awaits any more.
-        if self.memo.is_buried(trace) {
+        if self.memo.buried.has(&trace) {
             return Err(Error::lost(LossReason::Refused).with_name(&key.name));
         }
         if self.memo.was_released(trace) {
             return Err(Error::lost(LossReason::Released).with_name(&key.name));
         }
-        let known = self.change(&spot, now, effects, |change| match foreign_in(change.name) {
+        let known = self.change(&spot, effects, |change| match foreign_in(change.name) {
             Some(_) => Err(foreign(&key.name)),
             None => change.attempt(request),
         });
@@ -97,7 +91,7 @@ impl Table {
         let mut state = NameState::default();
         let mut settled = Settled {
             name: &mut state,
-            now,
+            now: effects.now,
             ledger: Books {
                 desk: &mut self.desk,
                 effects: &mut *effects,
@@ -107,23 +101,17 @@ impl Table {
         let asked = settled.attempt(request)?;
         self.since_sweep += 1;
         if self.is_to_sweep() {
-            self.sweep(now, effects);
+            self.sweep(effects);
         }
         self.names.insert(spot.hash, key.name.clone(), state);
         Ok(asked)
     }
 
     /// Ends a lease, at once or after a minimum hold.
-    pub(super) fn release(
-        &mut self,
-        now: Timestamp,
-        key: &LeaseKey,
-        how: Release,
-        effects: &mut Effects,
-    ) -> Released {
+    pub(super) fn release(&mut self, key: &LeaseKey, how: Release, effects: &mut Effects) -> Released {
         let spot = self.spot(&key.name);
         let trace = spot.trace(key.id);
-        let ended = self.change(&spot, now, effects, |change| change.release(key.id, how));
+        let ended = self.change(&spot, effects, |change| change.release(key.id, how));
         match ended {
             Some(Released::Released) => self.memo.note_released(trace),
             _ if !self.memo.was_released(trace) => return Released::NotHeld,
@@ -133,48 +121,35 @@ impl Table {
     }
 
     /// Undoes a request, whatever became of it, and keeps it from coming back.
-    pub(super) fn abandon(&mut self, now: Timestamp, key: &LeaseKey, effects: &mut Effects) -> Abandoned {
+    pub(super) fn abandon(&mut self, key: &LeaseKey, effects: &mut Effects) -> Abandoned {
         let spot = self.spot(&key.name);
-        self.memo.bury(spot.trace(key.id), now);
-        let abandoned = self.change(&spot, now, effects, |change| change.abandon(key.id));
+        self.memo.buried.bury(spot.trace(key.id), effects.now);
+        let abandoned = self.change(&spot, effects, |change| change.abandon(key.id));
         abandoned.unwrap_or(Abandoned::Nothing)
     }
 
     /// Extends a lease and confirms a claim window, or extends a queue entry and asks again.
-    pub(super) fn renew(
-        &mut self,
-        now: Timestamp,
-        sent: Timestamp,
-        item: &RenewItem,
-        effects: &mut Effects,
-    ) -> RenewOutcome {
+    pub(super) fn renew(&mut self, sent: Timestamp, item: &RenewItem, effects: &mut Effects) -> RenewOutcome {
         let spot = self.spot(&item.key.name);
-        let renewed = self.change(&spot, now, effects, |change| change.renew(item, sent));
+        let renewed = self.change(&spot, effects, |change| change.renew(item, sent));
         renewed.unwrap_or(RenewOutcome::Gone)
     }
 
     /// Turns a lease into another mode.
     pub(super) fn convert(
         &mut self,
-        now: Timestamp,
         sent: Timestamp,
         key: &LeaseKey,
         to: Mode,
         effects: &mut Effects,
     ) -> Result<Converted> {
         let spot = self.spot(&key.name);
-        let converted = self.change(&spot, now, effects, |change| change.convert(key, to, sent));
+        let converted = self.change(&spot, effects, |change| change.convert(key, to, sent));
         converted.unwrap_or_else(|| Err(Error::lost(LossReason::Refused).with_name(&key.name)))
     }
 
     /// Raises the token of a lease that is still held, and the counter with it.
-    pub(super) fn raise(
-        &mut self,
-        now: Timestamp,
-        key: &LeaseKey,
-        to: Token,
-        effects: &mut Effects,
-    ) -> Result<Raised> {
+    pub(super) fn raise(&mut self, key: &LeaseKey, to: Token, effects: &mut Effects) -> Result<Raised> {
         if to.get() > MAX_RAISED {
             return Err(Error::new(
                 ErrorKind::InvalidInput,
@@ -182,22 +157,22 @@ impl Table {
             ));
         }
         let spot = self.spot(&key.name);
-        let raised = self.change(&spot, now, effects, |change| change.raise(key.id, to));
+        let raised = self.change(&spot, effects, |change| change.raise(key.id, to));
         Ok(raised.unwrap_or(Raised::NotHeld))
     }
 
     /// Ends every lease of a name.
-    pub(super) fn force_release(&mut self, now: Timestamp, name: &LockName, effects: &mut Effects) -> u32 {
+    pub(super) fn force_release(&mut self, name: &LockName, effects: &mut Effects) -> u32 {
         let spot = self.spot(name);
-        let ended = self.change(&spot, now, effects, |change| change.force_release());
+        let ended = self.change(&spot, effects, |change| change.force_release());
         ended.unwrap_or(0)
     }
 
     /// The state of a name.
-    pub(super) fn inspect(&mut self, now: Timestamp, name: &LockName, effects: &mut Effects) -> Inspection {
+    pub(super) fn inspect(&mut self, name: &LockName, effects: &mut Effects) -> Inspection {
         let spot = self.spot(name);
-        let inspected = self.change(&spot, now, effects, |change| {
-            let mut seen = change.name.inspect(now);
+        let inspected = self.change(&spot, effects, |change| {
+            let mut seen = change.name.inspect(change.now);
             if foreign_in(change.name).is_some() {
                 seen.holders.clear();
             }
@@ -207,28 +182,18 @@ impl Table {
     }
 
     /// Takes back what has run out, and tells when the next lease of the name does.
-    pub(super) fn expire(
-        &mut self,
-        now: Timestamp,
-        name: &LockName,
-        effects: &mut Effects,
-    ) -> Option<Timestamp> {
+    pub(super) fn expire(&mut self, name: &LockName, effects: &mut Effects) -> Option<Timestamp> {
         let spot = self.spot(name);
-        let ends = self.change(&spot, now, effects, |change| {
+        let ends = self.change(&spot, effects, |change| {
             change.name.holders().iter().map(|l| l.expires).min()
         });
         ends.flatten()
     }
 
     /// A number that differs whenever the holders of a name differ; `None` when the name is free.
-    pub(super) fn fingerprint(
-        &mut self,
-        now: Timestamp,
-        name: &LockName,
-        effects: &mut Effects,
-    ) -> Option<u64> {
+    pub(super) fn fingerprint(&mut self, name: &LockName, effects: &mut Effects) -> Option<u64> {
         let spot = self.spot(name);
-        let number = self.change(&spot, now, effects, |change| {
+        let number = self.change(&spot, effects, |change| {
             let token = |t: Option<Token>| t.map_or(0, Token::get);
             let each = change.name.holders().iter();
             let number = each.map(|l| token(l.token) * 2 + u64::from(l.mode.is_exclusive()));
@@ -241,7 +206,7 @@ impl Table {
     pub(super) fn sizes(&self) -> (usize, usize, usize) {
         let queued = self.names.states().map(NameState::waiting).sum();
         let names = self.names.len();
-        (names, queued, self.memo.tombstones())
+        (names, queued, self.memo.buried.len())
     }
 
     fn spot<'a>(&self, name: &'a LockName) -> Spot<'a> {
@@ -255,12 +220,11 @@ impl Table {
     fn change<R>(
         &mut self,
         spot: &Spot<'_>,
-        now: Timestamp,
         effects: &mut Effects,
         change: impl FnOnce(&mut Settled<'_, Books<'_>>) -> R,
     ) -> Option<R> {
         let mut record = self.names.find(spot.hash, spot.name)?;
-        let (desk, name) = (&mut self.desk, spot.name);
+        let (desk, name, now) = (&mut self.desk, spot.name, effects.now);
         let books = Books { desk, effects, name };
         let answer = change(&mut Settled::begin(&mut record.get_mut().state, now, books));
         if record.get().state.is_empty() {

@@ -7,7 +7,6 @@
 
 use super::{Effects, Table};
 use crate::spi::admission::NameState;
-use crate::timestamp::Timestamp;
 
 /// A small table is looked through after that many new names.
 const SWEEP_LEAST: usize = 64;
@@ -20,7 +19,8 @@ impl Table {
     /// Takes back what has run out under whatever name, and makes room if that was little.
     #[cold]
     #[inline(never)]
-    pub(super) fn sweep(&mut self, now: Timestamp, effects: &mut Effects) {
+    pub(super) fn sweep(&mut self, effects: &mut Effects) {
+        let now = effects.now;
         let dead = |state: &NameState| state.holders().iter().all(|l| l.expires <= now);
         let names: Vec<_> = self
             .names
@@ -29,7 +29,7 @@ impl Table {
             .map(|(name, _)| name.clone())
             .collect();
         for name in names {
-            self.expire(now, &name, effects);
+            self.expire(&name, effects);
         }
         self.since_sweep = 0;
     }

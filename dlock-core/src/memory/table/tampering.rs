@@ -25,13 +25,7 @@ impl Table {
     }
 
     /// Puts something there that is no record of a lock. Whoever held the name has lost it.
-    pub(in crate::memory) fn spoil(
-        &mut self,
-        now: Timestamp,
-        name: &LockName,
-        with: &str,
-        effects: &mut Effects,
-    ) {
+    pub(in crate::memory) fn spoil(&mut self, name: &LockName, with: &str, effects: &mut Effects) {
         // In the way of all, for ever.
         let foreign = || Entry {
             id: RequestId::new(0, 0),
@@ -45,7 +39,7 @@ impl Table {
             owner: Some(Arc::from(with)),
         };
         let spot = self.spot(name);
-        let over_a_record = self.change(&spot, now, effects, |change| {
+        let over_a_record = self.change(&spot, effects, |change| {
             let desk = &mut *change.ledger.desk;
             for lease in change.name.holders.drain(..).filter(|l| l.phase != Phase::Kept) {
                 desk.ended(lease.id);

@@ -7,7 +7,6 @@ use dlock_core::spi::{Abandoned, Acquire, Attempt, Converted, LeaseKey, Raised, 
 use dlock_core::{Error, Inspection, LockName, LossReason, Mode, Result, Token};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
-use sqlx::Arguments as _;
 use sqlx::mysql::{MySqlArguments, MySqlConnection};
 
 use super::state::Loaded;
@@ -15,20 +14,12 @@ use super::transaction::Absent;
 use super::watch::Watching;
 use super::{Answer, Db, Mysql, Statement};
 use crate::admit::Asked;
+use crate::keys::bind;
 use crate::lease::call::{get, run};
 use crate::lease::dialect::Dialect;
-use crate::lease::failure::invalid;
 use crate::lease::keys::{id_bytes, micros, read_ids};
 use crate::lease::look::Look;
 use crate::lease::wait::looking;
-
-fn bind<'q, T>(args: &mut MySqlArguments, value: T) -> Result<()>
-where
-    T: sqlx::Encode<'q, sqlx::MySql> + sqlx::Type<sqlx::MySql> + 'q,
-{
-    let added = args.add(value);
-    added.map_err(|e| invalid(format!("a value cannot be stored: {e}")))
-}
 
 /// A look at the row of a name, if there is one, and the ends of its leases.
 pub(super) async fn look(db: &Arc<Db>, name: &LockName) -> Result<Option<(Look, [i64; 2])>> {
@@ -189,7 +180,9 @@ impl Dialect for Mysql {
 
     async fn inspect(db: &Arc<Db>, name: &LockName) -> Result<Inspection> {
         let loaded = db.look_at(name).await?;
-        Ok(loaded.map_or_else(Inspection::default, |loaded| loaded.state.inspect(loaded.now)))
+        Ok(loaded.map_or_else(Inspection::default, |loaded| {
+            loaded.state.rows.inspect(loaded.now)
+        }))
     }
 
     async fn force_release(db: &Arc<Db>, name: &LockName) -> Result<u32> {

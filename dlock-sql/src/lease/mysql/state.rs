@@ -41,8 +41,8 @@ pub(super) struct Loaded {
     /// Ids that have a row in `entry`.
     rows: HashSet<RequestId>,
     graves: HashMap<RequestId, Timestamp>,
-    buried: Vec<RequestId>,
-    exhumed: Vec<RequestId>,
+    /// Those of which the tombstone is to be written, or deleted.
+    dug: Vec<RequestId>,
     /// When the transaction was begun, by the clock of the client, and then by that of the server.
     pub(super) sent: Timestamp,
     pub(super) now: Timestamp,
@@ -106,8 +106,7 @@ impl Loaded {
             mark: (get(row, 12)?, 0, get(row, 7)?, get(row, 3)?),
             rows: HashSet::new(),
             graves: HashMap::new(),
-            buried: Vec::new(),
-            exhumed: Vec::new(),
+            dug: Vec::new(),
             sent: Timestamp::ZERO,
             now: Timestamp::ZERO,
         };
@@ -146,14 +145,11 @@ impl Loaded {
 
     /// All of it is there: takes back what has run out. First in every change.
     pub(super) fn settle(&mut self, sent: Timestamp, now: Timestamp) {
-        self.state.loaded();
+        self.state.rows.sort();
         // No token is less than the server's clock: they go on growing where a backup was put back.
         self.tokens.last = self.token.max(micros(now).saturating_sub(1));
-        let over = self.graves.iter().filter(|(_, until)| **until <= now);
-        self.exhumed = over.map(|(id, _)| *id).collect();
-        for id in &self.exhumed {
-            self.graves.remove(id);
-        }
+        let over = self.graves.extract_if(|_, until| *until <= now);
+        self.dug = over.map(|(id, _)| id).collect();
         (self.sent, self.now) = (sent, now);
         self.settled();
     }
@@ -170,23 +166,22 @@ impl Loaded {
     /// A copy of that request that is on its way is not heard.
     pub(super) fn bury(&mut self, id: RequestId) {
         self.graves.insert(id, self.now + TOMBSTONE);
-        self.buried.push(id);
+        self.dug.push(id);
     }
 
     /// How many rows of `entry` there are when it has been written.
     pub(super) fn others(&self) -> usize {
-        self.state.rows() - usize::from(self.state.sole_holder().is_some()) + self.graves.len()
+        self.state.len() - usize::from(self.state.sole_holder().is_some()) + self.graves.len()
     }
 
     /// The statements that write back what has changed; nothing if nothing has.
     pub(super) fn write(&mut self, prefix: &str, name: &LockName, to: &mut String) -> Result<()> {
-        if !self.state.is_dirty() && self.buried.is_empty() && self.exhumed.is_empty() && !self.tokens.dirty {
+        if !self.state.is_dirty() && self.dug.is_empty() && !self.tokens.dirty {
             return Ok(());
         }
         let key = bytes(name.as_bytes());
         let sole = self.state.sole_holder().map(|e| e.id);
-        let mut gone: Vec<_> = self.exhumed.drain(..).map(grave_key).collect();
-        let mut put = Vec::new();
+        let (mut gone, mut put) = (Vec::new(), Vec::new());
         let mut token = match self.tokens.dirty {
             true => self.tokens.last,
             false => self.token,
@@ -203,10 +198,12 @@ impl Loaded {
                 _ => {}
             }
         }
-        for id in self.buried.drain(..) {
-            let until = self.graves.get(&id).copied().map_or(0, micros);
+        for id in self.dug.drain(..) {
             let grave = grave_key(id);
-            put.push(format!("({key},{grave},{BURIED},-1,0,0,NULL,0,{until},0,NULL)"));
+            match self.graves.get(&id).copied().map(micros) {
+                Some(until) => put.push(format!("({key},{grave},{BURIED},-1,0,0,NULL,0,{until},0,NULL)")),
+                None => gone.push(grave),
+            }
         }
         if !gone.is_empty() {
             let gone = gone.join(",");

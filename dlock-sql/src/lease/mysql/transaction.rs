@@ -142,7 +142,7 @@ impl Db {
         let mut loaded = names.remove(name).transpose()?;
         if let Some(loaded) = &mut loaded {
             loaded.now = now;
-            loaded.state.loaded();
+            loaded.state.rows.sort();
         }
         Ok(loaded)
     }

@@ -63,7 +63,7 @@ async fn see(db: &Arc<Db>, name: &LockName, told: Option<Told>) -> Result<(Told,
         {
             return Ok((told, changes));
         }
-        let now = state.inspect(now);
+        let now = state.rows.inspect(now);
         Ok((Told::of(state), vec![Change::Snapshot { now, skipped }]))
     });
     seen.await?.0.ok_or_else(|| foreign("a row that vanished"))

@@ -177,7 +177,7 @@ fn a_minimum_hold_keeps_the_name_taken_and_belongs_to_nobody() {
     let mut b = Bench::new();
     b.take(1, Mode::Exclusive);
     b.join(2, Mode::Exclusive);
-    let keep = |b: &mut Bench, d| b.call(|t, now, fx| t.release(now, &key(1), Release::KeepFor(ms(d)), fx));
+    let keep = |b: &mut Bench, d| b.call(|t, fx| t.release(&key(1), Release::KeepFor(ms(d)), fx));
     assert_eq!(keep(&mut b, 300), Released::Released);
     b.now = at(299);
     assert_eq!(
@@ -255,7 +255,7 @@ fn a_raise_lifts_the_lease_and_every_later_token() {
     let mut b = Bench::new();
     b.take(1, Mode::Exclusive);
     let to = Token::new(500).unwrap();
-    let raise = |b: &mut Bench, to| b.call(|t, now, fx| t.raise(now, &key(1), to, fx));
+    let raise = |b: &mut Bench, to| b.call(|t, fx| t.raise(&key(1), to, fx));
     assert_eq!(raise(&mut b, to).unwrap(), Raised::Raised(to));
     assert_eq!(
         raise(&mut b, Token::MIN).unwrap(),
@@ -273,7 +273,7 @@ fn force_release_ends_all_and_admits_the_next() {
     b.take(1, Mode::READER);
     b.take(2, Mode::READER);
     b.join(3, Mode::Exclusive);
-    assert_eq!(b.call(|t, now, fx| t.force_release(now, &key(1).name, fx)), 2);
+    assert_eq!(b.call(|t, fx| t.force_release(&key(1).name, fx)), 2);
     assert_eq!(b.granted(), [3]);
     assert_eq!((b.renew(1), b.release(2)), (None, Released::NotHeld));
 }
@@ -288,7 +288,7 @@ fn limits_refuse_and_free_up_again() {
     let mut b = Bench::with(settings);
     b.take(3, Mode::Exclusive); // client 0
     let other = Acquire::new(named("b", 6), ms(TTL));
-    let refused = b.call(|t, now, fx| t.attempt(now, &other, fx));
+    let refused = b.call(|t, fx| t.attempt(&other, fx));
     assert_eq!(refused.unwrap_err().kind(), ErrorKind::LimitReached);
     b.join(4, Mode::Exclusive); // client 1
     assert_eq!(
@@ -296,7 +296,7 @@ fn limits_refuse_and_free_up_again() {
         ErrorKind::LimitReached
     );
     b.release(3);
-    assert!(b.call(|t, now, fx| t.attempt(now, &other, fx)).is_ok());
+    assert!(b.call(|t, fx| t.attempt(&other, fx)).is_ok());
 }
 
 /// A small generator of its own, so that a failure is a function of the seed in its message.

@@ -54,9 +54,9 @@ impl Bench {
         }
     }
 
-    fn call<R>(&mut self, f: impl FnOnce(&mut Table, Timestamp, &mut Effects) -> R) -> R {
-        let mut effects = Effects::of(true);
-        let answer = f(&mut self.table, self.now, &mut effects);
+    fn call<R>(&mut self, f: impl FnOnce(&mut Table, &mut Effects) -> R) -> R {
+        let mut effects = Effects::of(self.now, true);
+        let answer = f(&mut self.table, &mut effects);
         self.told = effects.into_news().map(|news| *news).unwrap_or_default();
         answer
     }
@@ -67,7 +67,7 @@ impl Bench {
             .with_priority(priority);
         request.queue = queue;
         request.queue_ttl = ms(QUEUE_TTL);
-        self.call(|t, now, fx| t.attempt(now, &request, fx))
+        self.call(|t, fx| t.attempt(&request, fx))
     }
 
     fn join(&mut self, n: u64, mode: Mode) -> Asked {
@@ -82,13 +82,13 @@ impl Bench {
     }
 
     fn release(&mut self, n: u64) -> Released {
-        self.call(|t, now, fx| t.release(now, &key(n), Release::Now, fx))
+        self.call(|t, fx| t.release(&key(n), Release::Now, fx))
     }
 
     /// How long the lease lives then, if there is one.
     fn renew_for(&mut self, n: u64, ttl: u64) -> Option<Duration> {
         let item = RenewItem::lease(key(n), ms(ttl));
-        match self.call(|t, now, fx| t.renew(now, now, &item, fx)) {
+        match self.call(|t, fx| t.renew(fx.now, &item, fx)) {
             RenewOutcome::Renewed(renewal) => Some(renewal.expires_in),
             _ => None,
         }
@@ -100,19 +100,19 @@ impl Bench {
 
     fn ask_again(&mut self, n: u64, queue_ttl: u64) -> RenewOutcome {
         let item = RenewItem::queued(key(n), ms(queue_ttl));
-        self.call(|t, now, fx| t.renew(now, now, &item, fx))
+        self.call(|t, fx| t.renew(fx.now, &item, fx))
     }
 
     fn abandon(&mut self, n: u64) -> Abandoned {
-        self.call(|t, now, fx| t.abandon(now, &key(n), fx))
+        self.call(|t, fx| t.abandon(&key(n), fx))
     }
 
     fn convert(&mut self, n: u64, to: Mode) -> Result<Converted> {
-        self.call(|t, now, fx| t.convert(now, now, &key(n), to, fx))
+        self.call(|t, fx| t.convert(fx.now, &key(n), to, fx))
     }
 
     fn inspect(&mut self) -> Inspection {
-        self.call(|t, now, fx| t.inspect(now, &key(0).name, fx))
+        self.call(|t, fx| t.inspect(&key(0).name, fx))
     }
 
     fn granted(&self) -> Vec<u64> {

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
-use dlock_core::spi::Acquire;
+use dlock_core::spi::{Acquire, RenewItem, RenewKind, RenewOutcome};
 use dlock_core::{Capabilities, Error, ErrorKind, RequestId, Result};
 
 /// The id of the row by which the changes of a name are counted, where that is a row beside its holders.
@@ -21,6 +21,37 @@ pub(crate) fn check(capabilities: &Capabilities, request: &Acquire) -> Result<Ac
     let mut checked = request.clone();
     (checked.ttl, checked.queue_ttl) = (round_up(request.ttl), round_up(request.queue_ttl));
     Ok(checked)
+}
+
+/// The outcomes of items, by their numbers.
+pub(crate) type Outcomes = Vec<(usize, Result<RenewOutcome>)>;
+
+/// The items of a renewal with their times in whole milliseconds. One with a ttl out of range is its own
+/// failure, found before anything is asked.
+pub(crate) fn split(capabilities: &Capabilities, items: &[RenewItem]) -> (Vec<(usize, RenewItem)>, Outcomes) {
+    let (mut good, mut outcomes) = (Vec::with_capacity(items.len()), Outcomes::new());
+    for (n, item) in items.iter().enumerate() {
+        let checked = match item.kind {
+            RenewKind::Lease => capabilities.check_ttl(item.ttl),
+            _ => Ok(()),
+        };
+        let mut item = item.clone();
+        item.ttl = round_up(item.ttl);
+        match checked {
+            Ok(()) => good.push((n, item)),
+            Err(e) => outcomes.push((n, Err(e))),
+        }
+    }
+    (good, outcomes)
+}
+
+/// The answer to a renewal of those items.
+pub(crate) fn in_order(items: &[RenewItem], mut outcomes: Outcomes) -> Vec<RenewOutcome> {
+    outcomes.sort_by_key(|(n, _)| *n);
+    let named = |((_, outcome), item): ((usize, Result<_>), &RenewItem)| {
+        outcome.unwrap_or_else(|e| RenewOutcome::Failed(e.with_name(&item.key.name)))
+    };
+    outcomes.into_iter().zip(items).map(named).collect()
 }
 
 pub(crate) fn invalid(text: impl Into<Cow<'static, str>>) -> Error {

@@ -25,7 +25,7 @@ pub mod reentrant;
 pub mod row;
 mod tables;
 
-#[cfg(feature = "sqlite")]
+#[cfg(any(feature = "sqlite", feature = "mysql"))]
 pub(crate) use self::dialect::Dialect;
 pub use self::dialect::Store;
 pub use self::failure::{Error, Failure, Result};

@@ -30,7 +30,7 @@ const LOOK_MAX: Duration = Duration::from_millis(20);
 pub struct SqliteLock {
     pub(super) connection: Connection,
     pub(super) at: Arc<str>,
-    capabilities: Arc<Capabilities>,
+    pub(super) capabilities: Arc<Capabilities>,
 }
 
 impl Clone for SqliteLock {
@@ -69,12 +69,6 @@ impl SqliteLock {
 
     pub(super) fn check_name(&self, name: &LockName) -> Result<()> {
         self.capabilities.check_name(name)
-    }
-
-    /// Checks a ttl, and rounds it up to whole milliseconds.
-    pub(super) fn check_ttl(&self, ttl: Duration) -> Result<Duration> {
-        self.capabilities.check_ttl(ttl)?;
-        Ok(requests::round_up(ttl))
     }
 }
 

@@ -24,7 +24,7 @@ const MAX_SWEPT: usize = 256;
 /// How soon the sweep goes on when there was more than that.
 const SWEEP_ON: Duration = Duration::from_millis(100);
 
-type Jobs = [Box<dyn Job>];
+type Jobs = [Job];
 
 pub(super) struct View {
     /// When the job that runs is judged: read after the write lock was taken.
@@ -119,7 +119,7 @@ impl View {
     }
 
     pub(super) async fn write(&mut self, store: &mut Store, jobs: &mut Jobs) -> Result<()> {
-        let asked = jobs.iter().filter_map(|job| job.needs().write).max();
+        let asked = jobs.iter().filter_map(|job| job.needs.write).max();
         let sync = match self.secure_tokens {
             true => Sync::Durable,
             false => asked.unwrap_or(Sync::Ordinary),
@@ -237,7 +237,9 @@ impl View {
         for job in jobs {
             self.now = Timestamp::now();
             // Each sees what those before it have written.
-            job.run(self, store).await?;
+            if let Some(run) = job.run.take() {
+                run(self, store).await?;
+            }
         }
         Ok(())
     }
@@ -262,7 +264,7 @@ impl View {
 
 /// The names that the jobs work on.
 fn wanted(jobs: &Jobs) -> Vec<LockName> {
-    let names = jobs.iter().flat_map(|j| &j.needs().names);
+    let names = jobs.iter().flat_map(|j| &j.needs.names);
     names.cloned().collect()
 }
 

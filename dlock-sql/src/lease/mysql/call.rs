@@ -4,17 +4,16 @@
 //! statements each, in two round trips; prepared statements would make it six. Nothing of a value can be read
 //! as SQL in them: bytes and texts are written as hexadecimal digits, numbers as numbers.
 
-use crate::lease::keys::hex;
+use sqlx::MySql;
+
+use crate::direct::Dialect as _;
 
 pub(super) fn bytes(bytes: &[u8]) -> String {
-    format!("X'{}'", hex(bytes))
+    MySql::bytes(bytes)
 }
 
 pub(super) fn label(owner: Option<&str>) -> String {
-    match owner {
-        Some(owner) => format!("CONVERT({} USING utf8mb4)", bytes(owner.as_bytes())),
-        None => "NULL".to_owned(),
-    }
+    owner.map_or("NULL".to_owned(), MySql::text)
 }
 
 pub(super) fn list<'a>(all: impl IntoIterator<Item = &'a [u8]>) -> String {

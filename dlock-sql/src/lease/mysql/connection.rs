@@ -45,7 +45,8 @@ pub(in crate::lease) async fn open(
          SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED; \
          /*M!100300 SET SESSION idle_transaction_timeout = 1 */"
     );
-    let names = Names::new(config.schema.as_deref(), &config.table_prefix);
+    let (schema, prefix) = (config.schema.clone(), config.table_prefix.clone());
+    let names = Names { schema, prefix };
     let dialect = Mysql {
         options: options.clone().disable_statement_logging(),
         greeting: greeting.into(),

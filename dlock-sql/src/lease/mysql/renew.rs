@@ -23,7 +23,6 @@ use crate::lease::call::get;
 use crate::lease::dialect::{Outcomes, Renewing};
 use crate::lease::keys::{id_bytes, micros, read_id, read_micros};
 use crate::lease::renew::BATCH;
-use crate::requests::round_up;
 
 /// How many names are locked in one transaction.
 const LOCKED: usize = 50;
@@ -39,8 +38,8 @@ impl Renewing for Mysql {
         for (n, item) in &items {
             match item.kind {
                 RenewKind::Lease => {
-                    let ttl = micros(round_up(item.ttl));
-                    by_ttl.entry(Some(ttl)).or_default().push((*n, item));
+                    let ttl = Some(micros(item.ttl));
+                    by_ttl.entry(ttl).or_default().push((*n, item));
                 }
                 _ if db.take_offer(&item.key) => by_ttl.entry(None).or_default().push((*n, item)),
                 _ => drop(rest.insert(*n)),
@@ -143,8 +142,7 @@ async fn extend(db: &Arc<Db>, batch: &[Item<'_>], ttl: i64) -> Result<HashMap<Le
 async fn renew_each(db: &Arc<Db>, batch: &[Item<'_>]) -> Outcomes {
     let mut names: Vec<_> = batch.iter().map(|(_, item)| item.key.name.clone()).collect();
     names.dedup();
-    let mut own: Vec<_> = batch.iter().map(|(_, item)| (*item).clone()).collect();
-    own.iter_mut().for_each(|item| item.ttl = round_up(item.ttl));
+    let own: Vec<_> = batch.iter().map(|(_, item)| (*item).clone()).collect();
     let renew = move |names: &mut View| {
         let each = own.iter().map(|item| match names.get_mut(&item.key.name) {
             Some(Ok(name)) => {

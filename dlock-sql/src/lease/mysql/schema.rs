@@ -16,10 +16,12 @@
 use std::sync::Arc;
 
 use dlock_core::{Error, ErrorKind, Result};
+use sqlx::MySql;
 use sqlx::mysql::{MySqlConnection, MySqlRow};
 
 use super::call::bytes;
 use super::{Mysql, Statement};
+use crate::direct::Dialect as _;
 use crate::lease::call::{get, run};
 use crate::lease::failure::{known_version, nothing_done};
 
@@ -85,19 +87,13 @@ INSERT IGNORE INTO {p}meta VALUES (1, 0, 0, 0, {now});
 /// Where the tables are: the prefix, with the schema before it if one was named.
 #[derive(Clone, Debug)]
 pub(super) struct Names {
-    schema: Option<String>,
-    prefix: String,
+    /// It is quoted, so it may be anything.
+    pub(super) schema: Option<String>,
+    /// It has been checked.
+    pub(super) prefix: String,
 }
 
 impl Names {
-    /// `prefix` has been checked; `schema` is quoted, so it may be anything.
-    pub(super) fn new(schema: Option<&str>, prefix: &str) -> Self {
-        Self {
-            schema: schema.map(str::to_owned),
-            prefix: prefix.to_owned(),
-        }
-    }
-
     /// What the name of each table begins with.
     pub(super) fn all(&self) -> String {
         match &self.schema {
@@ -261,7 +257,7 @@ async fn ask(conn: &mut MySqlConnection, text: String, at: &str) -> Result<Optio
 /// Nought if there are no tables yet. What a newer dlock has made is refused.
 async fn version(conn: &mut MySqlConnection, names: &Names, at: &str) -> Result<usize> {
     let schema = match &names.schema {
-        Some(schema) => format!("CONVERT({} USING utf8mb4)", bytes(schema.as_bytes())),
+        Some(schema) => MySql::text(schema),
         None => "DATABASE()".to_owned(),
     };
     let there = format!(

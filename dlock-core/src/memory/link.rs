@@ -9,7 +9,7 @@ use futures::stream::{BoxStream, StreamExt};
 
 use super::gate::MemoryGate;
 use super::shared::{Anchor, Listener, Shared, State};
-use super::table::foreign;
+use super::table::{Effects, foreign};
 use super::watch::Changes;
 use crate::capabilities::{Capabilities, Capability};
 use crate::error::{Error, ErrorKind, Result};
@@ -65,6 +65,13 @@ impl MemoryLink {
         (sent, self.same_clock.then_some(sent))
     }
 
+    /// Runs one call of the store, with the client's time of before.
+    fn call<R>(&self, call: impl FnOnce(&mut State, Timestamp, &mut Effects) -> R) -> R {
+        let (sent, known) = self.sent();
+        self.shared
+            .run(known, |state, effects| call(state, sent, effects))
+    }
+
     fn open(&self) -> Result<()> {
         if self.closed.load(Ordering::Acquire) {
             return Err(Error::new(ErrorKind::Closed, "the link to the store is closed"));
@@ -84,10 +91,6 @@ impl MemoryLink {
             ErrorKind::Unsupported,
             format!("this store does not declare {capability:?}"),
         ))
-    }
-
-    fn check_name(&self, name: &LockName) -> Result<()> {
-        self.shared.caps.check_name(name)
     }
 
     /// Everything that can be wrong with a request, before anything is touched.
@@ -139,8 +142,7 @@ impl MemoryLink {
     /// One attempt, in one step of the store.
     pub(super) fn ask(&self, request: &Acquire) -> Result<Attempt> {
         self.check(request)?;
-        let (sent, known) = self.sent();
-        self.shared.run(known, |state, effects| {
+        self.call(|state, sent, effects| {
             Ok(match state.table.attempt(request, effects)? {
                 Asked::Granted(lease) => Attempt::Granted(self.shown(lease.grant(request.key.clone(), sent))),
                 Asked::Queued(place) => {
@@ -177,8 +179,7 @@ impl MemoryLink {
         if let Err(error) = checked {
             return RenewOutcome::Failed(error.with_name(&item.key.name));
         }
-        let (sent, known) = self.sent();
-        self.shared.run(known, |state, effects| {
+        self.call(|state, sent, effects| {
             let outcome = state.table.renew(sent, item, effects);
             match outcome {
                 RenewOutcome::Granted(grant) => RenewOutcome::Granted(self.shown(grant)),
@@ -242,19 +243,13 @@ impl Lock for MemoryLink {
                 return Err(invalid("the minimum hold is longer than the largest ttl").with_name(&lease.name));
             }
         }
-        let (_, known) = self.sent();
-        Ok(self
-            .shared
-            .run(known, |state, effects| state.table.release(lease, how, effects)))
+        Ok(self.call(|state, _, effects| state.table.release(lease, how, effects)))
     }
 
     async fn abandon(&self, requests: &[LeaseKey]) -> Vec<Result<Abandoned>> {
-        let (_, known) = self.sent();
         let abandon = |key: &LeaseKey| {
             self.open()?;
-            let mut abandoned = self
-                .shared
-                .run(known, |state, effects| state.table.abandon(key, effects));
+            let mut abandoned = self.call(|state, _, effects| state.table.abandon(key, effects));
             if let Abandoned::WasGranted(token) = &mut abandoned {
                 *token = token.filter(|_| self.shared.caps.has(Capability::Fencing));
             }
@@ -299,8 +294,7 @@ impl RwLock for MemoryLink {
         } else {
             Capability::Downgrade
         })?;
-        let (sent, known) = self.sent();
-        self.shared.run(known, |state, effects| {
+        self.call(|state, sent, effects| {
             Ok(match state.table.convert(sent, lease, to, effects)? {
                 Converted::Done(grant) => Converted::Done(self.shown(grant)),
                 not_done => not_done,
@@ -325,9 +319,7 @@ impl Fencing for MemoryLink {
     async fn raise(&self, lease: &LeaseKey, to: Token) -> Result<Raised> {
         self.open()?;
         self.need(Capability::Raise)?;
-        let (_, known) = self.sent();
-        self.shared
-            .run(known, |state, effects| state.table.raise(lease, to, effects))
+        self.call(|state, _, effects| state.table.raise(lease, to, effects))
     }
 }
 
@@ -336,7 +328,7 @@ impl Watch for MemoryLink {
     async fn watch(&self, name: &LockName) -> Result<BoxStream<'static, Result<Change>>> {
         self.open()?;
         self.need(Capability::Watch)?;
-        self.check_name(name)?;
+        self.shared.caps.check_name(name)?;
         let (shared, runtime, closed) = (self.shared.clone(), self.runtime.clone(), self.closed.clone());
         Ok(Changes::new(shared, runtime, closed, self.id, name.clone()).boxed())
     }
@@ -344,9 +336,8 @@ impl Watch for MemoryLink {
     async fn inspect(&self, name: &LockName) -> Result<Inspection> {
         self.open()?;
         self.need(Capability::Inspect)?;
-        self.check_name(name)?;
-        let (_, known) = self.sent();
-        self.shared.run(known, |state, effects| {
+        self.shared.caps.check_name(name)?;
+        self.call(|state, _, effects| {
             if state.table.spoiled(name).is_some() {
                 return Err(foreign(name));
             }
@@ -357,11 +348,8 @@ impl Watch for MemoryLink {
     async fn force_release(&self, name: &LockName) -> Result<u32> {
         self.open()?;
         self.need(Capability::ForceRelease)?;
-        self.check_name(name)?;
-        let (_, known) = self.sent();
-        Ok(self
-            .shared
-            .run(known, |state, effects| state.table.force_release(name, effects)))
+        self.shared.caps.check_name(name)?;
+        Ok(self.call(|state, _, effects| state.table.force_release(name, effects)))
     }
 }
 

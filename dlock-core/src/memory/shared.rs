@@ -8,6 +8,7 @@ use std::task::Waker;
 use futures::channel::mpsc::UnboundedSender;
 
 use super::gate::Gates;
+use super::store::MemoryBuilder;
 use super::table::{Effects, News, Settings, Table};
 use super::watch::Watcher;
 use crate::capabilities::Capabilities;
@@ -106,23 +107,17 @@ impl Outbox {
 }
 
 impl Shared {
-    pub(super) fn new(
-        runtime: Arc<dyn Runtime>,
-        clock: Option<Clock>,
-        password: Option<Box<str>>,
-        caps: Capabilities,
-        settings: Settings,
-    ) -> Self {
+    pub(super) fn new(store: MemoryBuilder) -> Self {
         Self {
-            runtime,
-            clock,
-            password,
-            caps,
-            settings,
+            runtime: store.runtime,
+            clock: store.clock,
+            password: store.password,
+            caps: store.caps,
+            settings: store.settings,
             links: AtomicU64::new(0),
             gates: Gates::default(),
             state: Mutex::new(State {
-                table: Table::new(settings),
+                table: Table::new(store.settings),
                 now: Timestamp::ZERO,
                 epoch: 0,
                 term: 0,

@@ -24,7 +24,7 @@ pub(in crate::memory) struct Settings {
 }
 
 /// What all names share.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Desk {
     /// The last token minted. One counter for all names: a name that is forgotten takes nothing with it.
     pub(super) counter: u64,
@@ -34,14 +34,6 @@ pub(super) struct Desk {
 }
 
 impl Desk {
-    pub(super) fn new(settings: Settings) -> Self {
-        Self {
-            counter: 0,
-            settings,
-            clients: HashMap::default(),
-        }
-    }
-
     pub(super) fn mint(&mut self) -> Token {
         // Never beyond `MAX_RAISED` + the number of grants since, so it cannot wrap.
         self.counter += 1;

@@ -1,7 +1,8 @@
 //! The lock table: a state machine without I/O, without a clock and without async.
 //!
-//! Each method changes the state at the time of [`Effects`], and reports there what others must be told. All of them pass through [`Table::change`]: the admission rule takes back what has run out and
-//! makes the change, and a name that is empty then is forgotten.
+//! Each method changes the state at the time of [`Effects`], and reports there what others must be told. All
+//! of them pass through [`Table::change`]: the admission rule takes back what has run out and makes the
+//! change, and a name that is empty then is forgotten.
 
 mod desk;
 mod effects;
@@ -49,7 +50,7 @@ impl Spot<'_> {
 }
 
 /// All names of a store.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Table {
     names: Names,
     /// How many new names there were since those that ran out were looked for.
@@ -60,12 +61,9 @@ pub(super) struct Table {
 
 impl Table {
     pub(super) fn new(settings: Settings) -> Self {
-        Self {
-            names: Names::default(),
-            since_sweep: 0,
-            desk: Desk::new(settings),
-            memo: Memo::default(),
-        }
+        let mut table = Self::default();
+        table.desk.settings = settings;
+        table
     }
 
     /// Asks for a name, once; idempotent in the key.
@@ -143,8 +141,9 @@ impl Table {
         to: Mode,
         effects: &mut Effects,
     ) -> Result<Converted> {
-        let spot = self.spot(&key.name);
-        let converted = self.change(&spot, effects, |change| change.convert(key, to, sent));
+        let converted = self.change(&self.spot(&key.name), effects, |change| {
+            change.convert(key, to, sent)
+        });
         converted.unwrap_or_else(|| Err(Error::lost(LossReason::Refused).with_name(&key.name)))
     }
 
@@ -156,22 +155,19 @@ impl Table {
                 "a token cannot be raised beyond 2^63 - 1",
             ));
         }
-        let spot = self.spot(&key.name);
-        let raised = self.change(&spot, effects, |change| change.raise(key.id, to));
+        let raised = self.change(&self.spot(&key.name), effects, |change| change.raise(key.id, to));
         Ok(raised.unwrap_or(Raised::NotHeld))
     }
 
     /// Ends every lease of a name.
     pub(super) fn force_release(&mut self, name: &LockName, effects: &mut Effects) -> u32 {
-        let spot = self.spot(name);
-        let ended = self.change(&spot, effects, |change| change.force_release());
+        let ended = self.change(&self.spot(name), effects, |change| change.force_release());
         ended.unwrap_or(0)
     }
 
     /// The state of a name.
     pub(super) fn inspect(&mut self, name: &LockName, effects: &mut Effects) -> Inspection {
-        let spot = self.spot(name);
-        let inspected = self.change(&spot, effects, |change| {
+        let inspected = self.change(&self.spot(name), effects, |change| {
             let mut seen = change.name.inspect(change.now);
             if foreign_in(change.name).is_some() {
                 seen.holders.clear();
@@ -183,8 +179,7 @@ impl Table {
 
     /// Takes back what has run out, and tells when the next lease of the name does.
     pub(super) fn expire(&mut self, name: &LockName, effects: &mut Effects) -> Option<Timestamp> {
-        let spot = self.spot(name);
-        let ends = self.change(&spot, effects, |change| {
+        let ends = self.change(&self.spot(name), effects, |change| {
             change.name.holders().iter().map(|l| l.expires).min()
         });
         ends.flatten()
@@ -192,8 +187,7 @@ impl Table {
 
     /// A number that differs whenever the holders of a name differ; `None` when the name is free.
     pub(super) fn fingerprint(&mut self, name: &LockName, effects: &mut Effects) -> Option<u64> {
-        let spot = self.spot(name);
-        let number = self.change(&spot, effects, |change| {
+        let number = self.change(&self.spot(name), effects, |change| {
             let token = |t: Option<Token>| t.map_or(0, Token::get);
             let each = change.name.holders().iter();
             let number = each.map(|l| token(l.token) * 2 + u64::from(l.mode.is_exclusive()));

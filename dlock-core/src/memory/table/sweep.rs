@@ -20,8 +20,7 @@ impl Table {
     #[cold]
     #[inline(never)]
     pub(super) fn sweep(&mut self, effects: &mut Effects) {
-        let now = effects.now;
-        let dead = |state: &NameState| state.holders().iter().all(|l| l.expires <= now);
+        let dead = |state: &NameState| state.holders().iter().all(|l| l.expires <= effects.now);
         let names: Vec<_> = self
             .names
             .records()

@@ -1,7 +1,7 @@
 //! The one admission rule, for stores that keep the rows of a name and nothing that could decide.
 //!
 //! No I/O, no clock, no async. A store puts the changes of a name into one order, by a mutex or by locking a
-//! row; loads the [entries](Entry) of the name into a [`NameState`]; makes one or more calls of an
+//! row; loads the [entries](Entry) of the name into a [`NameState`]; makes one or more calls of a
 //! [`Settled`]; and writes back what its [`Ledger`] was told of. So nothing here can race. Times are those
 //! of one clock, the store's; `sent` alone is the client's, from before it asked.
 //!
@@ -167,8 +167,8 @@ impl<'a, L: Ledger> Settled<'a, L> {
             self.check_class(&request.key, request.mode)?;
         }
         let waiting = self.name.waiting();
-        // Only the head of the queue is ever granted. A request that does not queue overtakes nobody, whatever
-        // its priority.
+        // Only the head of the queue is ever granted. A request that does not queue overtakes nobody,
+        // whatever its priority.
         let (turn, arrival) = match request.queue {
             Queueing::Join => self.name.turn_of(request.priority),
             Queueing::No => (waiting, 0),

@@ -4,9 +4,7 @@ use std::fmt::Write as _;
 use std::num::NonZeroU32;
 
 use dlock_core::{Error, ErrorKind, Mode, RequestId, Result, Token};
-use sqlx::{ColumnIndex, Decode, Encode, Row, Type};
-
-use crate::requests::invalid;
+use sqlx::{ColumnIndex, Decode, Row, Type};
 
 /// What is stored of the mode of who holds alone. Of a reader it is 0, of one of n permits n.
 pub(crate) const ALONE: i64 = -1;
@@ -31,12 +29,13 @@ pub(crate) fn known_version(found: i64, known: usize, tables: &str, at: &str) ->
 }
 
 /// One more value of a statement.
+#[cfg(any(feature = "sqlite", feature = "mysql"))]
 pub(crate) fn bind<'q, A: sqlx::Arguments, T>(args: &mut A, value: T) -> Result<()>
 where
-    T: Encode<'q, A::Database> + Type<A::Database> + 'q,
+    T: sqlx::Encode<'q, A::Database> + Type<A::Database> + 'q,
 {
     let added = args.add(value);
-    added.map_err(|e| invalid(format!("a value cannot be stored: {e}")))
+    added.map_err(|e| crate::requests::invalid(format!("a value cannot be stored: {e}")))
 }
 
 /// A column of a row of ours.

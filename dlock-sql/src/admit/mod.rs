@@ -173,6 +173,7 @@ impl NameState {
     }
 
     /// Whether the changes are counted until then.
+    #[cfg(feature = "sqlite")]
     pub(crate) fn is_watched(&self, until: Timestamp) -> bool {
         self.books.watch.is_some_and(|w| w.until >= until)
     }

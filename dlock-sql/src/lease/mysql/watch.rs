@@ -105,7 +105,7 @@ impl Watcher<Mysql> for Watching {
         }
         let (told, changes) = match compared {
             Some(compared) => compared,
-            // Something is to be taken back, there is no row, or the changes were not counted, or would soon not
+            // Something is to be taken back, there is no row, or the changes were not counted or soon would not
             // be.
             None => {
                 let seen = see(db, name, Some(self.told.clone())).await?;

@@ -217,7 +217,6 @@ pub struct Claims {
 macro_rules! setters {
     ($($field:ident: $type:ty),+ $(,)?) => {$(
         #[doc = concat!("Sets the field `", stringify!($field), "`, which says what it is.")]
-        #[must_use]
         pub fn $field(mut self, $field: $type) -> Self {
             self.$field = $field;
             self

@@ -1,10 +1,45 @@
-//! How ids, modes and tokens are stored, in every SQL store.
+//! How values are stored, in all tables of locks.
 
+use std::fmt::Write as _;
 use std::num::NonZeroU32;
 
 use dlock_core::{Mode, RequestId, Result, Token};
+use sqlx::{ColumnIndex, Decode, Row, Type};
 
 use crate::failure::foreign;
+
+/// What is stored of the mode of who holds alone. Of a reader it is 0, of one of n permits n.
+pub(crate) const ALONE: i64 = -1;
+
+/// One more value of a statement.
+#[cfg(any(feature = "sqlite", feature = "mysql"))]
+pub(crate) fn bind<'q, A: sqlx::Arguments, T>(args: &mut A, value: T) -> Result<()>
+where
+    T: sqlx::Encode<'q, A::Database> + Type<A::Database> + 'q,
+{
+    let added = args.add(value);
+    added.map_err(|e| crate::failure::invalid(format!("a value cannot be stored: {e}")))
+}
+
+/// A column of a row of ours.
+pub(crate) fn get<'r, T, R: Row>(row: &'r R, column: usize) -> Result<T>
+where
+    T: Decode<'r, R::Database> + Type<R::Database>,
+    usize: ColumnIndex<R>,
+{
+    row.try_get(column)
+        .map_err(|_| foreign("a column of another type"))
+}
+
+/// In small hexadecimal digits, as `encode(…, 'hex')` of PostgreSQL writes it.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len() * 2);
+    for byte in bytes {
+        // A string takes everything.
+        let _ = write!(text, "{byte:02x}");
+    }
+    text
+}
 
 /// Sixteen bytes of the client, eight of the request.
 pub(crate) fn id_bytes(id: RequestId) -> [u8; 24] {
@@ -25,10 +60,9 @@ pub(crate) fn read_id(bytes: &[u8]) -> Result<RequestId> {
     }
 }
 
-/// Of a mode as it is stored: -1 exclusive, 0 a reader, n one of n permits.
 pub(crate) fn read_mode(share: i64) -> Result<Mode> {
     match share {
-        -1 => Ok(Mode::Exclusive),
+        ALONE => Ok(Mode::Exclusive),
         n => Ok(Mode::Shared {
             limit: NonZeroU32::new(u32::try_from(n).map_err(|_| foreign("an unknown mode"))?),
         }),

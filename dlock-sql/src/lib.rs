@@ -16,9 +16,9 @@
 //!
 //! | | the rule runs | because |
 //! |---|---|---|
-//! | SQLite | in the program (`admit/`), under the file's write lock | there is no server |
+//! | SQLite | in the program ([`admission`](dlock_core::spi::admission)), under the file's write lock | there is no server |
 //! | PostgreSQL | in the server, PL/pgSQL (`lease/postgres/v1/`) | one round trip for whatever is contended (two where the client did not know that it is); no row stays locked across one, so a client that stops blocks nobody; `NOTIFY` in the same commit; behind a pooler nothing is left open between statements |
-//! | MySQL, MariaDB | in the program, the same `admit/`, under the row's lock: two round trips | stored functions may neither commit nor return rows there, and procedures need rights that many do not have |
+//! | MySQL, MariaDB | in the program, the same, under the row's lock: two round trips | stored functions may neither commit nor return rows there, and procedures need rights that many do not have |
 //!
 //! That the two renderings of the rule agree is tested by random operations on both
 //! (`tests/it/lease/same.rs`).

@@ -10,6 +10,7 @@ use sqlx::query::Query;
 use sqlx::{AssertSqlSafe, Decode, Encode, Executor, IntoArguments, Transaction, Type};
 
 use super::row::Wait;
+use crate::keys::hex;
 
 type Done<'c, T> = BoxFuture<'c, sqlx::Result<T>>;
 type Around = [String; 3];
@@ -151,17 +152,6 @@ macro_rules! by_the_driver {
 /// without end.
 fn whole(limit: Duration, unit: Duration) -> u128 {
     limit.as_nanos().div_ceil(unit.as_nanos()).clamp(1, 100_000_000)
-}
-
-/// Two digits for each byte.
-fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write as _;
-    let mut digits = String::with_capacity(bytes.len() * 2);
-    for byte in bytes {
-        // A string takes everything.
-        let _ = write!(digits, "{byte:02x}");
-    }
-    digits
 }
 
 #[cfg(feature = "postgres")]

@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
-use dlock_core::Result;
 use futures::TryStreamExt as _;
-use sqlx::{AssertSqlSafe, ColumnIndex, Decode, Either, Executor as _, Row, SqlSafeStr as _, Type};
+use sqlx::{AssertSqlSafe, Either, Executor as _, SqlSafeStr as _};
 
-use super::failure::foreign;
 use crate::direct::Store;
+pub(in crate::lease) use crate::keys::get;
 
 /// What is sent.
 pub(in crate::lease) enum Statement<DB: Store> {
@@ -54,14 +53,4 @@ pub(in crate::lease) async fn prepare<DB: Store>(
         DB::executor(conn).prepare(text).await?;
     }
     Ok(())
-}
-
-/// A column of a row of ours.
-pub(in crate::lease) fn get<'r, T, R: Row>(row: &'r R, column: usize) -> Result<T>
-where
-    T: Decode<'r, R::Database> + Type<R::Database>,
-    usize: ColumnIndex<R>,
-{
-    row.try_get(column)
-        .map_err(|_| foreign("a column of another type"))
 }

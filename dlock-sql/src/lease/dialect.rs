@@ -5,9 +5,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_core::spi::{
-    Abandoned, Acquire, Attempt, Converted, Grant, LeaseKey, Raised, RenewItem, RenewOutcome, Signal,
-};
+use dlock_core::spi::{Abandoned, Acquire, Attempt, Converted, Grant, LeaseKey, Raised, RenewItem, Signal};
 use dlock_core::{Access, Admission, Change, Inspection, LockName, Mode, Result, Token};
 use futures::future::BoxFuture;
 use futures::stream::{self, BoxStream, StreamExt as _};
@@ -15,13 +13,11 @@ use futures::stream::{self, BoxStream, StreamExt as _};
 use super::connection::Database;
 use super::wait::Look;
 use crate::direct::Store;
+pub(in crate::lease) use crate::requests::Outcomes;
 
 type Db<D> = Arc<Database<D>>;
 
 pub(in crate::lease) type Connection<D> = <<D as Dialect>::Driver as sqlx::Database>::Connection;
-
-/// The outcomes of items, by their numbers.
-pub(in crate::lease) type Outcomes = Vec<(usize, Result<RenewOutcome>)>;
 
 /// All of it.
 pub(in crate::lease) trait Server: Renewing + Gate {}

@@ -14,7 +14,7 @@ use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
-use dlock_core::spi::{LeaseKey, News, Probe, Wait, Wake};
+use dlock_core::spi::{LeaseKey, News, Probe, Wake};
 use dlock_core::{RequestId, Result};
 
 use super::connection::Database;
@@ -45,14 +45,14 @@ pub(in crate::lease) fn looking<D: Dialect>(
     db: &Arc<Database<D>>,
     key: &LeaseKey,
     mark: Option<Mark>,
-) -> Wait {
+) -> Wake {
     let (min, max) = D::LOOK;
     let probe = Arc::new(RowProbe {
         db: db.clone(),
         key: key.clone(),
         seen: Mutex::new(mark),
     });
-    Wait::new(Wake::Poll { probe, min, max })
+    Wake::Poll { probe, min, max }
 }
 
 impl<D: Dialect> RowProbe<D> {

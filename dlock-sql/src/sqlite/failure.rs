@@ -5,7 +5,6 @@ use std::path::Path;
 use dlock_core::{Error, ErrorKind};
 
 use crate::direct::Failure;
-pub(super) use crate::failure::foreign as foreign_row;
 use crate::failure::meaning;
 
 /// Another connection is writing, or reading in the way of a commit: `SQLITE_BUSY` or `SQLITE_LOCKED`.

@@ -20,13 +20,14 @@ use sqlx::sqlite::{SqliteArguments, SqliteConnectOptions};
 use sqlx::{ConnectOptions as _, Row as _, Sqlite};
 
 use super::boot::BootId;
-use super::failure::{foreign_row, nothing_done};
-use super::row::{column, number, time};
+use super::failure::nothing_done;
+use super::row::{number, time};
 use super::store::Store;
 use crate::admit::Tokens;
 use crate::direct::{Dialect as _, Failure};
-use crate::failure::known_version;
+use crate::failure::{foreign, known_version};
 use crate::gate;
+use crate::keys::get;
 
 /// How many tokens one commit that waits for the disk makes safe.
 pub(super) const TOKEN_BLOCK: u64 = 1_000_000;
@@ -119,13 +120,11 @@ impl Meta {
     pub(super) async fn read(store: &mut Store) -> Result<Self> {
         let text = "SELECT schema_version, boot, last_token, token_ceiling, seen FROM {p}meta";
         let rows = store.ask(text).await?;
-        let row = rows
-            .first()
-            .ok_or_else(|| foreign_row("the meta table is empty"))?;
-        known(column(row, 0)?, &store.db.at)?;
+        let row = rows.first().ok_or_else(|| foreign("the meta table is empty"))?;
+        known(get(row, 0)?, &store.db.at)?;
         let (last, ceiling, dirty) = (number(row, 2)?, number(row, 3)?, false);
         Ok(Self {
-            boot: column(row, 1)?,
+            boot: get(row, 1)?,
             tokens: Tokens { last, ceiling, dirty },
             seen: time(row, 4)?,
         })

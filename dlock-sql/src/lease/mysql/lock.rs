@@ -6,26 +6,18 @@ use std::time::Duration;
 use dlock_core::spi::{Abandoned, Acquire, Attempt, Converted, Grant, LeaseKey, Raised, Release, Released};
 use dlock_core::{Error, Inspection, LockName, LossReason, Mode, Result, Token};
 use futures::future::BoxFuture;
-use sqlx::Arguments as _;
 use sqlx::mysql::{MySqlArguments, MySqlConnection};
 
+use super::state::Loaded;
 use super::transaction::Absent;
 use super::watch::Watching;
 use super::{Db, Mysql, Statement, sweep};
-use crate::admit::{Asked, Turned};
+use crate::admit::Asked;
+use crate::keys::bind;
 use crate::lease::call::get;
 use crate::lease::dialect::Dialect;
-use crate::lease::failure::invalid;
 use crate::lease::keys::{id_bytes, micros, read_ids};
 use crate::lease::wait::{Look, looking};
-
-fn bind<'q, T>(args: &mut MySqlArguments, value: T) -> Result<()>
-where
-    T: sqlx::Encode<'q, sqlx::MySql> + sqlx::Type<sqlx::MySql> + 'q,
-{
-    let added = args.add(value);
-    added.map_err(|e| invalid(format!("a value cannot be stored: {e}")))
-}
 
 /// A look at the row of a name, if there is one, and the ends of its leases.
 pub(super) async fn look(db: &Arc<Db>, name: &LockName) -> Result<Option<(Look, [i64; 2])>> {
@@ -104,22 +96,16 @@ impl Dialect for Mysql {
         let asked = db.change(&key.name, Absent::Made, move |name| {
             match name.is_buried(own.key.id) {
                 true => Err(Error::lost(LossReason::Refused)),
-                false => name.state.attempt(&own, name.now, &mut name.tokens),
+                false => Ok((name.settled().attempt(&own)?, name.sent)),
             }
         });
-        let (sent, asked, mark) = asked.await?;
-        let looking = |recheck_in, ahead| {
-            let mut wait = looking(db, key, mark);
-            (wait.recheck_in, wait.ahead) = (recheck_in, ahead);
-            wait
-        };
+        let (asked, mark) = asked.await?;
+        let wake = || looking(db, key, mark);
         match asked {
-            Some(Asked::Granted { token, expires_in }) => {
-                Ok(Attempt::Granted(Grant::new(key.clone(), token, sent, expires_in)))
-            }
-            Some(Asked::Queued { recheck_in, ahead }) => Ok(Attempt::Queued(looking(recheck_in, ahead))),
-            Some(Asked::Held { recheck_in }) => Ok(Attempt::Held(looking(recheck_in, None))),
-            Some(Asked::Gone) | None => Err(Error::lost(LossReason::Released)),
+            Some((Asked::Granted(lease), sent)) => Ok(Attempt::Granted(lease.grant(key.clone(), sent))),
+            Some((Asked::Queued(place), _)) => Ok(Attempt::Queued(place.wait(wake()))),
+            Some((Asked::Held(place), _)) => Ok(Attempt::Held(place.wait(wake()))),
+            None => Err(Error::lost(LossReason::Released)),
         }
     }
 
@@ -131,50 +117,40 @@ impl Dialect for Mysql {
             false => Release::KeepFor(keep),
         };
         let released = db.change(&lease.name, absent, move |name| {
-            let released = name.state.release(id, how, name.now, &mut name.tokens);
+            let released = name.settled().release(id, how);
             if bury {
                 name.bury(id);
             }
             Ok(released)
         });
-        Ok(released.await?.1 == Some(Released::Released))
+        Ok(released.await?.0 == Some(Released::Released))
     }
 
     async fn abandon(db: &Arc<Db>, key: &LeaseKey) -> Result<Abandoned> {
         let id = key.id;
         let abandoned = db.change(&key.name, Absent::Made, move |name| {
-            let abandoned = name.state.abandon(id, name.now, &mut name.tokens);
+            let abandoned = name.settled().abandon(id);
             name.bury(id);
             Ok(abandoned)
         });
-        Ok(abandoned.await?.1.unwrap_or(Abandoned::Nothing))
+        Ok(abandoned.await?.0.unwrap_or(Abandoned::Nothing))
     }
 
     async fn convert(db: &Arc<Db>, lease: &LeaseKey, to: Mode) -> Result<Converted> {
-        let id = lease.id;
-        let turned = db.change(&lease.name, Absent::Left, move |name| {
-            name.state.convert(id, to, name.now, &mut name.tokens)
-        });
-        let (sent, turned, _) = turned.await?;
-        match turned {
-            Some(Turned::Done { token, expires_in }) => Ok(Converted::Done(Grant::new(
-                lease.clone(),
-                token,
-                sent,
-                expires_in,
-            ))),
-            Some(Turned::Busy) => Ok(Converted::Busy),
-            Some(Turned::WouldDeadlock) => Ok(Converted::WouldDeadlock),
-            None => Err(Error::lost(LossReason::Refused)),
-        }
+        let key = lease.clone();
+        let convert = move |name: &mut Loaded| {
+            let sent = name.sent;
+            name.settled().convert(&key, to, sent)
+        };
+        let (converted, _) = db.change(&lease.name, Absent::Left, convert).await?;
+        converted.ok_or_else(|| Error::lost(LossReason::Refused))
     }
 
     async fn raise(db: &Arc<Db>, lease: &LeaseKey, to: Token) -> Result<Raised> {
         let id = lease.id;
-        let raised = db.change(&lease.name, Absent::Left, move |name| {
-            Ok(name.state.raise(id, to, &mut name.tokens))
-        });
-        Ok(raised.await?.1.unwrap_or(Raised::NotHeld))
+        let raise = move |name: &mut Loaded| Ok(name.settled().raise(id, to));
+        let (raised, _) = db.change(&lease.name, Absent::Left, raise).await?;
+        Ok(raised.unwrap_or(Raised::NotHeld))
     }
 
     async fn look(db: &Arc<Db>, name: &LockName) -> Result<Look> {
@@ -183,14 +159,15 @@ impl Dialect for Mysql {
 
     async fn inspect(db: &Arc<Db>, name: &LockName) -> Result<Inspection> {
         let loaded = db.look_at(name).await?;
-        Ok(loaded.map_or_else(Inspection::default, |loaded| loaded.state.inspect(loaded.now)))
+        Ok(loaded.map_or_else(Inspection::default, |loaded| {
+            loaded.state.rows.inspect(loaded.now)
+        }))
     }
 
     async fn force_release(db: &Arc<Db>, name: &LockName) -> Result<u32> {
-        let forced = db.change(name, Absent::Left, |name| {
-            Ok(name.state.force_release(name.now, &mut name.tokens))
-        });
-        Ok(forced.await?.1.unwrap_or(0))
+        let force = |name: &mut Loaded| Ok(name.settled().force_release());
+        let (forced, _) = db.change(name, Absent::Left, force).await?;
+        Ok(forced.unwrap_or(0))
     }
 
     async fn is_due(db: &Arc<Db>) -> Result<bool> {

@@ -54,18 +54,19 @@ pub(in crate::lease) struct Watching {
 /// nothing.
 async fn see(db: &Arc<Db>, name: &LockName, told: Option<Told>) -> Result<(Told, Vec<Change>)> {
     let seen = db.change(name, Absent::Made, move |name| {
-        let (state, now) = (&mut name.state, name.now);
-        state.keep_watch(now, COUNTED_FOR);
+        let now = name.now;
+        name.settled().ledger.keep_watch(now, COUNTED_FOR);
+        let state = &name.state;
         let skipped = told.is_some();
         if let Some(mut told) = told
             && let Some(changes) = told.compare(state, now)
         {
             return Ok((told, changes));
         }
-        let now = state.inspect(now);
+        let now = state.rows.inspect(now);
         Ok((Told::of(state), vec![Change::Snapshot { now, skipped }]))
     });
-    seen.await?.1.ok_or_else(|| foreign("a row that vanished"))
+    seen.await?.0.ok_or_else(|| foreign("a row that vanished"))
 }
 
 impl Watcher<Mysql> for Watching {

@@ -92,14 +92,15 @@ impl Dialect for Postgres {
         // Where somebody else holds it the short statement finds nothing either.
         let others = answer.others > 0 || answer.word == "H";
         db.contention.tell(&key.name, others, Timestamp::now());
-        let wait = |mut wait: Wait| {
+        let wait = |wake| {
+            let mut wait = Wait::new(wake);
             (wait.recheck_in, wait.ahead) = (answer.life, answer.ahead);
             wait
         };
         match answer.word.as_str() {
             "G" => Ok(Attempt::Granted(answer.grant(key, sent)?)),
             "Q" => Ok(Attempt::Queued(wait(match pushes {
-                Some(pushes) => Wait::new(Wake::Push(pushes)),
+                Some(pushes) => Wake::Push(pushes),
                 None => looking(db, key, None),
             }))),
             "H" => Ok(Attempt::Held(wait(looking(db, key, None)))),

@@ -163,6 +163,7 @@ pub enum Engine {
 /// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
+#[must_use]
 pub struct Claims {
     /// The product under test.
     pub product: String,
@@ -218,7 +219,6 @@ pub struct Claims {
 macro_rules! setters {
     ($($field:ident: $type:ty),+ $(,)?) => {$(
         #[doc = concat!("Sets the field `", stringify!($field), "`, which says what it is.")]
-        #[must_use]
         pub fn $field(mut self, $field: $type) -> Self {
             self.$field = $field;
             self
@@ -291,21 +291,18 @@ impl Claims {
     }
 
     /// Within which time the least urgent waiter is served whoever comes.
-    #[must_use]
     pub fn ageing(mut self, bound: Duration) -> Self {
         self.ageing = Some(bound);
         self
     }
 
     /// How far the clocks of client and store may drift apart.
-    #[must_use]
     pub fn skew(mut self, ppm: u32, fixed: Duration) -> Self {
         self.skew = Skew { ppm, fixed };
         self
     }
 
     /// The subject waits, renews and loses by itself, not through the engine of `dlock-core`.
-    #[must_use]
     pub fn own_engine(mut self) -> Self {
         self.engine = Engine::Own;
         self
@@ -316,14 +313,12 @@ impl Claims {
     ///
     /// Without `Lock`, `Try` or `Wait` there is no profile to earn: the other rules run, and the run ends
     /// with exit code 4.
-    #[must_use]
     pub fn without(mut self, need: Need) -> Self {
         self.without.push(need);
         self
     }
 
     /// Claims re-entrant acquires, which [`Capabilities`] does not carry: they are not the store's.
-    #[must_use]
     pub fn reentrant(mut self) -> Self {
         self.without.retain(|need| *need != Need::Reentrant);
         self
@@ -331,7 +326,6 @@ impl Claims {
 
     /// Claims that such a restart of the store (and a gentler one) ends no hold, or that nobody else is
     /// granted before its holder has been told.
-    #[must_use]
     pub fn survives(mut self, restart: Restart) -> Self {
         self.restart = Some(restart);
         self
@@ -340,14 +334,12 @@ impl Claims {
     /// Claims that a majority of so many independent servers decides. They are what
     /// [`Harness::servers`](crate::Harness::servers) names, in that order and no others; each client connects
     /// to all of them, and goes on when some of them are away.
-    #[must_use]
     pub fn quorum(mut self, members: usize) -> Self {
         self.members = Some(members);
         self
     }
 
     /// Claims that exclusion holds when another server of the store takes over.
-    #[must_use]
     pub fn safe_failover(mut self) -> Self {
         self.without.retain(|need| *need != Need::SafeFailover);
         self
@@ -357,14 +349,12 @@ impl Claims {
     /// `.acquired`, `.renewed`, `.lost` or `.released`, with the fields `lock` and `id` (as the guard and the
     /// name show them), and `token` where there is one. The engine of `dlock-core` tells so under its feature
     /// `tracing`, which the kit turns on.
-    #[must_use]
     pub fn traced(mut self) -> Self {
         self.without.retain(|need| *need != Need::Events);
         self
     }
 
     /// Waives a rule. The report shows it; it is never a pass.
-    #[must_use]
     pub fn waive(
         mut self,
         rule: impl Into<String>,

@@ -158,6 +158,7 @@ pub enum Upgraded {
 /// Rules get one from [`Cx::ask`](crate::Cx::ask) and change it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
+#[must_use]
 pub struct Ask {
     /// In which mode.
     #[serde(with = "mode")]
@@ -238,75 +239,64 @@ impl Ask {
     }
 
     /// With that ttl.
-    #[must_use]
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = ttl;
         self
     }
 
     /// In that mode.
-    #[must_use]
     pub fn mode(mut self, mode: Mode) -> Self {
         self.mode = mode;
         self
     }
 
     /// As a reader.
-    #[must_use]
     pub fn reader(self) -> Self {
         self.mode(Mode::READER)
     }
 
     /// As one of `n` permits; `n` = 0 means 1.
-    #[must_use]
     pub fn permit(self, n: u32) -> Self {
         self.mode(Mode::permit(NonZeroU32::new(n).unwrap_or(NonZeroU32::MIN)))
     }
 
     /// With a guard that renews itself as often as the library thinks right.
-    #[must_use]
     pub fn auto_renew(mut self) -> Self {
         self.auto_renew = AutoRenewal::On;
         self
     }
 
     /// With a guard that renews itself that often.
-    #[must_use]
     pub fn renew_every(mut self, every: Duration) -> Self {
         self.auto_renew = AutoRenewal::Every(every);
         self
     }
 
     /// With that priority.
-    #[must_use]
     pub fn priority(mut self, priority: u8) -> Self {
         self.priority = priority;
         self
     }
 
     /// With that owner label.
-    #[must_use]
     pub fn label(mut self, label: impl Into<Arc<str>>) -> Self {
         self.label = Some(label.into());
         self
     }
 
     /// Lost after that long at the latest.
-    #[must_use]
     pub fn max_hold(mut self, limit: Duration) -> Self {
         self.max_hold = Some(limit);
         self
     }
 
     /// Re-entrant for that owner of this client.
-    #[must_use]
     pub fn reentrant(mut self, owner: u32) -> Self {
         self.reentrant = Some(owner);
         self
     }
 
     /// Taken for that long at least.
-    #[must_use]
     pub fn min_hold(mut self, least: Duration) -> Self {
         self.min_hold = Some(least);
         self

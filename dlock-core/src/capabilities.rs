@@ -92,6 +92,7 @@ pub enum Nature {
 /// ```
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
+#[must_use]
 pub struct Capabilities {
     /// The backend's short name, for messages and metrics: `memory`, `sqlite`, `redis`.
     pub backend: &'static str,
@@ -148,7 +149,6 @@ impl Capabilities {
     ///
     /// What follows from a part of a backend need not be claimed: see
     /// [`capabilities_of`](crate::spi::capabilities_of).
-    #[must_use]
     pub fn with(mut self, capability: Capability) -> Self {
         self.set |= 1 << capability as u8;
         self.taken_back &= !(1 << capability as u8);
@@ -156,14 +156,12 @@ impl Capabilities {
     }
 
     /// Claims all of these as well.
-    #[must_use]
     pub fn with_all(self, capabilities: impl IntoIterator<Item = Capability>) -> Self {
         capabilities.into_iter().fold(self, Self::with)
     }
 
     /// Claims all that does not follow from a part, with owner labels of up to 1 KiB: for a store of leases
     /// that lacks nothing.
-    #[must_use]
     pub fn with_everything(self) -> Self {
         use Capability::{MinimumHold, PerGrantTtl, Permits, Priority, Queue, Raise, Shared, Upgrade};
         let sharing = [Shared, Permits, Upgrade];
@@ -175,7 +173,6 @@ impl Capabilities {
 
     /// Takes a claim back, also one that would follow from a part: for stores and wrappers that cannot keep
     /// it.
-    #[must_use]
     pub fn without(mut self, capability: Capability) -> Self {
         self.set &= !(1 << capability as u8);
         self.taken_back |= 1 << capability as u8;
@@ -206,21 +203,18 @@ impl Capabilities {
 
     /// Claims [`Capability::Fencing`] of that strength. A backend has no need to: it follows from its
     /// [`Fencing`](crate::spi::Fencing) part.
-    #[must_use]
     pub fn with_fencing(mut self, strength: Strength) -> Self {
         self.strength = Some(strength);
         self.with(Capability::Fencing)
     }
 
     /// Claims [`Capability::OwnerLabel`] up to that many bytes.
-    #[must_use]
     pub fn with_owner_label(mut self, max_len: usize) -> Self {
         self.max_owner_len = max_len;
         self.with(Capability::OwnerLabel)
     }
 
     /// Sets the range of ttls and the granularity to which the store rounds them up.
-    #[must_use]
     pub fn with_ttl(mut self, range: std::ops::RangeInclusive<Duration>, granularity: Duration) -> Self {
         (self.min_ttl, self.max_ttl) = range.into_inner();
         self.ttl_granularity = granularity;
@@ -228,14 +222,12 @@ impl Capabilities {
     }
 
     /// Sets the longest name, in bytes.
-    #[must_use]
     pub fn with_max_name_len(mut self, bytes: usize) -> Self {
         self.max_name_len = bytes;
         self
     }
 
     /// Sets what ends the lease of a vanished holder.
-    #[must_use]
     pub fn with_nature(mut self, nature: Nature) -> Self {
         self.nature = nature;
         self

@@ -187,7 +187,7 @@ impl Client {
         name: impl TryInto<LockName, Error: Into<Error>>,
     ) -> Result<BoxStream<'static, Result<Change>>> {
         let (name, part) = self.watch_part(name, Capability::Watch, "watching")?;
-        self.engine.request(part.watch(&name)).await
+        self.engine.request(&name, part.watch(&name)).await
     }
 
     /// Who holds that name now, with which tokens and for how long yet, and how many wait.
@@ -208,7 +208,7 @@ impl Client {
     /// ```
     pub async fn inspect(&self, name: impl TryInto<LockName, Error: Into<Error>>) -> Result<Inspection> {
         let (name, part) = self.watch_part(name, Capability::Inspect, "inspecting")?;
-        self.engine.request(part.inspect(&name)).await
+        self.engine.request(&name, part.inspect(&name)).await
     }
 
     /// Ends every hold of that name, whoever has it, and lets in who is next; returns how many were ended.
@@ -233,7 +233,7 @@ impl Client {
     /// ```
     pub async fn force_release(&self, name: impl TryInto<LockName, Error: Into<Error>>) -> Result<u32> {
         let (name, part) = self.watch_part(name, Capability::ForceRelease, "a forced release")?;
-        self.engine.request(part.force_release(&name)).await
+        self.engine.request(&name, part.force_release(&name)).await
     }
 
     fn watch_part(
@@ -336,6 +336,7 @@ impl fmt::Debug for Client {
 }
 
 /// Sets up a [`Client`].
+#[must_use]
 pub struct ClientBuilder {
     backend: Arc<dyn spi::Lock>,
     runtime: Arc<dyn Runtime>,
@@ -346,7 +347,6 @@ pub struct ClientBuilder {
 impl ClientBuilder {
     /// What handles start with; [`Lock::options`] is laid over it for one handle. Called again, it is laid
     /// over what it was called with before.
-    #[must_use]
     pub fn defaults(mut self, options: LockOptions) -> Self {
         self.defaults = self.defaults.with(options);
         self
@@ -354,7 +354,6 @@ impl ClientBuilder {
 
     /// How long one request to the store may take, and for how long failing requests are repeated before the
     /// caller is told. More than zero; 5 s unless set.
-    #[must_use]
     pub fn op_timeout(mut self, limit: Duration) -> Self {
         self.op_timeout = limit;
         self

@@ -57,14 +57,12 @@ impl Holder {
     }
 
     /// Adds where it is.
-    #[must_use]
     pub fn with_whereabouts(mut self, whereabouts: Option<Arc<str>>) -> Self {
         self.whereabouts = whereabouts;
         self
     }
 
     /// Adds the label.
-    #[must_use]
     pub fn with_owner(mut self, owner: Option<Arc<str>>) -> Self {
         self.owner = owner;
         self

@@ -84,6 +84,7 @@ impl Default for Drift {
 /// # let _ = by_hand;
 /// ```
 #[derive(Clone, Debug, Default)]
+#[must_use]
 pub struct LockOptions {
     // `None` is not set. Where there are two, the inner `None` takes a default back.
     ttl: Option<Duration>,
@@ -112,7 +113,6 @@ impl LockOptions {
 
     /// "Free at most this long after I vanish." Within the backend's declared range. A crashed holder costs
     /// the others up to this; a holder that pauses longer than this loses the lock.
-    #[must_use]
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = Some(ttl);
         self
@@ -120,7 +120,6 @@ impl LockOptions {
 
     /// How long [`acquire`](crate::Lock::acquire) waits at most, and [`WITHDRAWAL`](Self::WITHDRAWAL) on top
     /// if the store is silent. Zero is the same as trying once. `None`: for ever.
-    #[must_use]
     pub fn wait_limit(mut self, limit: impl Into<Option<Duration>>) -> Self {
         self.wait_limit = Some(limit.into());
         self
@@ -128,7 +127,6 @@ impl LockOptions {
 
     /// 1 (last) to 10 (first) among those who wait; ties by arrival. Anything but 5 needs
     /// [`Capability::Priority`].
-    #[must_use]
     pub fn priority(mut self, priority: u8) -> Self {
         self.priority = Some(priority);
         self
@@ -136,14 +134,12 @@ impl LockOptions {
 
     /// A label that `inspect` shows to operators. Not an identity: the same label elsewhere is a stranger. An
     /// empty one is none.
-    #[must_use]
     pub fn owner_label(mut self, label: impl Into<Arc<str>>) -> Self {
         self.owner_label = Some(label.into());
         self
     }
 
     /// Whether and how often the lock is renewed without being asked.
-    #[must_use]
     pub fn auto_renew(mut self, auto_renew: AutoRenew) -> Self {
         self.auto_renew = Some(auto_renew);
         self
@@ -151,7 +147,6 @@ impl LockOptions {
 
     /// The longest that one hold may last, renewals included. Then it is lost with reason `MaxHold`, and
     /// released. `None`: for as long as it is renewed.
-    #[must_use]
     pub fn max_hold(mut self, limit: impl Into<Option<Duration>>) -> Self {
         self.max_hold = Some(limit.into());
         self
@@ -160,14 +155,12 @@ impl LockOptions {
     /// "Locked at least for": after an earlier release the name stays taken until that long after the
     /// acquisition. Keeps a job that finished quickly from running again on a machine whose clock is a little
     /// behind. At most the ttl. `None`: free with its release.
-    #[must_use]
     pub fn min_hold(mut self, at_least: impl Into<Option<Duration>>) -> Self {
         self.min_hold = Some(at_least.into());
         self
     }
 
     /// How much earlier than the store the client stops believing in the lease.
-    #[must_use]
     pub fn drift_margin(mut self, drift: Drift) -> Self {
         self.drift = Some(drift);
         self
@@ -175,7 +168,6 @@ impl LockOptions {
 
     /// Emits [`GuardEvent::HeldLong`](crate::GuardEvent::HeldLong) when it has been held for that long, and
     /// again after each further such time. `None`: never.
-    #[must_use]
     pub fn warn_after(mut self, held_for: impl Into<Option<Duration>>) -> Self {
         self.warn_after = Some(held_for.into());
         self

@@ -74,6 +74,11 @@ impl Store {
         let answer = self.connection.ask(command, None).await;
         answer.map_err(|e| nothing_done(e, &self.at))
     }
+
+    /// Of a request that was sent, and not answered in its time.
+    pub(crate) fn too_late(&self) -> Error {
+        perhaps_done(Failed::sent(timed_out()), &self.at)
+    }
 }
 
 /// Whether a key is there: a look that changes nothing, where an attempt in full is a script. Who waits for
@@ -140,13 +145,6 @@ impl Call<'_> {
     pub(crate) async fn ask(self) -> Result<(Timestamp, Reply)> {
         let (sent, value) = self.run().await?;
         Ok((sent, Reply::new(value)?))
-    }
-}
-
-impl Store {
-    /// Of a request that was sent, and not answered in its time.
-    pub(crate) fn too_late(&self) -> Error {
-        perhaps_done(Failed::sent(timed_out()), &self.at)
     }
 }
 

@@ -152,62 +152,55 @@ fn failed(f: Failed, at: &str, otherwise: ErrorKind) -> Error {
 /// script they are in different places: up to 6.x in the middle of an `ERR`, from 7.0 on in front, and of an
 /// item of a batch in the answer.
 fn in_words(text: &str, otherwise: ErrorKind) -> Option<Said> {
-    let says = |parts: &[&str]| {
-        let is_said = |part: &&str| {
-            if part.contains(' ') {
-                text.contains(part)
-            } else {
-                has(text, part)
-            }
-        };
-        parts.iter().any(is_said)
+    use ErrorKind::{BackendData, LimitReached, PermissionDenied, Unavailable, Unsupported};
+    let says = |part: &str| match part.contains(' ') {
+        true => text.contains(part),
+        false => has(text, part),
     };
     // First, since it may quote the user's own words.
-    if says(&[
+    let denied = [
         "NOPERM",
         "can't run this command",
         "can't access at least one of the keys",
-    ]) {
+    ];
+    let said = if denied.into_iter().any(says) {
         let what = "does not let this user do what a lock needs; docs/redis.md has the ACL";
-        return Some((ErrorKind::PermissionDenied, what));
-    }
-    if says(&["DLOCKVERSION"]) {
+        (PermissionDenied, what)
+    } else if says("DLOCKVERSION") {
         let what = "has a lock that was written by a newer release of dlock: update this program";
-        return Some((ErrorKind::Unsupported, what));
-    }
-    if says(&["DLOCKFOREIGN", "WRONGTYPE"]) {
+        (Unsupported, what)
+    } else if says("DLOCKFOREIGN") || says("WRONGTYPE") {
         let what = "has something under a key of the lock that dlock did not write: remove it, or use \
                     another prefix";
-        return Some((ErrorKind::BackendData, what));
-    }
-    // Of a script that comes upon a key which is on another node already, or on none: what it did before that
-    // stands. Whoever asks again finds it, or begins anew.
-    if says(&["access a non local key"]) {
-        return Some((otherwise, "is just moving the slot of that lock to another node"));
-    }
-    if says(&["would overflow"]) {
-        return Some((ErrorKind::LimitReached, "has no larger token to give"));
-    }
-    let away = if says(&["the cluster is down"]) {
-        CLUSTER_DOWN.1
-    } else if says(&["READONLY"]) {
-        "is a read-only replica"
-    } else if says(&["OOM"]) {
-        "has reached its `maxmemory` and takes nothing more"
-    } else if says(&["MISCONF"]) {
-        "cannot save its data and refuses writes"
-    } else if says(&["NOREPLICAS"]) {
-        "has not as many replicas as it must have"
-    } else if says(&["BUSY"]) {
+        (BackendData, what)
+    } else if says("access a non local key") {
+        // Of a script that comes upon a key which is on another node already, or on none: what it did before
+        // that stands. Whoever asks again finds it, or begins anew.
+        (otherwise, "is just moving the slot of that lock to another node")
+    } else if says("would overflow") {
+        (LimitReached, "has no larger token to give")
+    } else if says("the cluster is down") {
+        CLUSTER_DOWN
+    } else if says("READONLY") {
+        (Unavailable, "is a read-only replica")
+    } else if says("OOM") {
+        (Unavailable, "has reached its `maxmemory` and takes nothing more")
+    } else if says("MISCONF") {
+        (Unavailable, "cannot save its data and refuses writes")
+    } else if says("NOREPLICAS") {
+        (Unavailable, "has not as many replicas as it must have")
+    } else if says("BUSY") {
         // Not ours: those are short, unless the server itself is stopped while one runs.
-        "is busy with somebody's script, which has been running for too long (SCRIPT KILL ends it)"
-    } else if says(&["Script killed by user"]) {
+        let what = "is busy with somebody's script, which has been running for too long (SCRIPT KILL ends \
+                    it)";
+        (Unavailable, what)
+    } else if says("Script killed by user") {
         // Only one that has not written yet can be.
-        "was told to end the script"
+        (Unavailable, "was told to end the script")
     } else {
         return None;
     };
-    Some((ErrorKind::Unavailable, away))
+    Some(said)
 }
 
 /// Whether that word is in there as a whole.

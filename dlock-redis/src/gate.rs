@@ -33,8 +33,19 @@ impl RedisLock {
             _ => Err(strange("no token")),
         }
     }
+}
 
-    async fn read_gate(&self, name: &LockName) -> Result<Option<FencedValue>> {
+#[async_trait]
+impl FenceGate for RedisLock {
+    async fn admit(&self, name: &LockName, token: Token, access: Access) -> Result<Admission> {
+        self.ask_gate(name, token, access, None).await
+    }
+
+    async fn write(&self, name: &LockName, token: Token, value: &[u8]) -> Result<Admission> {
+        self.ask_gate(name, token, Access::Exclusive, Some(value)).await
+    }
+
+    async fn read(&self, name: &LockName) -> Result<Option<FencedValue>> {
         let c = &self.backend;
         c.capabilities.check_name(name)?;
         let mut command = redis::cmd("HMGET");
@@ -48,25 +59,5 @@ impl RedisLock {
         let read = |digits: Option<Vec<u8>>| digits.map(|d| token(&d)).transpose();
         let value = value.unwrap_or_default();
         Ok(Some(FencedValue::new(value, read(exclusive)?, read(any)?)))
-    }
-}
-
-#[async_trait]
-impl FenceGate for RedisLock {
-    async fn admit(&self, resource: &LockName, token: Token, access: Access) -> Result<Admission> {
-        let admitted = self.ask_gate(resource, token, access, None).await;
-        admitted.map_err(|e| e.with_name(resource))
-    }
-
-    async fn write(&self, resource: &LockName, token: Token, value: &[u8]) -> Result<Admission> {
-        let admitted = self
-            .ask_gate(resource, token, Access::Exclusive, Some(value))
-            .await;
-        admitted.map_err(|e| e.with_name(resource))
-    }
-
-    async fn read(&self, resource: &LockName) -> Result<Option<FencedValue>> {
-        let read = self.read_gate(resource).await;
-        read.map_err(|e| e.with_name(resource))
     }
 }

@@ -55,18 +55,18 @@ const ROUND: usize = BATCH * 4;
 
 pub(crate) struct Replicas {
     /// How many have to have it.
-    needed: u32,
+    pub(crate) needed: u32,
     /// How long they have.
-    limit: Duration,
+    pub(crate) limit: Duration,
     /// By a connection of its own.
-    server: Arc<Server>,
-    scripts: Arc<Scripts>,
-    store: Arc<Store>,
-    queue: Mutex<Queue>,
+    pub(crate) server: Arc<Server>,
+    pub(crate) scripts: Arc<Scripts>,
+    pub(crate) store: Arc<Store>,
+    pub(crate) queue: Mutex<Queue>,
 }
 
 #[derive(Default)]
-struct Queue {
+pub(crate) struct Queue {
     asked: Vec<Asked>,
     running: bool,
 }
@@ -82,23 +82,6 @@ struct Asked {
 type Seen = (Timestamp, Vec<Value>, i64);
 
 impl Replicas {
-    pub(crate) fn new(
-        needed: u32,
-        limit: Duration,
-        server: Arc<Server>,
-        scripts: Arc<Scripts>,
-        store: Arc<Store>,
-    ) -> Arc<Self> {
-        Arc::new(Self {
-            needed,
-            limit,
-            server,
-            scripts,
-            store,
-            queue: Mutex::default(),
-        })
-    }
-
     fn queue(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -109,7 +92,7 @@ impl Replicas {
         let asking = self
             .server
             .ask(|mut c| async move { info("replication", &mut c).await });
-        let said = self.server.setup().within(asking).await;
+        let said = self.server.setup.within(asking).await;
         let there = online_replicas(&said.map_err(|e| nothing_done(e, at))?);
         if there < self.needed as usize {
             let message = format!(
@@ -142,7 +125,7 @@ impl Replicas {
         let me = Arc::clone(self);
         async move {
             if !std::mem::replace(&mut me.queue().running, true) {
-                me.server.setup().runtime.spawn(Arc::clone(&me).work().boxed());
+                me.server.setup.runtime.spawn(Arc::clone(&me).work().boxed());
             }
             told.await.unwrap_or_else(|_| {
                 let message = format!("nobody asks the replicas of Redis at {} any more", me.store.at);
@@ -166,7 +149,7 @@ impl Replicas {
             };
             let asking = self.server.ask(|c| self.exchange(c, &round));
             // Whether the mark was written is all the same: it changes no lease.
-            let seen = self.server.setup().within(asking).await;
+            let seen = self.server.setup.within(asking).await;
             match seen.map_err(|e| nothing_done(e, &self.store.at)) {
                 Ok((sent, leases, acknowledged)) => {
                     for (asked, shown) in round.into_iter().zip(leases) {

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use dlock_core::spi::Watch;
-use dlock_core::{Change, Error, Holder, Inspection, LockName, Mode, Result, Timestamp};
+use dlock_core::{Change, Holder, Inspection, LockName, Mode, Result, Timestamp};
 use futures::channel::mpsc;
 use futures::future::{Either, select};
 use futures::stream::{self, BoxStream};
@@ -221,10 +221,9 @@ impl Drop for Watching {
 #[async_trait]
 impl Watch for RedisLock {
     async fn watch(&self, name: &LockName) -> Result<BoxStream<'static, Result<Change>>> {
-        let named = |e: Error| e.with_name(name);
         self.backend.capabilities.check_name(name)?;
         let c = &self.backend;
-        c.open().map_err(named)?;
+        c.open()?;
         let channel = c.holder(name);
         // First the ear, then the look: what comes between the two is heard, and its number shows that it was
         // seen. It takes itself back, also if this is dropped on the way.
@@ -242,9 +241,9 @@ impl Watch for RedisLock {
         };
         {
             let _alone = turn.lock().await;
-            c.subscribe(&watching.channel).await.map_err(named)?;
+            c.subscribe(&watching.channel).await?;
         }
-        let seen = c.look(name, Some(TOLD_FOR), false).await.map_err(named)?;
+        let seen = c.look(name, Some(TOLD_FOR), false).await?;
         let first = watching.begin(seen, false);
         let others = stream::unfold(watching, |mut w| async move { w.next().await.map(|c| (c, w)) });
         Ok(stream::iter([Ok(first)]).chain(others).boxed())
@@ -253,12 +252,12 @@ impl Watch for RedisLock {
     async fn inspect(&self, name: &LockName) -> Result<Inspection> {
         self.backend.capabilities.check_name(name)?;
         let seen = self.backend.look(name, Some(Duration::ZERO), false).await;
-        seen.map(|s| s.now).map_err(|e| e.with_name(name))
+        seen.map(|s| s.now)
     }
 
     async fn force_release(&self, name: &LockName) -> Result<u32> {
         self.backend.capabilities.check_name(name)?;
         let seen = self.backend.look(name, Some(Duration::ZERO), true).await;
-        seen.map(|s| s.ended).map_err(|e| e.with_name(name))
+        seen.map(|s| s.ended)
     }
 }

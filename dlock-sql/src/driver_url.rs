@@ -1,8 +1,16 @@
 //! What of a URL is for the driver.
 
+use std::sync::Arc;
+
+use dlock_core::Result;
 use dlock_core::spi::Url;
-use dlock_core::{Error, ErrorKind, Result};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+#[cfg(feature = "mysql")]
+use sqlx::mysql::MySqlConnectOptions;
+#[cfg(feature = "postgres")]
+use sqlx::postgres::PgConnectOptions;
+
+use crate::failure::{invalid, unsupported};
 
 /// How the driver calls what URLs here call by one name for all servers.
 struct Words {
@@ -10,17 +18,17 @@ struct Words {
     socket: &'static str,
     mode: &'static str,
     /// The values of `sslmode`, in the order of [`MODES`].
-    modes: [&'static str; 5],
+    modes: &'static str,
     ca: &'static str,
     cert: &'static str,
     key: &'static str,
-    /// Keys of the driver's own, which are passed on as they are.
-    passed_on: &'static [&'static str],
+    /// Keys of the driver's own, which are passed on as they are, with blanks between them.
+    passed_on: &'static str,
     /// Those that name files, for TLS.
-    files: &'static [&'static str],
+    files: &'static str,
 }
 
-const MODES: [&str; 5] = ["disable", "prefer", "require", "verify-ca", "verify-full"];
+const MODES: &str = "disable prefer require verify-ca verify-full";
 
 const POSTGRES: Words = Words {
     scheme: "postgres",
@@ -30,48 +38,21 @@ const POSTGRES: Words = Words {
     ca: "sslrootcert",
     cert: "sslcert",
     key: "sslkey",
-    passed_on: &[
-        "application_name",
-        "dbname",
-        "host",
-        "hostaddr",
-        "options",
-        "password",
-        "port",
-        "user",
-    ],
-    files: &[
-        "sslrootcert",
-        "ssl-root-cert",
-        "ssl-ca",
-        "sslcert",
-        "ssl-cert",
-        "sslkey",
-        "ssl-key",
-    ],
+    passed_on: "application_name dbname host hostaddr options password port user",
+    files: "sslrootcert ssl-root-cert ssl-ca sslcert ssl-cert sslkey ssl-key",
 };
 
 const MYSQL: Words = Words {
     scheme: "mysql",
     socket: "socket",
     mode: "ssl-mode",
-    modes: [
-        "DISABLED",
-        "PREFERRED",
-        "REQUIRED",
-        "VERIFY_CA",
-        "VERIFY_IDENTITY",
-    ],
+    modes: "DISABLED PREFERRED REQUIRED VERIFY_CA VERIFY_IDENTITY",
     ca: "ssl-ca",
     cert: "ssl-cert",
     key: "ssl-key",
-    passed_on: &["charset", "collation", "time-zone", "timezone"],
-    files: &["sslca", "ssl-ca", "sslcert", "ssl-cert", "sslkey", "ssl-key"],
+    passed_on: "charset collation time-zone timezone",
+    files: "sslca ssl-ca sslcert ssl-cert sslkey ssl-key",
 };
-
-fn invalid(text: impl Into<std::borrow::Cow<'static, str>>) -> Error {
-    Error::new(ErrorKind::InvalidInput, text)
-}
 
 /// The URL with what the driver is to know, and nothing that it would ignore.
 ///
@@ -102,7 +83,7 @@ pub fn driver_url(url: &mut Url) -> Result<String> {
             "this build has no driver for that database: enable the feature `{}`",
             words.scheme
         );
-        return Err(Error::new(ErrorKind::Unsupported, text));
+        return Err(unsupported(text));
     }
     let mut query = Vec::new();
     let mut tell = |key: &str, value: &str| {
@@ -117,7 +98,7 @@ pub fn driver_url(url: &mut Url) -> Result<String> {
                 prepared",
         ));
     }
-    for key in words.passed_on {
+    for key in words.passed_on.split(' ') {
         if let Some(value) = url.take::<String>(key)? {
             tell(key, &value);
         }
@@ -132,12 +113,11 @@ pub fn driver_url(url: &mut Url) -> Result<String> {
     };
     if cfg!(feature = "tls") {
         // Read here, so that the message names the key of our URL.
-        let mut file = |key: &'static str| -> Result<Option<String>> {
-            Ok(url
-                .take_file(key)?
-                .map(|(path, _)| path.to_string_lossy().into_owned()))
+        let mut file = |key| -> Result<Option<String>> {
+            let taken = url.take_file(key)?;
+            Ok(taken.map(|(path, _)| path.to_string_lossy().into_owned()))
         };
-        for key in words.files {
+        for key in words.files.split(' ') {
             if let Some(path) = file(key)? {
                 tell(key, &path);
             }
@@ -154,19 +134,17 @@ pub fn driver_url(url: &mut Url) -> Result<String> {
     }
     if let Some(mode) = mode {
         // The driver's own words are taken as well.
-        let known = MODES.iter().zip(words.modes);
-        let mut known = known.map(|(ours, its)| *ours == mode || its.eq_ignore_ascii_case(&mode));
-        let Some(n) = known.position(|is_it| is_it) else {
-            let text = format!("the URL's `sslmode` must be one of {}", MODES.join(", "));
+        let mut known = MODES.split(' ').zip(words.modes.split(' ')).enumerate();
+        let known = known.find(|(_, (ours, its))| *ours == mode || its.eq_ignore_ascii_case(&mode));
+        let Some((n, (_, its))) = known else {
+            let text = format!("the URL's `sslmode` must be one of {}", MODES.replace(' ', ", "));
             return Err(invalid(text));
         };
         if n > 1 && !cfg!(feature = "tls") {
-            return Err(Error::new(
-                ErrorKind::Unsupported,
-                "this build has no TLS for databases: enable the feature `sql-tls` of `dlock-rs`",
-            ));
+            let text = "this build has no TLS for databases: enable the feature `sql-tls` of `dlock-rs`";
+            return Err(unsupported(text));
         }
-        tell(words.mode, words.modes[n]);
+        tell(words.mode, its);
     }
     let mark = if query.is_empty() { "" } else { "?" };
     Ok(format!(
@@ -175,4 +153,31 @@ pub fn driver_url(url: &mut Url) -> Result<String> {
         url.raw_place(),
         query.join("&")
     ))
+}
+
+/// How the driver connects.
+#[derive(Clone)]
+pub(crate) enum Options {
+    #[cfg(feature = "postgres")]
+    Postgres(Arc<PgConnectOptions>),
+    #[cfg(feature = "mysql")]
+    Mysql(Arc<MySqlConnectOptions>),
+}
+
+impl Options {
+    /// What of a URL is for the driver. No error quotes the URL, as that of the driver may: there may be a
+    /// password in it.
+    pub(crate) fn read(url: &mut Url) -> Result<Self> {
+        let url = driver_url(url)?;
+        let parsed = match url.split_once(':') {
+            #[cfg(feature = "postgres")]
+            Some(("postgres", _)) => url.parse().ok().map(|o| Self::Postgres(Arc::new(o))),
+            #[cfg(feature = "mysql")]
+            Some(("mysql", _)) => url.parse().ok().map(|o| Self::Mysql(Arc::new(o))),
+            _ => None,
+        };
+        let text = "this is no URL of a database; it looks like postgres://user:password@host:5432/database, \
+                    or mysql://user:password@host:3306/database";
+        parsed.ok_or_else(|| invalid(text))
+    }
 }

@@ -8,6 +8,8 @@ use dlock_core::{Access, Admission, FencedValue};
 use dlock_core::{Error, ErrorKind, LockName, Result, Token};
 
 use crate::direct::Store;
+use crate::failure::{foreign, invalid};
+use crate::keys::read_token;
 
 /// SQL's integers are signed.
 pub(crate) const LAST_TOKEN: u64 = i64::MAX as u64;
@@ -17,8 +19,7 @@ pub(crate) fn check_token(token: Token) -> Result<()> {
     if token.get() <= LAST_TOKEN {
         return Ok(());
     }
-    let text = "a SQL database keeps tokens up to 2^63 - 1";
-    Err(Error::new(ErrorKind::InvalidInput, text))
+    Err(invalid("a SQL database keeps tokens up to 2^63 - 1"))
 }
 
 /// The statement that makes the table.
@@ -81,13 +82,12 @@ pub(crate) async fn admit<DB: Store>(
 }
 
 /// What a row says of tokens and value.
-#[cfg(feature = "sqlite")]
 pub(crate) fn value<DB: Store>(rows: &[DB::Row]) -> Result<Option<FencedValue>> {
     let Some(row) = rows.first() else {
         return Ok(None);
     };
     let Ok(Some(value)) = DB::read(row, 2) else {
-        return Err(foreign("its value is of another type"));
+        return Err(foreign("the value of a fence is of another type"));
     };
     read::<DB>(row, value).map(Some)
 }
@@ -95,15 +95,9 @@ pub(crate) fn value<DB: Store>(rows: &[DB::Row]) -> Result<Option<FencedValue>> 
 /// The tokens are the first two columns.
 fn read<DB: Store>(row: &DB::Row, value: Vec<u8>) -> Result<FencedValue> {
     let token = |at| -> Result<Option<Token>> {
-        let stored: Option<i64> = DB::read(row, at).map_err(|_| foreign("a token is no number"))?;
-        let token = |n| u64::try_from(n).ok().and_then(Token::new);
-        let below = || foreign("a token is below one");
-        stored.map(|n| token(n).ok_or_else(below)).transpose()
+        let stored: Option<i64> =
+            DB::read(row, at).map_err(|_| foreign("the token of a fence is no number"))?;
+        stored.map(read_token).transpose()
     };
     Ok(FencedValue::new(value, token(0)?, token(1)?))
-}
-
-fn foreign(what: &str) -> Error {
-    let text = format!("a row of the fence gate's table was not written by dlock: {what}");
-    Error::new(ErrorKind::BackendData, text)
 }

@@ -11,14 +11,14 @@
 //!
 //! Four strategies; the first two are backends of the SPI, the others direct APIs beside it, since their
 //! guard *is* a transaction of the caller's: `lease` (rows with an end), `session` (locks of the server),
-//! `direct::row` and `direct::optimistic`. In common they have sqlx and little else: what is to be locked
-//! first, and who runs the rule of admission, differs from store to store.
+//! `direct::row` and `direct::optimistic`. In common they have sqlx, what an error means (`failure`), and
+//! little else: what is to be locked first, and who runs the rule of admission, differs from store to store.
 //!
 //! | | the rule runs | because |
 //! |---|---|---|
-//! | SQLite | in the program (`admit/`), under the file's write lock | there is no server |
+//! | SQLite | in the program ([`admission`](dlock_core::spi::admission)), under the file's write lock | there is no server |
 //! | PostgreSQL | in the server, PL/pgSQL (`lease/postgres/v1/`) | one round trip for whatever is contended (two where the client did not know that it is); no row stays locked across one, so a client that stops blocks nobody; `NOTIFY` in the same commit; behind a pooler nothing is left open between statements |
-//! | MySQL, MariaDB | in the program, the same `admit/`, under the row's lock: two round trips | stored functions may neither commit nor return rows there, and procedures need rights that many do not have |
+//! | MySQL, MariaDB | in the program, the same, under the row's lock: two round trips | stored functions may neither commit nor return rows there, and procedures need rights that many do not have |
 //!
 //! That the two renderings of the rule agree is tested by random operations on both
 //! (`tests/it/lease/same.rs`).
@@ -26,19 +26,20 @@
 //! Nothing of sqlx shows in the signatures, but for the constructors that take a pool, and for what works
 //! inside a transaction of your own: [`direct`], and the gates of the backends.
 
+#![cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
+
 #[cfg(any(feature = "sqlite", feature = "mysql"))]
 mod admit;
-#[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
 pub mod direct;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 mod driver_url;
-#[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
+mod failure;
 mod gate;
+mod keys;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 mod lately;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 pub mod lease;
-#[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
 mod requests;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 pub mod session;

@@ -1,10 +1,11 @@
 //! What every backend on rows asks of a request, before any I/O.
 
-use std::borrow::Cow;
 use std::time::Duration;
 
-use dlock_core::spi::Acquire;
-use dlock_core::{Capabilities, Error, ErrorKind, RequestId, Result};
+use dlock_core::spi::{Acquire, RenewItem, RenewKind, RenewOutcome};
+use dlock_core::{Capabilities, RequestId, Result};
+
+use crate::failure::invalid;
 
 /// The id of the row by which the changes of a name are counted, where that is a row beside its holders.
 pub(crate) const RESERVED: RequestId = RequestId::new(u128::MAX, u64::MAX);
@@ -23,8 +24,35 @@ pub(crate) fn check(capabilities: &Capabilities, request: &Acquire) -> Result<Ac
     Ok(checked)
 }
 
-pub(crate) fn invalid(text: impl Into<Cow<'static, str>>) -> Error {
-    Error::new(ErrorKind::InvalidInput, text)
+/// The outcomes of items, by their numbers.
+pub(crate) type Outcomes = Vec<(usize, Result<RenewOutcome>)>;
+
+/// The items of a renewal with their times in whole milliseconds. One with a ttl out of range is its own
+/// failure, found before anything is asked.
+pub(crate) fn split(capabilities: &Capabilities, items: &[RenewItem]) -> (Vec<(usize, RenewItem)>, Outcomes) {
+    let (mut good, mut outcomes) = (Vec::with_capacity(items.len()), Outcomes::new());
+    for (n, item) in items.iter().enumerate() {
+        let checked = match item.kind {
+            RenewKind::Lease => capabilities.check_ttl(item.ttl),
+            _ => Ok(()),
+        };
+        let mut item = item.clone();
+        item.ttl = round_up(item.ttl);
+        match checked {
+            Ok(()) => good.push((n, item)),
+            Err(e) => outcomes.push((n, Err(e))),
+        }
+    }
+    (good, outcomes)
+}
+
+/// The answer to a renewal of those items.
+pub(crate) fn in_order(items: &[RenewItem], mut outcomes: Outcomes) -> Vec<RenewOutcome> {
+    outcomes.sort_by_key(|(n, _)| *n);
+    let named = |((_, outcome), item): ((usize, Result<_>), &RenewItem)| {
+        outcome.unwrap_or_else(|e| RenewOutcome::Failed(e.with_name(&item.key.name)))
+    };
+    outcomes.into_iter().zip(items).map(named).collect()
 }
 
 /// The granularity of a ttl is a millisecond. What is longer than SQL can count in microseconds is as long as

@@ -44,6 +44,7 @@ const LOOKS: usize = 16;
 /// # Ok(()) }
 /// ```
 #[derive(Clone)]
+#[must_use]
 pub struct Config {
     servers: String,
     root: Option<Arc<str>>,
@@ -196,7 +197,6 @@ impl Config {
     }
 
     /// Other servers than those.
-    #[must_use]
     pub fn servers(mut self, servers: &str) -> Self {
         servers.clone_into(&mut self.servers);
         self
@@ -205,7 +205,6 @@ impl Config {
     /// Below which path all nodes are, `/dlock` unless set; `/` in the layout of Curator. It is itself below
     /// the path behind the servers, and is made where it is missing. Clients of different roots do not
     /// exclude one another.
-    #[must_use]
     pub fn root(mut self, path: &str) -> Self {
         self.root = Some(path.into());
         self
@@ -218,7 +217,6 @@ impl Config {
     ///
     /// Of that, a client that hears nothing believes in its locks for two thirds: see `docs/zookeeper.md` for
     /// what the rest is for, and why it should be six ticks of the server at the least.
-    #[must_use]
     pub fn session_timeout(mut self, timeout: Duration) -> Self {
         self.session_timeout = timeout;
         self
@@ -226,14 +224,12 @@ impl Config {
 
     /// How long it may take to be connected, more than nothing and an hour at most; 5 s unless set. How long
     /// an operation may take is the client's `op_timeout`.
-    #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
     }
 
     /// How nodes are laid out: dlock's own unless set.
-    #[must_use]
     pub fn layout(mut self, layout: Layout) -> Self {
         self.layout = layout;
         self
@@ -241,7 +237,6 @@ impl Config {
 
     /// Who may see and change the nodes that are made: anybody unless set. Nodes that are there already keep
     /// what they have.
-    #[must_use]
     pub fn access(mut self, access: Access) -> Self {
         self.access = access;
         self
@@ -250,14 +245,12 @@ impl Config {
     /// One node for each lock, and no line: a lock costs two requests instead of three, and whoever is
     /// quickest has it next. Exclusive locks alone. All who use a lock must have it the same way: fair and
     /// unfair locks of one name do not exclude one another, and nobody notices.
-    #[must_use]
     pub fn unfair(mut self) -> Self {
         self.unfair = true;
         self
     }
 
     /// As whom the server is asked, by the scheme `digest`.
-    #[must_use]
     pub fn login(mut self, user: &str, password: &str) -> Self {
         self.login = Some((user.to_owned(), password.to_owned()));
         self
@@ -265,7 +258,6 @@ impl Config {
 
     /// As whom the server is asked, by SASL with DIGEST-MD5. Where it is set, the other login is not used.
     #[cfg(feature = "sasl")]
-    #[must_use]
     pub fn sasl_login(mut self, user: &str, password: &str) -> Self {
         self.sasl = Some((user.to_owned(), password.to_owned()));
         self
@@ -273,7 +265,6 @@ impl Config {
 
     /// Connects by TLS.
     #[cfg(feature = "tls")]
-    #[must_use]
     pub fn tls(mut self) -> Self {
         self.tls.get_or_insert_default();
         self
@@ -281,7 +272,6 @@ impl Config {
 
     /// Connects by TLS, and trusts those certificates, in PEM. Without them no server is trusted.
     #[cfg(feature = "tls")]
-    #[must_use]
     pub fn root_certificate(mut self, pem: &str) -> Self {
         self.tls.get_or_insert_default().root = Some(pem.to_owned());
         self
@@ -289,7 +279,6 @@ impl Config {
 
     /// Connects by TLS, with the certificate by which this client says who it is, and its key, both in PEM.
     #[cfg(feature = "tls")]
-    #[must_use]
     pub fn client_certificate(mut self, pem: &str, key: &str) -> Self {
         self.tls.get_or_insert_default().client = Some((pem.to_owned(), key.to_owned()));
         self

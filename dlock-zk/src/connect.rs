@@ -1,6 +1,6 @@
 //! Making a session.
 
-use std::sync::Arc;
+use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
 use dlock_core::{Error, ErrorKind, Result, Runtime};
@@ -10,9 +10,12 @@ use futures::future::{Either, select};
 use zookeeper_client::{Client, Connector, CreateMode, Error as Zk, StateWatcher};
 
 use crate::access::Rights;
+use crate::deadline::Deadline;
 use crate::failure::told;
 use crate::keys::Paths;
 use crate::node::host_and_process;
+use crate::ping::Pings;
+use crate::requests::Requests;
 use crate::session::{Mark, Session};
 
 /// What takes longer to fail, for each time that a server is asked, was no refusal.
@@ -68,11 +71,21 @@ pub(crate) async fn connect(
         let client = connected.map_err(told)?;
         let states = client.state_watcher();
         let mark = mark(settings, &client).await.map_err(told)?;
-        let (at, root) = (settings.at.clone(), settings.paths.ours().to_owned());
-        Ok((
-            Session::new(client, asked, runtime.clone(), at, root, mark),
-            states,
-        ))
+        let (at, timeout) = (settings.at.clone(), client.session_timeout());
+        let session = Session {
+            id: client.session_id().0,
+            timeout,
+            deadline: Arc::new(Deadline::new(asked, timeout)),
+            client: RwLock::new(Some(Arc::new(client))),
+            runtime: runtime.clone(),
+            requests: Arc::new(Requests::new(at.clone())),
+            at,
+            pings: Pings::default(),
+            watches: Arc::default(),
+            mark: Arc::new(mark),
+            root: settings.paths.ours().to_owned(),
+        };
+        Ok((session, states))
     };
     match select(std::pin::pin!(made), runtime.sleep(settings.timeout)).await {
         Either::Left((made, _)) => made,

@@ -314,7 +314,7 @@ impl ZkLock {
         let children = session.children(client, &lock).await?;
         let line = self.line(&children)?;
         let children: HashSet<&str> = children.iter().map(String::as_str).collect();
-        let holders = line.entries()[..line.admitted()].iter().map(|entry| {
+        let holders = line.entries[..line.admitted()].iter().map(|entry| {
             let mut paths = vec![format!("{lock}/{}", entry.node)];
             let mark = marker(&entry.node, entry.mode);
             if children.contains(mark.as_str()) {

@@ -181,23 +181,18 @@ fn foreign() -> Error {
 #[async_trait]
 impl FenceGate for ZkLock {
     async fn admit(&self, resource: &LockName, token: Token, access: Access) -> Result<Admission> {
-        let admitted = self.ask_gate(resource, token, access, None).await;
-        admitted.map_err(|e| e.with_name(resource))
+        self.ask_gate(resource, token, access, None).await
     }
 
     async fn write(&self, resource: &LockName, token: Token, value: &[u8]) -> Result<Admission> {
         let exclusive = Access::Exclusive;
-        let admitted = self.ask_gate(resource, token, exclusive, Some(value)).await;
-        admitted.map_err(|e| e.with_name(resource))
+        self.ask_gate(resource, token, exclusive, Some(value)).await
     }
 
     async fn read(&self, resource: &LockName) -> Result<Option<FencedValue>> {
-        let found = async {
-            self.check_name(resource)?;
-            let found = self.look_behind(&self.paths().fence(resource)).await?;
-            found.map(|(data, _)| read(&data).ok_or_else(foreign)).transpose()
-        };
-        found.await.map_err(|e| e.with_name(resource))
+        self.check_name(resource)?;
+        let found = self.look_behind(&self.paths().fence(resource)).await?;
+        found.map(|(data, _)| read(&data).ok_or_else(foreign)).transpose()
     }
 }
 

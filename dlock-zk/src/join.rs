@@ -80,7 +80,7 @@ impl ZkLock {
         for tries in usize::from(!is_known)..=TRIES {
             if tries > 1 {
                 // Not only the line, but what is above it is missing.
-                let making = self.connection.make_directory(&client, self.paths().locks());
+                let making = self.connection.make_directory(&client, &self.paths().locks);
                 if let Err(e) = making.await {
                     // Nothing was made, and nothing will be.
                     session.requests.forget(key);
@@ -322,7 +322,7 @@ impl ZkLock {
             Err(e) => return Err(session.failed(e)),
         }
         let line = self.read_line_of_now(session, key).await?;
-        match line.entries().last() {
+        match line.entries.last() {
             Some(last) => {
                 let change = self.change(session, path, vec![last.node.clone()]);
                 Ok(Some(Wait::new(Wake::Push(change))))

@@ -23,8 +23,8 @@ const ENCODED: &AsciiSet = &NON_ALPHANUMERIC
 pub(crate) struct Paths {
     pub(crate) layout: Layout,
     pub(crate) unfair: bool,
-    /// The directory of the locks.
-    locks: String,
+    /// The directory of the locks; empty for the root itself.
+    pub(crate) locks: String,
     /// Whatever is no lock.
     ours: String,
 }
@@ -44,11 +44,6 @@ impl Paths {
             locks,
             ours,
         }
-    }
-
-    /// Where all locks are; empty for the root itself.
-    pub(crate) fn locks(&self) -> &str {
-        &self.locks
     }
 
     /// The line of that lock, or its only node.

@@ -30,7 +30,7 @@ use crate::node::{Child, Entry, is_place, parse};
 /// The entries of a lock, first come first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Line {
-    entries: Vec<Entry>,
+    pub(crate) entries: Vec<Entry>,
 }
 
 /// Where in the line an entry is.
@@ -75,10 +75,6 @@ impl Line {
             }
         }
         Ok(Self { entries })
-    }
-
-    pub(crate) fn entries(&self) -> &[Entry] {
-        &self.entries
     }
 
     /// How many of the first are admitted.
@@ -241,7 +237,7 @@ mod tests {
             name(2, "2146435071"),
         ];
         let line = Line::read(Layout::Own, &[&late[..], &[name(1, "2146435070")]].concat()).unwrap();
-        let there: Vec<_> = line.entries().iter().map(|e| e.id.sequence()).collect();
+        let there: Vec<_> = line.entries.iter().map(|e| e.id.sequence()).collect();
         assert_eq!(there, [1]);
         for foreign in ["lost+found".to_owned(), name(2, "0000000007")] {
             let nodes = [name(1, "0000000007"), foreign.clone()];

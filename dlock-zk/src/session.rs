@@ -23,18 +23,18 @@ use crate::watch_budget::WatchBudget;
 /// A session with an ensemble.
 pub(crate) struct Session {
     /// Gone when the session is over: dropping the last one closes it.
-    client: RwLock<Option<Arc<Client>>>,
+    pub(crate) client: RwLock<Option<Arc<Client>>>,
     pub(crate) id: i64,
     pub(crate) timeout: Duration,
     pub(crate) deadline: Arc<Deadline>,
     pub(crate) runtime: Arc<dyn Runtime>,
-    at: Arc<str>,
+    pub(crate) at: Arc<str>,
     pub(crate) requests: Arc<Requests>,
-    pings: Pings,
+    pub(crate) pings: Pings,
     pub(crate) watches: Arc<WatchBudget>,
-    mark: Arc<Mark>,
+    pub(crate) mark: Arc<Mark>,
     /// The root under which `sync` is asked for.
-    root: String,
+    pub(crate) root: String,
 }
 
 /// The node that shows that a session is there: to operators, to watchers, and to the session itself, which
@@ -45,30 +45,6 @@ pub(crate) struct Mark {
 }
 
 impl Session {
-    pub(crate) fn new(
-        client: Client,
-        asked: Timestamp,
-        runtime: Arc<dyn Runtime>,
-        at: Arc<str>,
-        root: String,
-        mark: Mark,
-    ) -> Self {
-        let timeout = client.session_timeout();
-        Self {
-            id: client.session_id().0,
-            timeout,
-            deadline: Arc::new(Deadline::new(asked, timeout)),
-            client: RwLock::new(Some(Arc::new(client))),
-            runtime,
-            requests: Arc::new(Requests::new(at.clone())),
-            at,
-            pings: Pings::default(),
-            watches: Arc::default(),
-            mark: Arc::new(mark),
-            root,
-        }
-    }
-
     /// The driver's client, while the session may be there.
     pub(crate) fn client(&self) -> Result<Arc<Client>> {
         let client = self.client.read().unwrap_or_else(PoisonError::into_inner).clone();

@@ -68,7 +68,7 @@ impl ZkLock {
             self.connection
                 .check_buried(key.id)
                 .inspect_err(|_| session.requests.forget(key))?;
-            for directory in [self.paths().locks(), &self.paths().holders()] {
+            for directory in [&self.paths().locks, &self.paths().holders()] {
                 let making = self.connection.make_directory(&client, directory).await;
                 if let Err(e) = making {
                     // Nothing was made, and nothing will be.

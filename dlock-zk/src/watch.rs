@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use dlock_core::spi::Watch;
-use dlock_core::{Change, Error, Holder, Inspection, LockName, Mode, RequestId, Result, Token};
+use dlock_core::{Change, Holder, Inspection, LockName, Mode, RequestId, Result, Token};
 use futures::channel::mpsc;
 use futures::future::{BoxFuture, join, join_all};
 use futures::stream::BoxStream;
@@ -70,9 +70,9 @@ struct Look {
 impl Look {
     fn now(&self) -> Inspection {
         // In the order of the line, which is that of the grants.
-        let in_line = self.line.entries().iter();
+        let in_line = self.line.entries.iter();
         let holders = in_line.filter_map(|e| self.holders.get(&e.node).map(|s| s.holder.clone()));
-        let waiting = self.line.entries().len() - self.line.admitted();
+        let waiting = self.line.entries.len() - self.line.admitted();
         Inspection::new(holders.collect(), u32::try_from(waiting).unwrap_or(u32::MAX))
     }
 
@@ -93,7 +93,7 @@ impl Look {
         }
         // A waiter that went after somebody in front of it may have been the holder in between.
         let mut gone_before = false;
-        for (i, entry) in before.line.entries().iter().enumerate() {
+        for (i, entry) in before.line.entries.iter().enumerate() {
             let gone = !self.children.contains(&entry.node);
             if gone && gone_before && i >= before.line.admitted() {
                 return false;
@@ -114,7 +114,7 @@ impl ZkLock {
         known: &Look,
         lock: &str,
     ) -> Result<()> {
-        let holders = &look.line.entries()[..look.line.admitted()];
+        let holders = &look.line.entries[..look.line.admitted()];
         let asked = holders.iter().map(|entry| {
             let path = format!("{lock}/{}", entry.node);
             let before = known
@@ -296,7 +296,7 @@ impl Watching {
 
 impl ZkLock {
     async fn differences(&self, client: &Client, name: &LockName, before: &Look, now: &Look) -> Vec<Change> {
-        let in_line = before.line.entries().iter();
+        let in_line = before.line.entries.iter();
         let gone: Vec<_> = in_line
             .filter(|e| !now.children.contains(&e.node))
             .filter_map(|e| before.holders.get(&e.node).map(|seen| (e.node.clone(), seen)))
@@ -320,7 +320,7 @@ impl ZkLock {
                 });
             }
         }
-        for entry in now.line.entries() {
+        for entry in &now.line.entries {
             if let Some(seen) = now.holders.get(&entry.node)
                 && before
                     .holders
@@ -337,10 +337,9 @@ impl ZkLock {
 #[async_trait]
 impl Watch for ZkLock {
     async fn watch(&self, name: &LockName) -> Result<BoxStream<'static, Result<Change>>> {
-        let named = |e: Error| e.with_name(name);
         self.check_name(name)?;
         if self.paths().unfair {
-            return Err(named(unsupported("unfair locks are not watched")));
+            return Err(unsupported("unfair locks are not watched"));
         }
         let mut watching = Watching {
             lock: self.clone(),
@@ -353,13 +352,13 @@ impl Watch for ZkLock {
             over: false,
         };
         // The first look is behind a `sync`: whoever watches after a grant sees it.
-        let session = self.connection.session().await.map_err(named)?;
-        let client = session.client().map_err(named)?;
+        let session = self.connection.session().await?;
+        let client = session.client()?;
         let synced = session.synced(&client, || async { Ok(()) }).await;
-        synced.map_err(|e| named(session.failed(e)))?;
+        synced.map_err(|e| session.failed(e))?;
         drop((client, session));
         while watching.pending.is_empty() {
-            watching.look().await.map_err(named)?;
+            watching.look().await?;
         }
         // In a task of its own: whoever holds for a short time is seen also by a watcher that is busy just
         // then. It looks no more when it is so many changes ahead, and then tells that something was skipped.
@@ -382,9 +381,8 @@ impl Watch for ZkLock {
     }
 
     async fn inspect(&self, name: &LockName) -> Result<Inspection> {
-        let named = |e: Error| e.with_name(name);
         self.check_name(name)?;
-        let inspected = self.reading(|session, client| {
+        let look = self.reading(|session, client| {
             async move {
                 match self.paths().unfair {
                     true => self.inspect_unfair(&session, &client, name).await,
@@ -393,10 +391,10 @@ impl Watch for ZkLock {
             }
             .boxed()
         });
-        inspected.await.map_err(named)
+        look.await
     }
 
     async fn force_release(&self, name: &LockName) -> Result<u32> {
-        self.end_by_force(name).await.map_err(|e| e.with_name(name))
+        self.end_by_force(name).await
     }
 }

@@ -112,6 +112,7 @@ pub enum Step {
 /// A look at a server. What is not known is left out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
+#[must_use]
 pub struct Vitals {
     /// What changes with each start of the server: its run id, its process id with its start time.
     pub run: Option<String>,
@@ -128,21 +129,18 @@ impl Vitals {
     }
 
     /// With that run id.
-    #[must_use]
     pub fn run(mut self, run: impl ToString) -> Self {
         self.run = Some(run.to_string());
         self
     }
 
     /// Of that server.
-    #[must_use]
     pub fn leader(mut self, leader: impl ToString) -> Self {
         self.leader = Some(leader.to_string());
         self
     }
 
     /// With that time on its clock.
-    #[must_use]
     pub fn clock(mut self, clock: Duration) -> Self {
         self.clock = Some(clock);
         self

@@ -14,6 +14,7 @@ use super::limit::{Limit, Over};
 use super::timers::Entry;
 use super::waiter::Waiter;
 use crate::error::{Error, ErrorKind, Result};
+use crate::name::LockName;
 use crate::options::Terms;
 use crate::runtime::yield_now;
 use crate::timestamp::Timestamp;
@@ -58,9 +59,14 @@ impl Core {
         until.map_or(self.op_timeout, |t| self.now().until(t).min(self.op_timeout))
     }
 
-    /// One request of a user that is not about a lease.
-    pub(crate) async fn request<T>(&self, request: impl Future<Output = Result<T>>) -> Result<T> {
-        self.ask(self.op_timeout, request).await
+    /// One request of a user that is about that lock or resource, and not about a lease.
+    pub(crate) async fn request<T>(
+        &self,
+        name: &LockName,
+        request: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
+        let answer = self.ask(self.op_timeout, request).await;
+        answer.map_err(|e| e.with_name(name))
     }
 
     /// Sleeps, unless the client closes.

@@ -34,16 +34,16 @@ impl Core {
 impl FenceGate for Core {
     async fn admit(&self, resource: &LockName, token: Token, access: Access) -> Result<Admission> {
         let gate = self.backends_gate()?;
-        self.request(gate.admit(resource, token, access)).await
+        self.request(resource, gate.admit(resource, token, access)).await
     }
 
     async fn write(&self, resource: &LockName, token: Token, value: &[u8]) -> Result<Admission> {
         let gate = self.backends_gate()?;
-        self.request(gate.write(resource, token, value)).await
+        self.request(resource, gate.write(resource, token, value)).await
     }
 
     async fn read(&self, resource: &LockName) -> Result<Option<FencedValue>> {
         let gate = self.backends_gate()?;
-        self.request(gate.read(resource)).await
+        self.request(resource, gate.read(resource)).await
     }
 }

@@ -1,7 +1,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 
@@ -16,8 +16,8 @@ use crate::token::Token;
 pub(super) struct Gates(Mutex<HashMap<LockName, FencedValue>>);
 
 impl Gates {
-    pub(super) fn clear(&self) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    pub(super) fn lock(&self) -> MutexGuard<'_, HashMap<LockName, FencedValue>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -87,12 +87,7 @@ impl MemoryGate {
             return Err(Error::new(ErrorKind::Closed, "the link to the store is closed"));
         }
         self.shared.caps.check_name(resource)?;
-        Ok(f(&mut self
-            .shared
-            .gates
-            .0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)))
+        Ok(f(&mut self.shared.gates.lock()))
     }
 }
 

@@ -8,8 +8,8 @@ use futures::channel::mpsc;
 use futures::stream::{BoxStream, StreamExt};
 
 use super::gate::MemoryGate;
-use super::shared::{Anchor, Listener, Shared, State, to_grant};
-use super::table::{Asked, Conversion, Held, Place, foreign};
+use super::shared::{Anchor, Listener, Shared, State};
+use super::table::{Effects, foreign};
 use super::watch::Changes;
 use crate::capabilities::{Capabilities, Capability};
 use crate::error::{Error, ErrorKind, Result};
@@ -18,10 +18,10 @@ use crate::inspection::{Change, Inspection};
 use crate::mode::Mode;
 use crate::name::LockName;
 use crate::runtime::Runtime;
+use crate::spi::admission::Asked;
 use crate::spi::{
     Abandoned, Acquire, Attempt, Converted, Fencing, Grant, LeaseKey, Lock, News, Probe, Push, Queueing,
-    Raised, Release, Released, Renew, RenewItem, RenewKind, RenewOutcome, Renewal, RwLock, Signal, Wait,
-    Wake, Watch,
+    Raised, Release, Released, Renew, RenewItem, RenewKind, RenewOutcome, RwLock, Signal, Wake, Watch,
 };
 use crate::timestamp::Timestamp;
 use crate::token::{Strength, Token};
@@ -65,6 +65,13 @@ impl MemoryLink {
         (sent, self.same_clock.then_some(sent))
     }
 
+    /// Runs one call of the store, with the client's time of before.
+    fn call<R>(&self, call: impl FnOnce(&mut State, Timestamp, &mut Effects) -> R) -> R {
+        let (sent, known) = self.sent();
+        self.shared
+            .run(known, |state, effects| call(state, sent, effects))
+    }
+
     fn open(&self) -> Result<()> {
         if self.closed.load(Ordering::Acquire) {
             return Err(Error::new(ErrorKind::Closed, "the link to the store is closed"));
@@ -86,10 +93,6 @@ impl MemoryLink {
         ))
     }
 
-    fn check_name(&self, name: &LockName) -> Result<()> {
-        self.shared.caps.check_name(name)
-    }
-
     /// Everything that can be wrong with a request, before anything is touched.
     fn check(&self, request: &Acquire) -> Result<()> {
         self.open()?;
@@ -100,9 +103,9 @@ impl MemoryLink {
         }
     }
 
-    fn grant(&self, key: LeaseKey, held: Held, sent: Timestamp, now: Timestamp) -> Grant {
-        let mut grant = to_grant(key, held, sent, now.until(held.expires));
-        if !self.shared.caps.has(Capability::Fencing) {
+    /// Without the token, if this store is to have none.
+    fn shown(&self, mut grant: Grant) -> Grant {
+        if !self.has(Capability::Fencing) {
             grant.token = None;
         }
         grant
@@ -139,18 +142,16 @@ impl MemoryLink {
     /// One attempt, in one step of the store.
     pub(super) fn ask(&self, request: &Acquire) -> Result<Attempt> {
         self.check(request)?;
-        let (sent, known) = self.sent();
-        self.shared.run(known, |state, now, effects| {
-            Ok(match state.table.attempt(now, request, effects)? {
-                Asked::Granted(held) => Attempt::Granted(self.grant(request.key.clone(), held, sent, now)),
+        self.call(|state, sent, effects| {
+            Ok(match state.table.attempt(request, effects)? {
+                Asked::Granted(lease) => Attempt::Granted(self.shown(lease.grant(request.key.clone(), sent))),
                 Asked::Queued(place) => {
-                    let pushes = self.listen(state, &request.key, sent, now);
-                    Attempt::Queued(wait(Wake::Push(pushes), place, now))
+                    let pushes = self.listen(state, &request.key, sent, effects.now);
+                    Attempt::Queued(place.wait(Wake::Push(pushes)))
                 }
                 Asked::Held(place) => {
-                    let seen = state.table.fingerprint(now, &request.key.name, effects);
-                    let wake = self.probe(request, seen.unwrap_or(0));
-                    Attempt::Held(wait(wake, place, now))
+                    let seen = state.table.fingerprint(&request.key.name, effects);
+                    Attempt::Held(place.wait(self.probe(request, seen.unwrap_or(0))))
                 }
             })
         })
@@ -178,41 +179,24 @@ impl MemoryLink {
         if let Err(error) = checked {
             return RenewOutcome::Failed(error.with_name(&item.key.name));
         }
-        let (sent, known) = self.sent();
-        self.shared.run(known, |state, now, effects| match item.kind {
-            RenewKind::Lease => match state.table.renew(now, &item.key, item.ttl, effects) {
-                Some(held) => RenewOutcome::Renewed(Renewal::new(sent, now.until(held.expires))),
-                None => RenewOutcome::Gone,
-            },
-            RenewKind::Queued => match state.table.ask_again(now, &item.key, item.ttl, effects) {
-                Some(Asked::Granted(held)) => {
-                    RenewOutcome::Granted(self.grant(item.key.clone(), held, sent, now))
-                }
-                Some(Asked::Queued(place) | Asked::Held(place)) => {
+        self.call(|state, sent, effects| {
+            let outcome = state.table.renew(sent, item, effects);
+            match outcome {
+                RenewOutcome::Granted(grant) => RenewOutcome::Granted(self.shown(grant)),
+                RenewOutcome::Queued { .. } => {
                     for listener in state.waiters.get_mut(&item.key).into_iter().flatten() {
-                        listener.anchor = self.anchor(sent, now);
+                        listener.anchor = self.anchor(sent, effects.now);
                     }
-                    RenewOutcome::Queued {
-                        recheck_in: place.recheck.map(|at| now.until(at)),
-                        ahead: Some(place.ahead),
-                    }
+                    outcome
                 }
-                None => RenewOutcome::Gone,
-            },
+                _ => outcome,
+            }
         })
     }
 }
 
 fn invalid(message: &'static str) -> Error {
     Error::new(ErrorKind::InvalidInput, message)
-}
-
-fn wait(wake: Wake, place: Place, now: Timestamp) -> Wait {
-    let wait = Wait::new(wake).ahead(place.ahead);
-    match place.recheck {
-        Some(at) => wait.recheck_in(now.until(at)),
-        None => wait,
-    }
 }
 
 #[async_trait]
@@ -259,19 +243,13 @@ impl Lock for MemoryLink {
                 return Err(invalid("the minimum hold is longer than the largest ttl").with_name(&lease.name));
             }
         }
-        let (_, known) = self.sent();
-        Ok(self.shared.run(known, |state, now, effects| {
-            state.table.release(now, lease, how, effects)
-        }))
+        Ok(self.call(|state, _, effects| state.table.release(lease, how, effects)))
     }
 
     async fn abandon(&self, requests: &[LeaseKey]) -> Vec<Result<Abandoned>> {
-        let (_, known) = self.sent();
         let abandon = |key: &LeaseKey| {
             self.open()?;
-            let mut abandoned = self.shared.run(known, |state, now, effects| {
-                state.table.abandon(now, key, effects)
-            });
+            let mut abandoned = self.call(|state, _, effects| state.table.abandon(key, effects));
             if let Abandoned::WasGranted(token) = &mut abandoned {
                 *token = token.filter(|_| self.shared.caps.has(Capability::Fencing));
             }
@@ -316,12 +294,10 @@ impl RwLock for MemoryLink {
         } else {
             Capability::Downgrade
         })?;
-        let (sent, known) = self.sent();
-        self.shared.run(known, |state, now, effects| {
-            Ok(match state.table.convert(now, lease, to, effects)? {
-                Conversion::Done(held) => Converted::Done(self.grant(lease.clone(), held, sent, now)),
-                Conversion::Busy => Converted::Busy,
-                Conversion::WouldDeadlock => Converted::WouldDeadlock,
+        self.call(|state, sent, effects| {
+            Ok(match state.table.convert(sent, lease, to, effects)? {
+                Converted::Done(grant) => Converted::Done(self.shown(grant)),
+                not_done => not_done,
             })
         })
     }
@@ -343,10 +319,7 @@ impl Fencing for MemoryLink {
     async fn raise(&self, lease: &LeaseKey, to: Token) -> Result<Raised> {
         self.open()?;
         self.need(Capability::Raise)?;
-        let (_, known) = self.sent();
-        self.shared.run(known, |state, now, effects| {
-            state.table.raise(now, lease, to, effects)
-        })
+        self.call(|state, _, effects| state.table.raise(lease, to, effects))
     }
 }
 
@@ -355,7 +328,7 @@ impl Watch for MemoryLink {
     async fn watch(&self, name: &LockName) -> Result<BoxStream<'static, Result<Change>>> {
         self.open()?;
         self.need(Capability::Watch)?;
-        self.check_name(name)?;
+        self.shared.caps.check_name(name)?;
         let (shared, runtime, closed) = (self.shared.clone(), self.runtime.clone(), self.closed.clone());
         Ok(Changes::new(shared, runtime, closed, self.id, name.clone()).boxed())
     }
@@ -363,24 +336,20 @@ impl Watch for MemoryLink {
     async fn inspect(&self, name: &LockName) -> Result<Inspection> {
         self.open()?;
         self.need(Capability::Inspect)?;
-        self.check_name(name)?;
-        let (_, known) = self.sent();
-        self.shared.run(known, |state, now, effects| {
+        self.shared.caps.check_name(name)?;
+        self.call(|state, _, effects| {
             if state.table.spoiled(name).is_some() {
                 return Err(foreign(name));
             }
-            Ok(state.table.inspect(now, name, effects))
+            Ok(state.table.inspect(name, effects))
         })
     }
 
     async fn force_release(&self, name: &LockName) -> Result<u32> {
         self.open()?;
         self.need(Capability::ForceRelease)?;
-        self.check_name(name)?;
-        let (_, known) = self.sent();
-        Ok(self.shared.run(known, |state, now, effects| {
-            state.table.force_release(now, name, effects)
-        }))
+        self.shared.caps.check_name(name)?;
+        Ok(self.call(|state, _, effects| state.table.force_release(name, effects)))
     }
 }
 
@@ -409,8 +378,8 @@ struct NameProbe {
 #[async_trait]
 impl Probe for NameProbe {
     async fn look(&self) -> Result<News> {
-        let holders = self.shared.run(None, |state, now, effects| {
-            state.table.fingerprint(now, &self.name, effects)
+        let holders = self.shared.run(None, |state, effects| {
+            state.table.fingerprint(&self.name, effects)
         });
         Ok(match holders {
             Some(holders) if self.seen.swap(holders, Ordering::AcqRel) == holders => News::Nothing,

@@ -39,8 +39,8 @@ impl Memory {
     /// it is [mended](Self::mend), whoever asks for the name is told `BackendData`; whoever held it has lost
     /// it.
     pub fn spoil(&self, name: &LockName, with: &str) {
-        self.shared.run(None, |state, now, effects| {
-            state.table.spoil(now, name, with, effects);
+        self.shared.run(None, |state, effects| {
+            state.table.spoil(name, with, effects);
         });
     }
 
@@ -51,8 +51,8 @@ impl Memory {
 
     /// Removes whatever stands at that name.
     pub fn mend(&self, name: &LockName) {
-        self.shared.run(None, |state, now, effects| {
-            state.table.force_release(now, name, effects);
+        self.shared.run(None, |state, effects| {
+            state.table.force_release(name, effects);
         });
     }
 }

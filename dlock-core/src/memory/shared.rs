@@ -4,12 +4,12 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
-use std::time::Duration;
 
 use futures::channel::mpsc::UnboundedSender;
 
 use super::gate::Gates;
-use super::table::{Effects, Held, News, Settings, Table};
+use super::store::MemoryBuilder;
+use super::table::{Effects, News, Settings, Table};
 use super::watch::Watcher;
 use crate::capabilities::Capabilities;
 use crate::name::LockName;
@@ -70,20 +70,12 @@ pub(super) enum Anchor {
 }
 
 impl Anchor {
-    fn grant(self, key: LeaseKey, held: Held, now: Timestamp) -> Grant {
-        let (from, life) = match self {
-            Self::Same => (now, now.until(held.expires)),
-            Self::Pair(client, store) => (client, store.until(held.expires)),
-        };
-        to_grant(key, held, from, life)
-    }
-}
-
-pub(super) fn to_grant(key: LeaseKey, held: Held, from: Timestamp, life: Duration) -> Grant {
-    let grant = Grant::new(key, Some(held.token), from, life);
-    if held.provisional {
-        grant.provisional()
-    } else {
+    /// A grant that counts from the store's time, for the client.
+    fn grant(self, mut grant: Grant) -> Grant {
+        if let Self::Pair(client, store) = self {
+            grant.expires_in += store.until(grant.counted_from);
+            grant.counted_from = client;
+        }
         grant
     }
 }
@@ -115,23 +107,17 @@ impl Outbox {
 }
 
 impl Shared {
-    pub(super) fn new(
-        runtime: Arc<dyn Runtime>,
-        clock: Option<Clock>,
-        password: Option<Box<str>>,
-        caps: Capabilities,
-        settings: Settings,
-    ) -> Self {
+    pub(super) fn new(store: MemoryBuilder) -> Self {
         Self {
-            runtime,
-            clock,
-            password,
-            caps,
-            settings,
+            runtime: store.runtime,
+            clock: store.clock,
+            password: store.password,
+            caps: store.caps,
+            settings: store.settings,
             links: AtomicU64::new(0),
             gates: Gates::default(),
             state: Mutex::new(State {
-                table: Table::new(settings),
+                table: Table::new(store.settings),
                 now: Timestamp::ZERO,
                 epoch: 0,
                 term: 0,
@@ -160,7 +146,7 @@ impl Shared {
     pub(super) fn run<R>(
         &self,
         known: Option<Timestamp>,
-        call: impl FnOnce(&mut State, Timestamp, &mut Effects) -> R,
+        call: impl FnOnce(&mut State, &mut Effects) -> R,
     ) -> R {
         let (answer, outbox) = {
             let mut state = self.lock();
@@ -170,11 +156,11 @@ impl Shared {
             });
             let now = read.max(state.now);
             state.now = now;
-            let mut effects = Effects::of(!state.watchers.is_empty());
-            let answer = call(&mut state, now, &mut effects);
+            let mut effects = Effects::of(now, !state.watchers.is_empty());
+            let answer = call(&mut state, &mut effects);
             match effects.into_news() {
                 None => return answer,
-                Some(news) => (answer, state.dispatch(*news, now)),
+                Some(news) => (answer, state.dispatch(*news)),
             }
         };
         outbox.deliver();
@@ -184,11 +170,11 @@ impl Shared {
 
 impl State {
     #[inline(never)]
-    fn dispatch(&mut self, news: News, now: Timestamp) -> Outbox {
+    fn dispatch(&mut self, news: News) -> Outbox {
         let mut outbox = Outbox::default();
-        for (key, held) in news.granted {
-            for listener in self.waiters.remove(&key).into_iter().flatten() {
-                let grant = listener.anchor.grant(key.clone(), held, now);
+        for grant in news.granted {
+            for listener in self.waiters.remove(&grant.key).into_iter().flatten() {
+                let grant = listener.anchor.grant(grant.clone());
                 outbox.pushes.push((listener, grant));
             }
         }

@@ -103,7 +103,7 @@ impl Memory {
                 if durable {
                     state.table.skip_tokens(last_token);
                 } else {
-                    self.shared.gates.clear();
+                    self.shared.gates.lock().clear();
                 }
             }
             (
@@ -181,11 +181,11 @@ pub struct Sizes {
 /// Options of a store; from [`Memory::builder`].
 #[must_use]
 pub struct MemoryBuilder {
-    runtime: Arc<dyn Runtime>,
-    clock: Option<Clock>,
-    password: Option<Box<str>>,
-    caps: Capabilities,
-    settings: Settings,
+    pub(super) runtime: Arc<dyn Runtime>,
+    pub(super) clock: Option<Clock>,
+    pub(super) password: Option<Box<str>>,
+    pub(super) caps: Capabilities,
+    pub(super) settings: Settings,
 }
 
 impl MemoryBuilder {
@@ -248,15 +248,8 @@ impl MemoryBuilder {
 
     /// The store.
     pub fn build(self) -> Memory {
-        Memory {
-            shared: Arc::new(Shared::new(
-                self.runtime,
-                self.clock,
-                self.password,
-                self.caps,
-                self.settings,
-            )),
-        }
+        let shared = Arc::new(Shared::new(self));
+        Memory { shared }
     }
 }
 

@@ -79,9 +79,9 @@ impl Changes {
     ) -> Self {
         // The snapshot is taken and the watcher entered under one lock: no change is between the two or in
         // both.
-        let (id, epoch) = shared.run(None, |state, now, effects| {
+        let (id, epoch) = shared.run(None, |state, effects| {
             let snapshot = Change::Snapshot {
-                now: state.table.inspect(now, &name, effects),
+                now: state.table.inspect(&name, effects),
                 skipped: false,
             };
             // What this call itself took back happened before the snapshot; others watching are still told.
@@ -110,8 +110,8 @@ impl Changes {
     }
 
     fn look(&self, waker: &Waker) -> Look {
-        self.shared.run(None, |state, now, effects| {
-            let expiry = state.table.expire(now, &self.name, effects);
+        self.shared.run(None, |state, effects| {
+            let expiry = state.table.expire(&self.name, effects);
             // The changes of this very call come to the buffer only after it: they are put there now, for
             // this stream.
             note_now(state, effects);
@@ -124,7 +124,7 @@ impl Changes {
             };
             if watcher.overflown {
                 watcher.overflown = false;
-                let now = state.table.inspect(now, &self.name, effects);
+                let now = state.table.inspect(&self.name, effects);
                 return Look::Item(Change::Snapshot { now, skipped: true });
             }
             match watcher.buffer.pop_front() {
@@ -133,7 +133,7 @@ impl Changes {
                     watcher.waker = Some(waker.clone());
                     // This call's own nudge must not wake the one that is looking.
                     effects.news().nudged.retain(|n| n != &self.name);
-                    Look::Nothing(expiry.map(|e| (e, now.until(e))))
+                    Look::Nothing(expiry.map(|e| (e, effects.now.until(e))))
                 }
             }
         })

@@ -19,6 +19,7 @@ pub enum Queueing {
 /// A request for a lock.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
+#[must_use]
 pub struct Acquire {
     /// Which lock, and the fresh id of this acquisition.
     pub key: LeaseKey,
@@ -60,14 +61,12 @@ impl Acquire {
     }
 
     /// Asks in that mode.
-    #[must_use]
     pub fn with_mode(mut self, mode: Mode) -> Self {
         self.mode = mode;
         self
     }
 
     /// Joins the queue with an entry that lives that long without renewal.
-    #[must_use]
     pub fn with_queue(mut self, queue_ttl: Duration) -> Self {
         self.queue = Queueing::Join;
         self.queue_ttl = queue_ttl;
@@ -75,21 +74,18 @@ impl Acquire {
     }
 
     /// Asks with that priority.
-    #[must_use]
     pub fn with_priority(mut self, priority: u8) -> Self {
         self.priority = priority;
         self
     }
 
     /// Labels the lease.
-    #[must_use]
     pub fn with_owner(mut self, owner: Arc<str>) -> Self {
         self.owner = Some(owner);
         self
     }
 
     /// Tells that whoever asks waits for it.
-    #[must_use]
     pub fn that_waits(mut self) -> Self {
         self.waits = true;
         self
@@ -140,7 +136,6 @@ impl Grant {
     }
 
     /// Marks it as a claim window that must be confirmed by a renewal.
-    #[must_use]
     pub fn provisional(mut self) -> Self {
         self.provisional = true;
         self

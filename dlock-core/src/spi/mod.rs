@@ -32,7 +32,8 @@
 //! 3. **`counted_from` is early enough.** The [`Timestamp`](crate::Timestamp) in a [`Grant`] or [`Renewal`]
 //!    was taken before the request was sent, so that `counted_from + expires_in` is never later than what the
 //!    store believes.
-//! 4. **One admission rule**, run by every change: see [`Mode`](crate::Mode).
+//! 4. **One admission rule**, run by every change: see [`Mode`](crate::Mode). [`admission`] is that rule in
+//!    Rust.
 //! 5. **Typed outcomes.** `Unavailable` says that nothing took effect; when that is not sure, it is
 //!    `Unknown`.
 //! 6. **Dropping a future of a call is allowed at any poll** and leaves the connection usable; the request
@@ -43,6 +44,7 @@
 //!    nevertheless.)
 
 mod acquire;
+pub mod admission;
 mod anchors;
 mod claims;
 mod fencing;

@@ -4,6 +4,8 @@ use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
 use std::time::Duration;
 
+use foldhash::fast::RandomState;
+
 use crate::Timestamp;
 use crate::request_id::RequestId;
 
@@ -31,7 +33,7 @@ use crate::request_id::RequestId;
 pub struct Tombstones<K = RequestId> {
     keep: Duration,
     most: usize,
-    ends: HashMap<K, Timestamp>,
+    ends: HashMap<K, Timestamp, RandomState>,
     /// In the order of their ends. One that was buried again is here twice, and goes with the later.
     order: VecDeque<(Timestamp, K)>,
 }
@@ -42,7 +44,7 @@ impl<K: Clone + Eq + Hash> Tombstones<K> {
         Self {
             keep,
             most,
-            ends: HashMap::new(),
+            ends: HashMap::default(),
             order: VecDeque::new(),
         }
     }
@@ -62,6 +64,11 @@ impl<K: Clone + Eq + Hash> Tombstones<K> {
                 self.ends.remove(&key);
             }
         }
+    }
+
+    /// How many are remembered.
+    pub(crate) fn len(&self) -> usize {
+        self.ends.len()
     }
 
     /// Whether that one was abandoned.

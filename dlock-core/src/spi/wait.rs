@@ -11,6 +11,7 @@ use crate::request_id::RequestId;
 
 /// How a waiter learns that it is time to act.
 #[non_exhaustive]
+#[must_use]
 pub struct Wait {
     /// Pushed by the store, or to be polled.
     pub wake: Wake,
@@ -31,14 +32,12 @@ impl Wait {
     }
 
     /// Says when asking again pays at the latest.
-    #[must_use]
     pub fn recheck_in(mut self, d: Duration) -> Self {
         self.recheck_in = Some(d);
         self
     }
 
     /// Says how many waiters are ahead.
-    #[must_use]
     pub fn ahead(mut self, n: u32) -> Self {
         self.ahead = Some(n);
         self

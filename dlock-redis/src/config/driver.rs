@@ -7,11 +7,8 @@ use dlock_core::spi::Host;
 use dlock_core::{Error, Result};
 use redis::{Client, ProtocolVersion, RedisError};
 
-#[cfg(any(feature = "cluster", feature = "sentinel"))]
-use super::url::Address;
-#[cfg(feature = "sentinel")]
 use super::url::Form;
-use super::{Config, Place, invalid};
+use super::{Config, invalid};
 use crate::connection::Connection;
 #[cfg(feature = "cluster")]
 use crate::connection::cluster::Cluster;
@@ -25,13 +22,11 @@ use crate::failure::{Failed, nothing_done};
 impl Config {
     /// The servers of these settings, none of them connected to.
     pub(super) fn connection(&self, at: &Arc<str>, setup: &Setup) -> Result<Connection> {
-        match &self.place {
-            #[cfg(feature = "cluster")]
-            Place::Url(address) if address.is_cluster() => {
-                self.cluster(address, at, setup).map(Connection::Cluster)
-            }
-            _ => Ok(Connection::Single(self.server(at, setup)?)),
+        #[cfg(feature = "cluster")]
+        if self.address.is_cluster() {
+            return self.cluster(at, setup).map(Connection::Cluster);
         }
+        Ok(Connection::Single(self.server(at, setup)?))
     }
 
     /// The one server, or the master that the sentinels name.
@@ -40,29 +35,29 @@ impl Config {
     }
 
     fn source(&self, at: &str) -> Result<Source> {
-        let address = match &self.place {
-            Place::Client(client) => return own(client).map(|client| Source::Server(Box::new(client))),
-            Place::Url(address) => address,
+        let client = match &self.address.form {
+            #[cfg(feature = "sentinel")]
+            Form::Sentinel(master) => return self.sentinels(master, at),
+            Form::Client(client) => own(client)?,
+            _ => {
+                let host = self.address.hosts.first();
+                let host = host.ok_or_else(|| invalid("the URL names no host"))?;
+                self.client(self.address.info(host)?, at)?
+            }
         };
-        #[cfg(feature = "sentinel")]
-        if let Form::Sentinel(master) = &address.form {
-            return self.sentinels(address, master, at);
-        }
-        let host = address.hosts.first();
-        let host = host.ok_or_else(|| invalid("the URL names no host"))?;
-        let client = self.client(address.info(host)?, at)?;
         Ok(Source::Server(Box::new(client)))
     }
 
     #[cfg(feature = "cluster")]
-    fn cluster(&self, address: &Address, at: &Arc<str>, setup: &Setup) -> Result<Arc<Cluster>> {
+    fn cluster(&self, at: &Arc<str>, setup: &Setup) -> Result<Arc<Cluster>> {
+        let address = &self.address;
         // What is wrong with the settings is wrong with each node.
         for host in &address.hosts {
             self.client(address.info(host)?, at)?;
         }
-        let (config, of, place, theirs) = (self.clone(), address.clone(), Arc::clone(at), setup.clone());
+        let (config, place, theirs) = (self.clone(), Arc::clone(at), setup.clone());
         let connect = move |at: &Host, moved: Option<Moved>| {
-            let source = Source::Server(Box::new(config.client(of.info(at)?, &place)?));
+            let source = Source::Server(Box::new(config.client(config.address.info(at)?, &place)?));
             Ok(Server::new(theirs.clone(), source, moved))
         };
         let seeds = address.hosts.clone();
@@ -71,9 +66,10 @@ impl Config {
 
     /// A client of each of them.
     #[cfg(feature = "sentinel")]
-    fn sentinels(&self, address: &Address, master: &str, at: &str) -> Result<Source> {
+    fn sentinels(&self, master: &str, at: &str) -> Result<Source> {
         use redis::sentinel::{SentinelClientBuilder, SentinelServerType};
 
+        let address = &self.address;
         let one = |host| {
             let node = address.info(host)?;
             let addr = [node.addr().clone()];

@@ -5,14 +5,14 @@ mod options;
 mod url;
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use dlock_core::spi::{Unanswered, Url};
+use dlock_core::spi::{Host, Unanswered, Url};
 use dlock_core::{Capabilities, Error, ErrorKind, Result, Runtime};
 
-use self::url::Address;
+use self::url::{Address, Form};
 use crate::backend::{Backend, Store};
 use crate::connection::check::Demands;
 use crate::connection::members::Members;
@@ -43,8 +43,9 @@ const WINDOW: Duration = Duration::from_secs(1);
 /// # Ok(()) }
 /// ```
 #[derive(Clone)]
+#[must_use]
 pub struct Config {
-    place: Place,
+    address: Address,
     plain: bool,
     prefix: Option<Arc<str>>,
     window: Option<Duration>,
@@ -60,17 +61,10 @@ pub struct Config {
     sentinel_login: Option<(Option<String>, String)>,
 }
 
-#[derive(Clone)]
-enum Place {
-    Url(Address),
-    /// A program's own client.
-    Client(Box<redis::Client>),
-}
-
 impl Config {
-    fn at(place: Place) -> Self {
+    fn at(address: Address) -> Self {
         Self {
-            place,
+            address,
             plain: false,
             prefix: None,
             window: None,
@@ -92,13 +86,13 @@ impl Config {
 
     /// One server, without a password and with database 0. All else is said by a [URL](Self::from_url).
     pub fn new(host: &str, port: u16) -> Self {
-        Self::at(Place::Url(Address::server(host, port)))
+        Self::at(Address::new(Form::Server, vec![Host::new(host, port)]))
     }
 
     /// The server of a program's own client, with its credentials and its certificates. Connections of our
     /// own are made to it: one, or two with [`replicas`](Self::replicas).
     pub fn from_client(client: redis::Client) -> Self {
-        Self::at(Place::Client(Box::new(client)))
+        Self::at(Address::new(Form::Client(Box::new(client)), Vec::new()))
     }
 
     /// The server, or the servers, of that URL:
@@ -136,8 +130,7 @@ impl Config {
     /// # Errors
     /// As [`from_url`](Self::from_url).
     pub fn read(mut url: Url) -> Result<Self> {
-        let address = Address::of(&url)?;
-        let mut config = Self::at(Place::Url(address));
+        let mut config = Self::at(Address::of(&url)?);
         config.take_all(&mut url)?;
         url.finish()?;
         config.check()?;
@@ -152,7 +145,6 @@ impl Config {
     /// What all keys and channels begin with: letters, digits, `_`, `-` and `.`, 64 at most; `dlock` unless
     /// set. Clients of different prefixes do not exclude one another. That of plain locks is empty unless
     /// set, and may be any text without blanks.
-    #[must_use]
     pub fn prefix(mut self, prefix: &str) -> Self {
         self.prefix = Some(prefix.into());
         self
@@ -166,7 +158,6 @@ impl Config {
     /// How long a waiter whose turn has come has to say that it is there, 50 ms to 60 s; 1 s unless set. A
     /// waiter that was stopped or cut off in the queue costs the others that much when its turn comes; one
     /// whose process died costs nothing.
-    #[must_use]
     pub fn claim_window(mut self, window: Duration) -> Self {
         self.window = Some(window);
         self
@@ -175,7 +166,6 @@ impl Config {
     /// How long a connection may take to be made, and how long a server may be silent before its connection
     /// is given up; 2 s unless set, an hour at most. How long an operation may take is the client's
     /// `op_timeout`.
-    #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
@@ -183,7 +173,6 @@ impl Config {
 
     /// Accepts a server that throws keys away when its memory is full. It can forget a lock that is held, and
     /// give it to a second holder with a larger token: that is safe only where every write is fenced.
-    #[must_use]
     pub fn allow_eviction(mut self) -> Self {
         self.allow_eviction = true;
         self
@@ -202,7 +191,6 @@ impl Config {
     ///
     /// It is no consensus: `docs/redis.md` says what it does not cover, and what it costs. Fencing tokens are
     /// as strong as without it.
-    #[must_use]
     pub fn replicas(mut self, needed: u32) -> Self {
         self.replicas = needed;
         self
@@ -220,7 +208,6 @@ impl Config {
     /// It is a server's own word, by its wall clock: `docs/redis.md` says what that does not cover. The
     /// server says it in `INFO`, which the user must be allowed, and in whole seconds: it stays out for up to
     /// a second longer. For the form `redis://` alone, with or without TLS.
-    #[must_use]
     pub fn rejoin_after(mut self, uptime: Duration) -> Self {
         self.rejoin = Some(Rejoin::new(uptime));
         self
@@ -230,7 +217,6 @@ impl Config {
     /// has connected to it before, by its run id. For the members of a
     /// [`Quorum`](dlock_core::combinators::Quorum), of which each has one vote: two addresses may lead to
     /// one server. Nothing is compared where the user may not ask for `INFO`, and of a cluster.
-    #[must_use]
     pub fn member_of(mut self, all: &Members) -> Self {
         self.members = Some(all.clone());
         self
@@ -238,7 +224,6 @@ impl Config {
 
     /// Does not ask the server when it is opened, so that it may be away: what is wrong with it is said to
     /// whoever asks for a lock, or by [`RedisLock::ready`]. For a member of a quorum. Not for a cluster.
-    #[must_use]
     pub fn lazily(mut self) -> Self {
         self.lazily = true;
         self
@@ -246,7 +231,6 @@ impl Config {
 
     /// The certificates, in PEM, of whom it trusts to vouch for servers, instead of those of the system.
     #[cfg(feature = "tls")]
-    #[must_use]
     pub fn root_certificate(mut self, pem: impl Into<Vec<u8>>) -> Self {
         self.certificates.root_cert = Some(pem.into());
         self
@@ -254,7 +238,6 @@ impl Config {
 
     /// The certificate by which this client says who it is, and its key, both in PEM.
     #[cfg(feature = "tls")]
-    #[must_use]
     pub fn client_certificate(mut self, pem: impl Into<Vec<u8>>, key: impl Into<Vec<u8>>) -> Self {
         self.certificates.client_tls = Some(redis::ClientTlsConfig {
             client_cert: pem.into(),
@@ -266,7 +249,6 @@ impl Config {
     /// As whom the sentinels are asked; those in the URL are for the master. Without it they are asked as
     /// nobody.
     #[cfg(feature = "sentinel")]
-    #[must_use]
     pub fn sentinel_login(mut self, user: Option<&str>, password: &str) -> Self {
         self.sentinel_login = Some((user.map(str::to_owned), password.to_owned()));
         self
@@ -278,12 +260,12 @@ impl Config {
     /// # Errors
     /// `InvalidInput` for a cluster and for sentinels.
     pub fn single_server(&self) -> Result<String> {
-        match &self.place {
-            Place::Url(address) if !address.is_single() => Err(invalid(
+        match self.address.is_single() {
+            true => Ok(self.address.to_string()),
+            false => Err(invalid(
                 "the URL is that of a cluster or of sentinels, where a single server is asked for: of \
                  several, one may take over that knows nothing of a lock",
             )),
-            _ => Ok(self.address().to_string()),
         }
     }
 
@@ -304,7 +286,7 @@ impl Config {
             ));
         }
         self.check()?;
-        let is_cluster = self.is_cluster();
+        let is_cluster = self.address.is_cluster();
         if self.replicas > 0 && is_cluster {
             let message = "of a cluster no replicas can be asked to acknowledge grants: leave `replicas` \
                 out, or give the locks a master of their own";
@@ -319,9 +301,15 @@ impl Config {
         if self.replicas > 0 {
             let pushes = Pushes::new(false);
             let server = self.server(&store.at, &Setup { pushes, ..setup })?;
-            // Who waited for the `WAIT` before has the same time again.
-            let (limit, scripts, store) = (self.timeout / 2, scripts.clone(), store.clone());
-            replicas = Some(Replicas::new(self.replicas, limit, server, scripts, store));
+            replicas = Some(Arc::new(Replicas {
+                needed: self.replicas,
+                // Who waited for the `WAIT` before has the same time again.
+                limit: self.timeout / 2,
+                server,
+                scripts: scripts.clone(),
+                store: store.clone(),
+                queue: Mutex::default(),
+            }));
         }
         let window = self.window.unwrap_or(WINDOW);
         let backend = Arc::new(Backend::new(store, window, scripts, replicas));
@@ -356,7 +344,7 @@ impl Config {
 
     /// The servers, none of them connected to.
     fn store(&self, setup: &Setup, prefix: &str, capabilities: Capabilities) -> Result<Arc<Store>> {
-        let at = self.address();
+        let at: Arc<str> = self.address.to_string().into();
         Ok(Arc::new(Store {
             connection: self.connection(&at, setup)?,
             at,
@@ -369,18 +357,6 @@ impl Config {
         }))
     }
 
-    /// The address without whatever is secret, for messages.
-    fn address(&self) -> Arc<str> {
-        match &self.place {
-            Place::Url(address) => address.to_string().into(),
-            Place::Client(client) => client.get_connection_info().addr().to_string().into(),
-        }
-    }
-
-    fn is_cluster(&self) -> bool {
-        matches!(&self.place, Place::Url(address) if address.is_cluster())
-    }
-
     /// How its servers are connected to, and what is wanted of them.
     fn setup<'s>(
         &self,
@@ -389,11 +365,11 @@ impl Config {
         pushes: Arc<Pushes>,
     ) -> Setup {
         #[cfg(feature = "tls")]
-        if matches!(&self.place, Place::Url(address) if address.tls) {
+        if self.address.tls {
             driver::choose_provider();
         }
         let demands = Demands {
-            is_cluster: self.is_cluster(),
+            is_cluster: self.address.is_cluster(),
             allow_eviction: self.allow_eviction,
             rejoin: self.rejoin,
             member: self.members.as_ref().map(Members::member),
@@ -412,7 +388,7 @@ impl Config {
 impl fmt::Debug for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Config")
-            .field("at", &self.address())
+            .field("at", &self.address.to_string())
             .field("prefix", &self.prefix)
             .finish_non_exhaustive()
     }

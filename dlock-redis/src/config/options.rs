@@ -10,7 +10,7 @@ use dlock_core::combinators::Quorum;
 use dlock_core::spi::Url;
 
 use super::url::Form;
-use super::{Config, PREFIX, Place, WINDOW, invalid};
+use super::{Config, PREFIX, WINDOW, invalid};
 use crate::connection::rejoin::Rejoin;
 
 /// What is longer was not meant: an operation ends by its own limit.
@@ -69,15 +69,13 @@ impl Config {
         if user.is_none() && password.is_none() && database.is_none() {
             return Ok(());
         }
-        let address = match &mut self.place {
-            Place::Url(address) if matches!(address.form, Form::Socket(_)) => address,
-            _ => {
-                return Err(invalid(
-                    "the keys `db`, `user` and `pass` of the URL's query are for sockets: elsewhere it is \
-                     `redis://user:password@host/database`",
-                ));
-            }
-        };
+        let address = &mut self.address;
+        if !matches!(address.form, Form::Socket(_)) {
+            return Err(invalid(
+                "the keys `db`, `user` and `pass` of the URL's query are for sockets: elsewhere it is \
+                 `redis://user:password@host/database`",
+            ));
+        }
         address.user = user.or(address.user.take());
         address.password = password.or(address.password.take());
         if let Some(database) = database {
@@ -98,10 +96,6 @@ impl Config {
             false => !prefix.is_empty() && prefix.bytes().all(fits),
         };
         let window = self.window.unwrap_or(WINDOW);
-        let is_single = match &self.place {
-            Place::Url(address) => address.is_single(),
-            Place::Client(_) => true,
-        };
         let (least, longest) = (Quorum::MIN_TTL, self.rejoin.map(Rejoin::longest_ttl));
         let why = if self.timeout.is_zero() || self.timeout > LONGEST_TIMEOUT {
             "a timeout is longer than nothing, and 3600s at most"
@@ -117,10 +111,10 @@ impl Config {
             "a prefix is made of letters, digits, `_`, `-` and `.`, 1 to 64 of them"
         } else if !(Duration::from_millis(50)..=Duration::from_secs(60)).contains(&window) {
             "a claim window is 50 ms to 60 s long"
-        } else if self.rejoin.is_some() && !is_single {
+        } else if self.rejoin.is_some() && !self.address.is_single() {
             "`rejoin_after` is for a single server: of several, one may be up for long that knows nothing of \
              the locks"
-        } else if self.lazily && self.is_cluster() {
+        } else if self.lazily && self.address.is_cluster() {
             "a cluster is connected to when it is opened"
         } else if longest.is_some_and(|longest| longest < least) {
             return Err(invalid(format!(

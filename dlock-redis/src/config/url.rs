@@ -31,14 +31,15 @@ pub(crate) enum Form {
     Cluster,
     /// Of the master of that name.
     Sentinel(String),
+    /// A program's own client.
+    Client(Box<redis::Client>),
 }
 
 impl Address {
-    /// One server, by its name.
-    pub(crate) fn server(host: &str, port: u16) -> Self {
+    pub(crate) fn new(form: Form, hosts: Vec<Host>) -> Self {
         Self {
-            form: Form::Server,
-            hosts: vec![Host::new(host, port)],
+            form,
+            hosts,
             user: None,
             password: None,
             database: 0,
@@ -126,7 +127,7 @@ impl Address {
 
     /// Whether it is one server, which no other takes over from.
     pub(crate) fn is_single(&self) -> bool {
-        matches!(self.form, Form::Server | Form::Socket(_))
+        matches!(self.form, Form::Server | Form::Socket(_) | Form::Client(_))
     }
 
     pub(crate) fn is_cluster(&self) -> bool {
@@ -168,14 +169,13 @@ impl Address {
 /// Without whatever is secret.
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Form::Socket(path) = &self.form {
-            return write!(f, "{}", path.display());
-        }
         let hosts: Vec<_> = self.hosts.iter().map(Host::to_string).collect();
-        write!(f, "{}", hosts.join(","))?;
+        let hosts = hosts.join(",");
         match &self.form {
-            Form::Sentinel(master) => write!(f, "/{master}"),
-            _ => Ok(()),
+            Form::Socket(path) => write!(f, "{}", path.display()),
+            Form::Client(client) => client.get_connection_info().addr().fmt(f),
+            Form::Sentinel(master) => write!(f, "{hosts}/{master}"),
+            Form::Server | Form::Cluster => f.write_str(&hosts),
         }
     }
 }

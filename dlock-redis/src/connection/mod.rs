@@ -4,7 +4,6 @@ pub(crate) mod check;
 #[cfg(feature = "cluster")]
 pub(crate) mod cluster;
 pub(crate) mod members;
-pub(crate) mod pause;
 pub(crate) mod rejoin;
 #[cfg(feature = "sentinel")]
 pub(crate) mod sentinel;
@@ -13,6 +12,7 @@ pub(crate) mod server;
 use std::sync::Arc;
 use std::time::Duration;
 
+use dlock_core::runtime::yield_now;
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, ErrorKind, RedisResult, ServerErrorKind, Value};
 
@@ -54,7 +54,7 @@ impl Connection {
         match self {
             Self::Single(server) => {
                 let pinging = server.ask(|mut c| async move { redis::cmd("PING").exec_async(&mut c).await });
-                server.setup().within(pinging).await
+                server.setup.within(pinging).await
             }
             #[cfg(feature = "cluster")]
             Self::Cluster(cluster) => cluster.ready().await,
@@ -77,7 +77,7 @@ impl Connection {
 
     /// How long a request without a limit of its own may take.
     pub(crate) fn timeout(&self) -> Duration {
-        each!(self, servers => servers.setup().timeout)
+        each!(self, servers => servers.setup.timeout)
     }
 
     pub(crate) async fn subscribe(&self, channel: &[u8]) -> Result<(), Failed> {
@@ -108,4 +108,12 @@ async fn ask(
         }
         (answer, _) => answer,
     }
+}
+
+/// Sleeps in a loop without an end, and lets others run. The timers of a runtime that shuts down complete at
+/// once: a loop of such pauses, and of requests that fail at once then, would keep its thread to itself, and
+/// the runtime from its end.
+pub(crate) async fn pause(sleep: impl Future<Output = ()>) {
+    sleep.await;
+    yield_now().await;
 }

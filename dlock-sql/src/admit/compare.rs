@@ -19,8 +19,8 @@ impl Told {
     /// All of it was told.
     pub(crate) fn of(state: &NameState) -> Self {
         Self {
-            holders: state.holders().cloned().collect(),
-            counted: state.watch.as_ref().map(|w| w.changes),
+            holders: state.rows.holders().to_vec(),
+            counted: state.books.watch.map(|w| w.changes),
         }
     }
 
@@ -42,7 +42,7 @@ impl Told {
         let is_new = |new: &&Entry| !before.holders.iter().any(|old| same(old, new));
         let mut granted: Vec<_> = self.holders.iter().filter(is_new).collect();
         granted.sort_by_key(|e| e.token);
-        let told = |e: &Entry| Change::Granted(e.holder(e.expires.since(now)));
+        let told = |e: &Entry| Change::Granted(e.holder(now));
         changes.extend(granted.into_iter().map(told));
         let expected = before.counted?.saturating_add(changes.len() as u64);
         (self.counted == Some(expected)).then_some(changes)

@@ -1,37 +1,60 @@
-//! The state of one name, and the one admission rule that every change runs.
+//! What a transaction works on: the rows of one name, under the one [rule](dlock_core::spi::admission) of
+//! admission, and which of them are to be written back.
 //!
-//! No I/O here: a transaction loads a name's rows into a [`NameState`], the calls change it and note what has
-//! become dirty, and the transaction writes that back. The transactions on a name were put into one order
-//! before the first row was read, by `BEGIN IMMEDIATE` in SQLite, by locking the name's row in MySQL. So
-//! nothing here can race with another process. Times are those of one clock: of the machine since its boot in
-//! SQLite, of the server in MySQL.
+//! The transactions on a name were put into one order before the first row was read, by `BEGIN IMMEDIATE` in
+//! SQLite, by locking the name's row in MySQL. So nothing here can race with another process. Times are those
+//! of one clock: of the machine since its boot in SQLite, of the server in MySQL.
 //!
 //! A waiter that comes to its turn while it is away is *offered* the lock: the lease runs no longer than its
 //! queue entry would have, and the ttl starts with its next re-ask. A waiter that died in the queue thus
 //! costs what is left of its queue lease, not a whole ttl.
 
-use std::collections::{BTreeMap, HashMap};
-use std::num::NonZeroU32;
+use std::collections::HashMap;
 use std::time::Duration;
 
-use dlock_core::{Change, Inspection, Mode, RequestId, Timestamp};
+use dlock_core::spi::admission::{self, Cause, Event};
+use dlock_core::{Change, Error, ErrorKind, RequestId, Result, Timestamp, Token};
 
 mod compare;
-mod entry;
-mod requests;
 
 pub(crate) use compare::Told;
-use entry::Rank;
-pub(crate) use entry::{Entry, Phase, Row, Tokens, Watch};
-pub(crate) use requests::{Asked, Turned};
+pub(crate) use dlock_core::spi::admission::{Asked, Entry, Phase};
 
+use crate::gate::LAST_TOKEN;
 use crate::requests::RESERVED;
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Cause {
-    Released,
-    Expired,
-    Forced,
+/// The phases, as they are numbered in the tables.
+const PHASES: [Phase; 4] = [Phase::Queued, Phase::Offered, Phase::Held, Phase::Kept];
+
+/// In the place of a phase: that the row is of a watch.
+pub(crate) const WATCHED: i64 = 4;
+
+pub(crate) fn phase_number(phase: Phase) -> i64 {
+    let number = PHASES.iter().position(|p| *p == phase);
+    // The only other one is never made here.
+    number.map_or(2, |n| n as i64)
+}
+
+pub(crate) fn read_phase(number: i64) -> Option<Phase> {
+    PHASES.get(usize::try_from(number).ok()?).copied()
+}
+
+/// That the changes of a name are counted, since somebody watches it who may be on another connection.
+///
+/// Whoever changes the name has loaded this row with its others, so no change is left out. It ends with a
+/// lease of its own: a name that nobody watches costs nothing, and a dead one leaves no row.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Watch {
+    pub(crate) changes: u64,
+    pub(crate) until: Timestamp,
+}
+
+/// One row of a name.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Row<E, W> {
+    /// With its number in line.
+    Entry(E, i64),
+    Watch(W),
 }
 
 /// Who holds a name, and whether alone, in the order of their ids.
@@ -52,13 +75,13 @@ pub(crate) struct Glance {
 /// Everything about one name.
 #[derive(Debug, Default)]
 pub(crate) struct NameState {
-    entries: HashMap<RequestId, Entry>,
-    queue: BTreeMap<Rank, RequestId>,
-    /// The holders, in grant order. One that holds alone is the only one.
-    held: Vec<RequestId>,
-    next_arrival: i64,
-    /// No entry runs out before this. A lower bound: renewals need not touch it.
-    earliest: Option<Timestamp>,
+    pub(crate) rows: admission::NameState,
+    books: Books,
+}
+
+/// What is to be written and told of a name.
+#[derive(Debug, Default)]
+pub(crate) struct Books {
     /// What differs from the stored rows, and whether a row of that id is stored.
     dirty: HashMap<RequestId, bool>,
     changes: Vec<Change>,
@@ -68,93 +91,128 @@ pub(crate) struct NameState {
     watch: Option<Watch>,
 }
 
+/// A name of which what had run out is taken back.
+pub(crate) type Settled<'a> = admission::Settled<'a, Ledger<'a>>;
+
+/// The tokens of the database, as the transaction sees them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Tokens {
+    pub(crate) last: u64,
+    #[cfg_attr(not(feature = "sqlite"), expect(dead_code))]
+    pub(crate) ceiling: u64,
+    pub(crate) dirty: bool,
+}
+
+impl Tokens {
+    /// Refuses what needs a token when there is none: one that came twice would be no fence. A raise may have
+    /// gone to the last one that SQL can store.
+    fn check(&self) -> Result<()> {
+        if self.last < LAST_TOKEN {
+            return Ok(());
+        }
+        let text = format!(
+            "the tokens of this database are used up: the last one, {LAST_TOKEN}, was granted or raised to; \
+             use another table prefix, with new gates"
+        );
+        Err(Error::new(ErrorKind::LimitReached, text))
+    }
+}
+
+/// The books of a name, and the tokens that all names have in common.
+#[derive(Debug)]
+pub(crate) struct Ledger<'a> {
+    books: &'a mut Books,
+    tokens: &'a mut Tokens,
+}
+
 impl NameState {
-    /// Takes over a stored row.
+    /// Takes over a stored row. After the last one they are sorted.
     pub(crate) fn insert_stored(&mut self, row: Row<Entry, Watch>) {
         match row {
-            Row::Entry(entry) => {
-                self.next_arrival = self.next_arrival.max(entry.arrival.saturating_add(1));
-                self.enter(entry);
-            }
-            Row::Watch(watch) => {
-                self.due_at(watch.until);
-                self.watch = Some(watch);
-            }
+            Row::Entry(entry, arrival) => self.rows.insert(entry, arrival),
+            Row::Watch(watch) => self.books.watch = Some(watch),
         }
-    }
-
-    /// Puts the holders that were loaded into grant order.
-    pub(crate) fn loaded(&mut self) {
-        let entries = &self.entries;
-        self.held.sort_by_key(|id| entries.get(id).and_then(|e| e.token));
     }
 
     /// What is to be written: each id with its row to put, or `None` to delete.
     pub(crate) fn dirty(&self) -> impl Iterator<Item = (RequestId, Option<Row<&Entry, &Watch>>)> {
-        self.dirty.iter().filter_map(|(id, stored)| {
+        self.books.dirty.iter().filter_map(|(id, stored)| {
             let row = match *id {
-                RESERVED => self.watch.as_ref().map(Row::Watch),
-                _ => self.entries.get(id).map(Row::Entry),
+                RESERVED => self.books.watch.as_ref().map(Row::Watch),
+                _ => self.rows.find(*id).map(|(e, arrival)| Row::Entry(e, arrival)),
             };
             (row.is_some() || *stored).then_some((*id, row))
         })
     }
 
     pub(crate) fn is_dirty(&self) -> bool {
-        !self.dirty.is_empty()
+        !self.books.dirty.is_empty()
     }
 
     /// The transaction has committed. Also says whether that is news for those who wait.
     pub(crate) fn written(&mut self) -> (Vec<Change>, bool) {
-        self.dirty.clear();
-        let changes = std::mem::take(&mut self.changes);
-        (changes, std::mem::take(&mut self.is_news))
+        let books = &mut self.books;
+        books.dirty.clear();
+        let changes = std::mem::take(&mut books.changes);
+        (changes, std::mem::take(&mut books.is_news))
     }
 
+    /// Takes back what has run out, and admits who is next. Comes first in every change, which would else
+    /// renew, convert or wait for the dead.
+    pub(crate) fn settle<'a>(&'a mut self, now: Timestamp, tokens: &'a mut Tokens) -> Settled<'a> {
+        let books = &mut self.books;
+        if books.watch.take_if(|w| w.until <= now).is_some() {
+            books.touch(RESERVED, true);
+        }
+        Settled::begin(&mut self.rows, now, Ledger { books, tokens })
+    }
+
+    /// Whether something may have run out.
+    pub(crate) fn is_due(&self, now: Timestamp) -> bool {
+        self.rows.is_due(now) || self.books.watch.is_some_and(|w| w.until <= now)
+    }
+
+    /// Whether the changes are counted until then.
+    #[cfg(feature = "sqlite")]
+    pub(crate) fn is_watched(&self, until: Timestamp) -> bool {
+        self.books.watch.is_some_and(|w| w.until >= until)
+    }
+
+    /// Who holds it alone, be it but for a minimum hold.
+    #[cfg(feature = "mysql")]
+    pub(crate) fn sole_holder(&self) -> Option<&Entry> {
+        self.rows.holders().first().filter(|e| e.mode.is_exclusive())
+    }
+
+    /// How many rows are stored of it when what is dirty has been written.
+    #[cfg(feature = "mysql")]
+    pub(crate) fn len(&self) -> usize {
+        self.rows.entries().count() + usize::from(self.books.watch.is_some())
+    }
+
+    #[cfg(feature = "sqlite")]
+    pub(crate) fn seen(&self) -> Holders {
+        let holders = self.rows.holders().iter().map(|e| (e.id, e.mode.is_exclusive()));
+        let mut seen: Holders = holders.collect();
+        seen.sort_unstable();
+        seen
+    }
+
+    /// What a count by the database would find.
+    #[cfg(feature = "sqlite")]
+    pub(crate) fn glance(&self) -> Glance {
+        let untold = self.rows.holders().iter().filter(|e| e.phase == Phase::Offered);
+        Glance {
+            holders: self.seen(),
+            untold: untold.map(|e| e.id).collect(),
+            earliest: self.rows.entries().map(|e| e.expires).min(),
+        }
+    }
+}
+
+impl Books {
     fn touch(&mut self, id: RequestId, stored: bool) {
         self.dirty.entry(id).or_insert(stored);
-    }
-
-    /// Books an entry under its phase.
-    fn enter(&mut self, entry: Entry) {
-        self.due_at(entry.expires);
-        match entry.phase {
-            Phase::Queued => drop(self.queue.insert(entry.rank(), entry.id)),
-            _ => self.held.push(entry.id),
-        }
-        self.entries.insert(entry.id, entry);
-    }
-
-    fn remove(&mut self, id: RequestId, cause: Cause) {
-        let Some(entry) = self.entries.remove(&id) else {
-            return;
-        };
-        self.touch(id, true);
-        // Of a waiter too: whoever comes to the head may run out sooner than all that the others know of.
-        self.is_news = true;
-        if entry.phase == Phase::Queued {
-            self.queue.remove(&entry.rank());
-            return;
-        }
-        self.held.retain(|h| *h != id);
-        self.note(match cause {
-            Cause::Released => Change::Released { id },
-            // A minimum hold that is over was let go by its holder.
-            Cause::Expired if entry.phase == Phase::Kept => Change::Released { id },
-            Cause::Expired => Change::Expired { id },
-            Cause::Forced => Change::Forced { id },
-        });
-        if cause == Cause::Forced {
-            // Another connection sees that the holder is gone, and not why. Counted twice it does not add up.
-            self.count();
-        }
-    }
-
-    /// Notes a change of the holders, for those who watch.
-    fn note(&mut self, change: Change) {
-        self.is_news = true;
-        self.changes.push(change);
-        self.count();
     }
 
     /// Costs nothing but for a name that is watched.
@@ -164,146 +222,65 @@ impl NameState {
             self.touch(RESERVED, true);
         }
     }
+}
 
+impl Ledger<'_> {
     /// Has the changes counted for half a lease from now at least. The count begins with the time, so that no
     /// later one comes to the same number.
     pub(crate) fn keep_watch(&mut self, now: Timestamp, lease: Duration) {
-        if self.is_watched(now + lease / 2) {
+        if self.books.watch.is_some_and(|w| w.until >= now + lease / 2) {
             return;
         }
         let (changes, until) = (now.as_nanos(), now + lease);
-        self.touch(RESERVED, self.watch.is_some());
-        self.watch.get_or_insert(Watch { changes, until }).until = until;
-        self.due_at(until);
+        self.books.touch(RESERVED, self.books.watch.is_some());
+        self.books.watch.get_or_insert(Watch { changes, until }).until = until;
+    }
+}
+
+impl admission::Ledger for Ledger<'_> {
+    const CLASS_OF_ROWS: bool = true;
+
+    /// Nor is there a place in the queue for what could not be granted.
+    fn begin(&mut self, _: RequestId, _: Option<usize>) -> Result<()> {
+        self.tokens.check()
     }
 
-    /// Whether the changes are counted until then.
-    pub(crate) fn is_watched(&self, until: Timestamp) -> bool {
-        self.watch.as_ref().is_some_and(|w| w.until >= until)
+    fn mint(&mut self) -> Result<Token> {
+        self.tokens.check()?;
+        let next = Token::new(self.tokens.last + 1).unwrap_or(Token::MIN);
+        self.raise(next);
+        Ok(next)
     }
 
-    fn due_at(&mut self, at: Timestamp) {
-        self.earliest = Some(self.earliest.map_or(at, |e| e.min(at)));
-    }
-
-    /// Whether something may have run out.
-    pub(crate) fn is_due(&self, now: Timestamp) -> bool {
-        self.earliest.is_some_and(|e| e <= now)
-    }
-
-    /// Takes back what has run out, and admits who is next. Comes first in every change, which would else
-    /// renew, convert or wait for the dead.
-    pub(crate) fn settle(&mut self, now: Timestamp, tokens: &mut Tokens) {
-        if !self.is_due(now) {
-            return;
-        }
-        let over = self.entries.values().filter(|e| e.expires <= now);
-        let mut over: Vec<_> = over.map(|e| (e.token, e.id)).collect();
-        over.sort_unstable();
-        for (_, id) in &over {
-            self.remove(*id, Cause::Expired);
-        }
-        if self.watch.take_if(|w| w.until <= now).is_some() {
-            self.touch(RESERVED, true);
-        }
-        let watch = self.watch.iter().map(|w| w.until);
-        self.earliest = self.entries.values().map(|e| e.expires).chain(watch).min();
-        if !over.is_empty() {
-            self.admit(now, tokens);
+    fn raise(&mut self, to: Token) {
+        if to.get() > self.tokens.last {
+            (self.tokens.last, self.tokens.dirty) = (to.get(), true);
         }
     }
 
-    /// Grants from the head of the queue while the head is admissible. Run by every change, since not only
-    /// releases open the way: a withdrawn writer lets in the readers behind it, and so does a downgrade.
-    fn admit(&mut self, now: Timestamp, tokens: &mut Tokens) {
-        while let Some((&rank, id)) = self.queue.first_key_value()
-            && let Some(entry) = self.entries.get(id)
-            && self.is_admissible(entry.mode)
-            && tokens.has_next()
-        {
-            let (id, expires) = (*id, entry.expires.min(now + entry.ttl));
-            self.queue.remove(&rank);
-            self.grant(id, Phase::Offered, expires, tokens);
+    fn hand_off(&self, waiter: &Entry, now: Timestamp) -> (Phase, Timestamp) {
+        (Phase::Offered, waiter.expires.min(now + waiter.ttl()))
+    }
+
+    /// Not one write per look: nothing is stored as long as hardly anything is missing.
+    fn slack(&self, queue_ttl: Duration) -> Duration {
+        queue_ttl / 16
+    }
+
+    fn note(&mut self, entry: &Entry, event: Event, now: Timestamp) {
+        let is_new = matches!(event, Event::Queued | Event::Granted);
+        self.books.touch(entry.id, !is_new);
+        // Of a waiter that is gone too: whoever comes to the head may run out sooner than all that the others
+        // know of. After a minimum hold was begun, those who wait know of the end of the lease, which may be
+        // long after this one.
+        self.books.is_news |= !matches!(event, Event::Queued | Event::Changed);
+        if let Some(change) = event.change(entry, now) {
+            self.books.changes.push(change);
+            self.books.count();
         }
-    }
-
-    fn is_admissible(&self, mode: Mode) -> bool {
-        match mode {
-            Mode::Exclusive => self.held.is_empty(),
-            Mode::Shared { limit } => {
-                self.sole_holder().is_none() && limit.is_none_or(|n| self.held.len() < n.get() as usize)
-            }
-            // `Mode` may grow; what is not known is not admitted.
-            _ => false,
-        }
-    }
-
-    /// The class of those who share, if somebody does or waits for it.
-    fn class(&self) -> Option<Option<NonZeroU32>> {
-        self.entries.values().find_map(|e| match e.mode {
-            Mode::Shared { limit } => Some(limit),
-            _ => None,
-        })
-    }
-
-    /// Turns an entry that is not in the queue (any more) into a holder. There is a token for it.
-    fn grant(&mut self, id: RequestId, phase: Phase, expires: Timestamp, tokens: &mut Tokens) {
-        let Some(entry) = self.entries.get_mut(&id) else {
-            return;
-        };
-        entry.phase = phase;
-        entry.expires = expires;
-        entry.token = tokens.mint();
-        let holder = entry.holder(Duration::ZERO);
-        self.held.push(id);
-        self.due_at(expires);
-        self.touch(id, true);
-        self.note(Change::Granted(holder));
-    }
-
-    fn holders(&self) -> impl Iterator<Item = &Entry> {
-        self.held.iter().filter_map(|id| self.entries.get(id))
-    }
-
-    /// The state as it is now, whether or not what has run out was taken back.
-    pub(crate) fn inspect(&self, now: Timestamp) -> Inspection {
-        let live = |e: &&Entry| e.expires > now;
-        let holders = self
-            .holders()
-            .filter(live)
-            .map(|e| e.holder(e.expires.since(now)));
-        let waiting = self.queue.values().filter_map(|id| self.entries.get(id));
-        Inspection::new(holders.collect(), waiting.filter(live).count() as u32)
-    }
-
-    /// Who holds it alone, be it but for a minimum hold.
-    pub(crate) fn sole_holder(&self) -> Option<&Entry> {
-        let first = self.entries.get(self.held.first()?)?;
-        first.mode.is_exclusive().then_some(first)
-    }
-
-    /// How many rows are stored of it when what is dirty has been written.
-    #[cfg(feature = "mysql")]
-    pub(crate) fn rows(&self) -> usize {
-        self.entries.len() + usize::from(self.watch.is_some())
-    }
-
-    #[cfg(feature = "sqlite")]
-    pub(crate) fn seen(&self) -> Holders {
-        let holders = self.holders().map(|e| (e.id, e.mode.is_exclusive()));
-        let mut seen: Holders = holders.collect();
-        seen.sort_unstable();
-        seen
-    }
-
-    /// What a count by the database would find.
-    #[cfg(feature = "sqlite")]
-    pub(crate) fn glance(&self) -> Glance {
-        let untold = self.holders().filter(|e| e.phase == Phase::Offered);
-        Glance {
-            holders: self.seen(),
-            untold: untold.map(|e| e.id).collect(),
-            earliest: self.entries.values().map(|e| e.expires).min(),
+        if event == Event::Ended(Cause::Forced) {
+            // Another connection sees that the holder is gone, and not why. Counted twice it does not add up.
+            self.books.count();
         }
     }
 }

@@ -4,14 +4,15 @@ use std::time::Duration;
 
 #[cfg(feature = "sqlite")]
 use dlock_core::Timestamp;
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, ready};
 use sqlx::database::HasStatementCache;
 use sqlx::query::Query;
 use sqlx::{AssertSqlSafe, Decode, Encode, Executor, IntoArguments, Transaction, Type};
 
 use super::row::Wait;
+use crate::keys::hex;
 
-type Done<'c, T> = BoxFuture<'c, Result<T, sqlx::Error>>;
+type Done<'c, T> = BoxFuture<'c, sqlx::Result<T>>;
 type Around = [String; 3];
 
 /// A database that can be locked by hand: `sqlx::Postgres`, `sqlx::MySql` (for MariaDB too) and
@@ -92,7 +93,11 @@ pub trait Dialect:
 
     /// What is said around a `SELECT` that locks rows of that table: before it, after it, and instead of that
     /// where the wait is over.
-    fn around<'c>(conn: &'c mut Self::Connection, table: &'c str, wait: Wait) -> Done<'c, Around>;
+    fn around(
+        conn: &mut Self::Connection,
+        table: &str,
+        wait: Wait,
+    ) -> impl Future<Output = sqlx::Result<Around>> + Send;
     fn executor(conn: &mut Self::Connection) -> impl Executor<'_, Database = Self>;
     /// How many rows were changed; of an update, how many were found.
     fn count(done: &Self::QueryResult) -> u64;
@@ -101,8 +106,11 @@ pub trait Dialect:
         Box::pin(sqlx::Connection::begin_with(conn, Self::BEGIN))
     }
 
-    /// What a text without values answers: one statement or several, in one request.
+    /// What a text without values answers: one statement or several, in one request, or none and no request.
     fn ask(conn: &mut Self::Connection, text: String) -> Done<'_, Vec<Self::Row>> {
+        if text.is_empty() {
+            return Box::pin(ready(Ok(Vec::new())));
+        }
         sqlx::raw_sql(AssertSqlSafe(text)).fetch_all(Self::executor(conn))
     }
 
@@ -127,26 +135,23 @@ fn query<DB: Dialect>(sql: String, arguments: DB::Arguments) -> Query<'static, D
     sqlx::query_with(AssertSqlSafe(sql), arguments)
 }
 
-#[cfg(any(feature = "postgres", feature = "mysql"))]
-fn said<'c>(around: Around) -> Done<'c, Around> {
-    Box::pin(std::future::ready(Ok(around)))
+/// What is the same of all drivers, and what sqlx has no trait for.
+macro_rules! by_the_driver {
+    () => {
+        fn executor(conn: &mut Self::Connection) -> impl Executor<'_, Database = Self> {
+            conn
+        }
+
+        fn count(done: &Self::QueryResult) -> u64 {
+            done.rows_affected()
+        }
+    };
 }
 
 /// A limit in whole units, rounded up: none is shorter than was said, and none is nought, which can mean
 /// without end.
 fn whole(limit: Duration, unit: Duration) -> u128 {
     limit.as_nanos().div_ceil(unit.as_nanos()).clamp(1, 100_000_000)
-}
-
-/// Two digits for each byte.
-fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write as _;
-    let mut digits = String::with_capacity(bytes.len() * 2);
-    for byte in bytes {
-        // A string takes everything.
-        let _ = write!(digits, "{byte:02x}");
-    }
-    digits
 }
 
 #[cfg(feature = "postgres")]
@@ -183,9 +188,9 @@ impl Dialect for sqlx::Postgres {
     // Behind a savepoint, since a failure would end the whole transaction; going back there also takes back
     // the limit. Not one of sqlx's: dropped while that is made, it would roll back the transaction around it.
     // Released, it leaves its locks to the transaction.
-    fn around<'c>(_: &'c mut Self::Connection, _: &'c str, wait: Wait) -> Done<'c, Around> {
+    async fn around(_: &mut Self::Connection, _: &str, wait: Wait) -> sqlx::Result<Around> {
         let (limit, no_limit) = match wait {
-            Wait::Block | Wait::SkipLocked => return said(Around::default()),
+            Wait::Block | Wait::SkipLocked => return Ok(Around::default()),
             Wait::NoWait => (String::new(), ""),
             Wait::AtMost(limit) => {
                 let ms = whole(limit, Duration::from_millis(1));
@@ -194,20 +199,14 @@ impl Dialect for sqlx::Postgres {
                 (format!("{keep}; SET LOCAL lock_timeout = {ms}"), no_limit)
             }
         };
-        said([
+        Ok([
             format!("SAVEPOINT dlock_lock{limit}"),
             format!("RELEASE SAVEPOINT dlock_lock{no_limit}"),
             "ROLLBACK TO SAVEPOINT dlock_lock; RELEASE SAVEPOINT dlock_lock".to_owned(),
         ])
     }
 
-    fn executor(conn: &mut Self::Connection) -> impl Executor<'_, Database = Self> {
-        conn
-    }
-
-    fn count(done: &Self::QueryResult) -> u64 {
-        done.rows_affected()
-    }
+    by_the_driver!();
 }
 
 /// For MariaDB too.
@@ -248,24 +247,18 @@ impl Dialect for sqlx::MySql {
 
     // A wait that is over takes back its statement and no more. MySQL knows no limit in a statement (as
     // MariaDB does), so it is the session's, which is put back.
-    fn around<'c>(_: &'c mut Self::Connection, _: &'c str, wait: Wait) -> Done<'c, Around> {
+    async fn around(_: &mut Self::Connection, _: &str, wait: Wait) -> sqlx::Result<Around> {
         let Wait::AtMost(limit) = wait else {
-            return said(Around::default());
+            return Ok(Around::default());
         };
         let seconds = whole(limit, Duration::from_secs(1));
         let keep = "SET @dlock_wait = @@SESSION.innodb_lock_wait_timeout";
         let back = "SET SESSION innodb_lock_wait_timeout = @dlock_wait".to_owned();
         let before = format!("{keep}; SET SESSION innodb_lock_wait_timeout = {seconds}");
-        said([before, back.clone(), back])
+        Ok([before, back.clone(), back])
     }
 
-    fn executor(conn: &mut Self::Connection) -> impl Executor<'_, Database = Self> {
-        conn
-    }
-
-    fn count(done: &Self::QueryResult) -> u64 {
-        done.rows_affected()
-    }
+    by_the_driver!();
 }
 
 #[cfg(feature = "sqlite")]
@@ -301,28 +294,20 @@ impl Dialect for sqlx::Sqlite {
     // The file's write lock is the only one there is, and a deletion of nothing takes it. It fails as
     // `BUSY_SNAPSHOT` where the transaction had read before and somebody has written since, so what is read
     // under the lock is always what is newest.
-    fn around<'c>(conn: &'c mut Self::Connection, table: &'c str, wait: Wait) -> Done<'c, Around> {
-        Box::pin(async move {
-            let lock = format!("DELETE FROM {table} WHERE 0");
-            let ms = match wait {
-                Wait::Block => return Ok([lock, String::new(), String::new()]),
-                Wait::NoWait | Wait::SkipLocked => 0,
-                Wait::AtMost(limit) => whole(limit, Duration::from_millis(1)),
-            };
-            let shown = Self::ask(conn, "PRAGMA busy_timeout".to_owned()).await?;
-            let own: Option<i64> = shown.first().map(|row| Self::read(row, 0)).transpose()?.flatten();
-            let back = format!("PRAGMA busy_timeout = {}", own.unwrap_or(0));
-            Ok([format!("PRAGMA busy_timeout = {ms}; {lock}"), back.clone(), back])
-        })
+    async fn around(conn: &mut Self::Connection, table: &str, wait: Wait) -> sqlx::Result<Around> {
+        let lock = format!("DELETE FROM {table} WHERE 0");
+        let ms = match wait {
+            Wait::Block => return Ok([lock, String::new(), String::new()]),
+            Wait::NoWait | Wait::SkipLocked => 0,
+            Wait::AtMost(limit) => whole(limit, Duration::from_millis(1)),
+        };
+        let shown = Self::ask(conn, "PRAGMA busy_timeout".to_owned()).await?;
+        let own: Option<i64> = shown.first().map(|row| Self::read(row, 0)).transpose()?.flatten();
+        let back = format!("PRAGMA busy_timeout = {}", own.unwrap_or(0));
+        Ok([format!("PRAGMA busy_timeout = {ms}; {lock}"), back.clone(), back])
     }
 
-    fn executor(conn: &mut Self::Connection) -> impl Executor<'_, Database = Self> {
-        conn
-    }
-
-    fn count(done: &Self::QueryResult) -> u64 {
-        done.rows_affected()
-    }
+    by_the_driver!();
 }
 
 /// This boot, as a literal.

@@ -5,6 +5,8 @@ use std::fmt;
 
 use dlock_core::ErrorKind;
 
+use crate::failure::meaning;
+
 /// What kept a statement, or a transaction, from being done.
 ///
 /// After any of them **roll the transaction back and begin anew**. PostgreSQL refuses all that comes after a
@@ -50,21 +52,7 @@ impl Failure {
     /// What that error of the driver means. For statements of your own in a transaction that locks, and for
     /// its commit.
     pub fn of(error: &sqlx::Error) -> Self {
-        match error {
-            sqlx::Error::Database(database) => of_database(&**database),
-            sqlx::Error::Io(_)
-            | sqlx::Error::Tls(_)
-            | sqlx::Error::Protocol(_)
-            | sqlx::Error::WorkerCrashed => Self::ConnectionLost,
-            sqlx::Error::PoolTimedOut | sqlx::Error::PoolClosed => Self::NoConnection,
-            // The server was not in a transaction after it was told to begin one.
-            sqlx::Error::BeginFailed => Self::Aborted,
-            sqlx::Error::ColumnNotFound(_)
-            | sqlx::Error::ColumnIndexOutOfBounds { .. }
-            | sqlx::Error::ColumnDecode { .. }
-            | sqlx::Error::TypeNotFound { .. } => Self::Schema,
-            _ => Self::Other,
-        }
+        meaning(error).failure
     }
 
     /// Whether the whole transaction may succeed when it is repeated, with nothing changed. Not told of
@@ -106,88 +94,6 @@ impl fmt::Display for Failure {
             Self::Constraint => "refuses the row, which breaks a rule of its table",
             Self::Other => "refused a statement",
         })
-    }
-}
-
-fn of_database(error: &dyn sqlx::error::DatabaseError) -> Failure {
-    #[cfg(feature = "postgres")]
-    if let Some(e) = error.try_downcast_ref::<sqlx::postgres::PgDatabaseError>() {
-        return of_postgres(e.code());
-    }
-    #[cfg(feature = "mysql")]
-    if let Some(e) = error.try_downcast_ref::<sqlx::mysql::MySqlDatabaseError>() {
-        return of_mysql(e.number());
-    }
-    #[cfg(feature = "sqlite")]
-    if error.try_downcast_ref::<sqlx::sqlite::SqliteError>().is_some() {
-        return of_sqlite(error.code().and_then(|c| c.parse().ok()).unwrap_or(0));
-    }
-    let _ = error;
-    Failure::Other
-}
-
-/// By SQLSTATE: <https://www.postgresql.org/docs/current/errcodes-appendix.html>.
-#[cfg(feature = "postgres")]
-fn of_postgres(code: &str) -> Failure {
-    match code {
-        "40P01" => Failure::Deadlock,
-        "40001" => Failure::Serialization,
-        // `lock_timeout`, and `NOWAIT`.
-        "55P03" => Failure::LockTimeout,
-        "25006" => Failure::ReadOnly,
-        "25P02" => Failure::Aborted,
-        // Ended by an operator, by a crash, at a shutdown; idle too long, in a transaction and outside.
-        "57P01" | "57P02" | "57P05" | "25P03" => Failure::ConnectionLost,
-        // Starting or stopping; too many connections.
-        "57P03" | "53300" => Failure::NoConnection,
-        "57014" => Failure::Cancelled,
-        "53100" => Failure::DiskFull,
-        "42501" | "28000" | "28P01" => Failure::Denied,
-        "42P01" | "42703" | "42883" | "3F000" | "42804" => Failure::Schema,
-        _ if code.starts_with("08") => Failure::ConnectionLost,
-        _ if code.starts_with("23") => Failure::Constraint,
-        _ => Failure::Other,
-    }
-}
-
-/// By number, which tells more than SQLSTATE there; of MySQL and of MariaDB.
-#[cfg(feature = "mysql")]
-fn of_mysql(number: u16) -> Failure {
-    match number {
-        1213 => Failure::Deadlock,
-        // MariaDB: the record has changed since it was last read.
-        1020 => Failure::Serialization,
-        // `NOWAIT` is 1205 to MariaDB, and 3572 to MySQL.
-        1205 | 3572 => Failure::LockTimeout,
-        1290 | 1792 | 1836 | 1874 => Failure::ReadOnly,
-        // Shut down; MariaDB: killed; MySQL: idle too long.
-        1053 | 1927 | 4031 => Failure::ConnectionLost,
-        1040 | 1203 | 1226 => Failure::NoConnection,
-        // Killed; longer than `max_statement_time` (MariaDB) or `max_execution_time` (MySQL).
-        1317 | 1969 | 3024 => Failure::Cancelled,
-        1021 | 1114 => Failure::DiskFull,
-        1044 | 1045 | 1142 | 1143 | 1227 => Failure::Denied,
-        1049 | 1054 | 1146 => Failure::Schema,
-        1022 | 1048 | 1062 | 1216 | 1217 | 1451 | 1452 | 3819 | 4025 => Failure::Constraint,
-        _ => Failure::Other,
-    }
-}
-
-/// By extended result code: <https://www.sqlite.org/rescode.html>.
-#[cfg(feature = "sqlite")]
-fn of_sqlite(code: u32) -> Failure {
-    match code & 0xff {
-        // BUSY_SNAPSHOT: what was read is not the newest any more, and no wait mends that.
-        5 if code == 517 => Failure::Serialization,
-        5 | 6 => Failure::LockTimeout,
-        8 => Failure::ReadOnly,
-        9 => Failure::Cancelled,
-        13 => Failure::DiskFull,
-        3 | 23 => Failure::Denied,
-        14 => Failure::NoConnection,
-        1 | 17 => Failure::Schema,
-        19 => Failure::Constraint,
-        _ => Failure::Other,
     }
 }
 
@@ -280,23 +186,12 @@ impl From<Error> for dlock_core::Error {
     }
 }
 
-#[cfg(all(test, feature = "postgres", feature = "mysql", feature = "sqlite"))]
+#[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn codes_are_told_from_one_another() {
-        for (told, expected) in [
-            (of_postgres("40001"), Failure::Serialization),
-            (of_postgres("08006"), Failure::ConnectionLost),
-            (of_postgres("23505"), Failure::Constraint),
-            (of_mysql(3572), Failure::LockTimeout),
-            (of_sqlite(5), Failure::LockTimeout),
-            // No wait mends a stale snapshot.
-            (of_sqlite(517), Failure::Serialization),
-        ] {
-            assert_eq!(told, expected);
-        }
+    fn a_commit_that_is_lost_may_have_happened() {
         let e = Error::of_commit(sqlx::Error::WorkerCrashed);
         assert!(e.may_have_happened() && !e.is_retryable());
         assert!(!Error::from(sqlx::Error::WorkerCrashed).may_have_happened());

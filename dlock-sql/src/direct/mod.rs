@@ -10,11 +10,7 @@
 //! There is no engine behind them and no task in the background. Nothing is renewed, repeated or undone
 //! unless it says so. Each takes `sqlx::Postgres`, `sqlx::MySql` (for MariaDB too) or `sqlx::Sqlite`, with
 //! the feature of that name. Every [`Error`] tells the [`Failure`] behind it, the same for all databases.
-//!
-//! Behind a pooler in transaction mode (PgBouncer) use what is done inside a transaction: [`gate`],
-//! [`reentrant`], and [`row`] with [`unprepared`](row::Rows::unprepared). Your own statements there need
-//! `persistent(false)`: sqlx numbers prepared statements for each of *its* connections, and two that share
-//! one of the server's would use a name twice (the more so with its `statement_cache_capacity(0)`).
+//! What differs (isolation levels, rights, poolers, and what sqlx does not tell) is in `docs/sql-by-hand.md`.
 
 mod dialect;
 mod failure;
@@ -25,10 +21,11 @@ pub mod reentrant;
 pub mod row;
 mod tables;
 
-#[cfg(feature = "sqlite")]
 pub(crate) use self::dialect::Dialect;
 pub use self::dialect::Store;
 pub use self::failure::{Error, Failure, Result};
 pub use self::tables::Tables;
 #[cfg(feature = "sqlite")]
 pub(crate) use self::tables::is_prefix;
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+pub(crate) use self::tables::is_small;

@@ -36,8 +36,7 @@
 //!
 //! # What could break it, and why it does not
 //!
-//! * *The answer of a write is lost*: it is not repeated, and the error says
-//!   [`may_have_happened`](super::Error::may_have_happened).
+//! * *The answer of a write is lost*: it is not repeated, and the error [tells](Error::may_have_happened).
 //! * *A transaction that cannot see newer versions*, as MySQL's by default, would be refused at every try. So
 //!   [`Versioned::update`] takes a pool, and each statement commits by itself. Inside a transaction use
 //!   [`Versioned::write`], and repeat the transaction.

@@ -22,9 +22,8 @@
 //!
 //! # What it promises
 //!
-//! * While a [`RowGuard`] is there, its transaction cannot be committed or rolled back: the guard borrows it.
-//! * No other transaction can lock, change or delete the rows until this one has ended. (A savepoint that is
-//!   rolled back takes the locks that were taken since.)
+//! * No other transaction can lock, change or delete the rows until this one has ended, which it cannot while
+//!   the [`RowGuard`] borrows it. (A savepoint that is rolled back takes the locks that were taken since.)
 //! * What is written in the same transaction needs no fencing: if the connection is lost, none is stored.
 //! * What [`rows`](RowGuard::rows) shows is the newest there is, read under the lock.
 //!
@@ -47,10 +46,6 @@
 //!   behind a savepoint. The limit is put back in the same transaction.
 //! * *The row changed while we waited*: PostgreSQL looks again, and leaves it out if the filter does not fit
 //!   any more ([`Locked::Nothing`]), or refuses in `REPEATABLE READ`. MySQL reads the newest in any case.
-//! * *The future is dropped*: the statement may be under way, and lock the rows until the transaction ends.
-//!   The connection is of no use until the server has answered: set a limit. In MySQL, dropped between being
-//!   prepared and being executed, it makes the connection wait without end, and its pool has one less: lock
-//!   in a task of its own there.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -89,8 +84,8 @@ pub struct Rows<DB: Store> {
 
 impl<DB: Store> Rows<DB> {
     /// Those rows of that table which that `SELECT` finds. It has the placeholders of the database (`$1`, or
-    /// `?` in MySQL and SQLite); how the rows are locked is added at its end. Lock several in the same order
-    /// everywhere (`ORDER BY`); else two who wait for one another are a deadlock.
+    /// `?`); how the rows are locked is added at its end. Lock several in the same order everywhere (`ORDER
+    /// BY`); else two who wait for one another are a deadlock.
     pub fn of(table: &'static str, select: &'static str) -> Self {
         Self {
             table,
@@ -129,7 +124,9 @@ impl<DB: Store> Rows<DB> {
     ///
     /// # Cancel safety
     /// Dropped, the rows may be locked, and a limit left: in PostgreSQL until the transaction ends, elsewhere
-    /// on the connection. Roll back. In MySQL the connection may be lost to its pool: see the module.
+    /// on the connection, which is of no use until the server has answered. Set a limit, and roll back. In
+    /// MySQL, dropped between being prepared and being executed, it makes the connection wait without end,
+    /// and its pool has one less: lock in a task of its own there.
     ///
     /// # Errors
     /// Any [`Failure`]; roll the transaction back. That rows are locked by another is none, unless it was
@@ -147,29 +144,22 @@ impl<DB: Store> Rows<DB> {
         let select = format!("{}\n{}{words}", self.select, DB::LOCKING);
         let (arguments, prepared) = (self.arguments?, self.prepared);
         let [before, after, back] = DB::around(tx, self.table, self.wait).await?;
-        let found = match tell::<DB>(tx, before).await {
-            Ok(()) => DB::all(tx, select, arguments, prepared).await,
+        let found = match DB::ask(tx, before).await {
+            Ok(_) => DB::all(tx, select, arguments, prepared).await,
             Err(e) => Err(e),
         };
         let is_busy = has_end && matches!(&found, Err(e) if Failure::of(e) == Failure::LockTimeout);
         // After another failure too: in PostgreSQL it does nothing then, and the transaction stays refused.
-        let told = tell::<DB>(tx, if is_busy { back } else { after }).await;
+        let told = DB::ask(tx, if is_busy { back } else { after }).await;
         // The first error tells why.
         let rows = if is_busy { Vec::new() } else { found? };
-        told?;
+        let _ = told?;
         Ok(match rows.is_empty() {
             _ if is_busy => Locked::Busy,
             true => Locked::Nothing,
             false => Locked::Held(RowGuard { tx, rows }),
         })
     }
-}
-
-async fn tell<DB: Store>(conn: &mut DB::Connection, text: String) -> Result<(), sqlx::Error> {
-    if !text.is_empty() {
-        DB::ask(conn, text).await?;
-    }
-    Ok(())
 }
 
 impl<DB: Store> fmt::Debug for Rows<DB> {
@@ -220,7 +210,7 @@ impl<DB: Store> RowGuard<'_, '_, DB> {
     /// has failed. (MySQL does not tell that a deadlock has ended it: heed the errors of your statements.)
     pub async fn check(&mut self) -> Result<()> {
         // A query and not a ping, which a transaction that has failed answers.
-        Ok(tell::<DB>(self.tx, "SELECT 1".to_owned()).await?)
+        Ok(DB::ask(self.tx, "SELECT 1".to_owned()).await.map(drop)?)
     }
 }
 

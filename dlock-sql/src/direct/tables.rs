@@ -54,6 +54,12 @@ pub(crate) fn is_prefix(name: &str) -> bool {
     is_plain(name) && !name.to_ascii_lowercase().starts_with("sqlite_")
 }
 
+/// The same in lower case: unquoted, no server writes it otherwise.
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+pub(crate) fn is_small(name: &str) -> bool {
+    is_plain(name) && !name.bytes().any(|b| b.is_ascii_uppercase())
+}
+
 /// MySQL lets a name have 64 characters and PostgreSQL 63 bytes, ours behind the prefix among them.
 fn is_plain(name: &str) -> bool {
     let starts_well = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use dlock_core::Result;
 use futures::TryStreamExt as _;
-use sqlx::{AssertSqlSafe, ColumnIndex, Database, Decode, Either, Executor, IntoArguments, Row, Type};
+use sqlx::{AssertSqlSafe, Either, Executor as _, SqlSafeStr as _};
 
-use super::failure::foreign;
+use crate::direct::Store;
+pub(in crate::lease) use crate::keys::get;
 
 /// What is sent.
-pub(in crate::lease) enum Statement<DB: Database> {
+pub(in crate::lease) enum Statement<DB: Store> {
     /// One that was prepared, with its values.
     Prepared(Arc<str>, DB::Arguments),
     /// One or more, with all values in them.
@@ -17,21 +17,18 @@ pub(in crate::lease) enum Statement<DB: Database> {
 }
 
 /// What was answered.
-pub(in crate::lease) struct Answer<DB: Database> {
+pub(in crate::lease) struct Answer<DB: Store> {
     pub(in crate::lease) rows: Vec<DB::Row>,
     /// How many rows were found, changed or answered.
     pub(in crate::lease) done: DB::QueryResult,
 }
 
 /// Sends it and takes in all of the answer.
-pub(in crate::lease) async fn run<'c, DB: Database>(
+pub(in crate::lease) async fn run<DB: Store>(
     statement: Statement<DB>,
-    conn: &'c mut DB::Connection,
-) -> Result<Answer<DB>, sqlx::Error>
-where
-    &'c mut DB::Connection: Executor<'c, Database = DB>,
-    DB::Arguments: IntoArguments<DB>,
-{
+    conn: &mut DB::Connection,
+) -> Result<Answer<DB>, sqlx::Error> {
+    let conn = DB::executor(conn);
     let mut steps = match statement {
         Statement::Prepared(text, args) => conn.fetch_many(sqlx::query_with(AssertSqlSafe(text), args)),
         Statement::Text(text) => conn.fetch_many(sqlx::raw_sql(AssertSqlSafe(text))),
@@ -46,12 +43,14 @@ where
     Ok(Answer { rows, done })
 }
 
-/// A column of a row of ours.
-pub(in crate::lease) fn get<'r, T, R: Row>(row: &'r R, column: usize) -> Result<T>
-where
-    T: Decode<'r, R::Database> + Type<R::Database>,
-    usize: ColumnIndex<R>,
-{
-    row.try_get(column)
-        .map_err(|_| foreign("a column of another type"))
+/// Has those statements parsed by the server, which remembers them for this connection.
+pub(in crate::lease) async fn prepare<DB: Store>(
+    conn: &mut DB::Connection,
+    texts: &[Arc<str>],
+) -> Result<(), sqlx::Error> {
+    for text in texts {
+        let text = AssertSqlSafe(text.clone()).into_sql_str();
+        DB::executor(conn).prepare(text).await?;
+    }
+    Ok(())
 }

@@ -4,15 +4,20 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_core::Result;
-use dlock_core::spi::Url;
+use dlock_core::spi::{Lock, Url};
+use dlock_core::{Result, Runtime};
 #[cfg(feature = "mysql")]
 use sqlx::mysql::{MySqlConnectOptions, MySqlPool};
 #[cfg(feature = "postgres")]
 use sqlx::postgres::{PgConnectOptions, PgPool};
 
 use super::failure::invalid;
-use crate::driver_url::driver_url;
+#[cfg(feature = "mysql")]
+use super::mysql;
+#[cfg(feature = "postgres")]
+use super::postgres;
+use crate::direct::is_small;
+use crate::driver_url::Options;
 
 /// Settings of leases, and the database that they are in.
 ///
@@ -28,7 +33,7 @@ use crate::driver_url::driver_url;
 #[derive(Clone)]
 #[must_use]
 pub struct Config {
-    pub(super) database: Database,
+    database: Options,
     pub(super) schema: Option<String>,
     pub(super) table_prefix: String,
     pub(super) connections: usize,
@@ -38,17 +43,8 @@ pub struct Config {
     pub(super) behind_pooler: bool,
 }
 
-/// How the driver connects.
-#[derive(Clone)]
-pub(super) enum Database {
-    #[cfg(feature = "postgres")]
-    Postgres(Arc<PgConnectOptions>),
-    #[cfg(feature = "mysql")]
-    Mysql(Arc<MySqlConnectOptions>),
-}
-
 impl Config {
-    fn new(database: Database) -> Self {
+    fn new(database: Options) -> Self {
         Self {
             database,
             schema: None,
@@ -83,8 +79,7 @@ impl Config {
     /// `InvalidInput` for what is no such URL, or a key that is not known; `Unsupported` if the build has no
     /// driver for it.
     pub fn read(mut url: Url) -> Result<Self> {
-        let of_the_driver = driver_url(&mut url)?;
-        let mut config = Self::new(Database::parse(&of_the_driver)?);
+        let mut config = Self::new(Options::read(&mut url)?);
         config.schema = url.take("schema")?;
         config.table_prefix = url.take("table_prefix")?.unwrap_or(config.table_prefix);
         config.lock_wait = url.take("lock_wait")?.unwrap_or(config.lock_wait);
@@ -102,25 +97,25 @@ impl Config {
     /// and are not counted among the pool's. The pool's hooks are not run.
     #[cfg(feature = "postgres")]
     pub fn from_postgres_pool(pool: &PgPool) -> Self {
-        Self::new(Database::Postgres(pool.connect_options()))
+        Self::new(Options::Postgres(pool.connect_options()))
     }
 
     /// As [`from_postgres_pool`](Self::from_postgres_pool), of MySQL or MariaDB.
     #[cfg(feature = "mysql")]
     pub fn from_mysql_pool(pool: &MySqlPool) -> Self {
-        Self::new(Database::Mysql(pool.connect_options()))
+        Self::new(Options::Mysql(pool.connect_options()))
     }
 
     /// The database of those options.
     #[cfg(feature = "postgres")]
     pub fn from_postgres_options(options: PgConnectOptions) -> Self {
-        Self::new(Database::Postgres(Arc::new(options)))
+        Self::new(Options::Postgres(Arc::new(options)))
     }
 
     /// The database of those options.
     #[cfg(feature = "mysql")]
     pub fn from_mysql_options(options: MySqlConnectOptions) -> Self {
-        Self::new(Database::Mysql(Arc::new(options)))
+        Self::new(Options::Mysql(Arc::new(options)))
     }
 
     /// Uses tables in that schema (in MySQL: another database of the same server). PostgreSQL: the first of
@@ -169,36 +164,36 @@ impl Config {
         self
     }
 
+    /// Connects, and creates or updates the tables. A user that may not create tables can connect when they
+    /// are there in this version.
+    ///
+    /// # Cancel safety
+    /// Cancelled, nothing is left but perhaps the empty tables.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a bad prefix, or a database or schema that is not there; `Unsupported` if a newer
+    /// dlock has used the tables, or behind a pooler that was not told of; `BackendData` if the tables are
+    /// not ours; `PermissionDenied`; `Unavailable`.
+    pub async fn connect(self, runtime: Arc<dyn Runtime>) -> Result<Arc<dyn Lock>> {
+        self.check()?;
+        Ok(match &self.database {
+            #[cfg(feature = "postgres")]
+            Options::Postgres(options) => Arc::new(postgres::open(options, &self, runtime).await?),
+            #[cfg(feature = "mysql")]
+            Options::Mysql(options) => Arc::new(mysql::open(options, &self, runtime).await?),
+        })
+    }
+
     /// A prefix goes into the text of statements, so it is an identifier in lower case: unquoted, no server
     /// writes it otherwise. What is added to it is short enough for every limit of an identifier.
-    pub(super) fn check(&self) -> Result<()> {
-        let prefix = &self.table_prefix;
-        let is_first = |c: char| c.is_ascii_lowercase() || c == '_';
-        let is_other = |c: char| is_first(c) || c.is_ascii_digit();
-        let is_good = prefix.starts_with(is_first) && prefix.chars().all(is_other);
-        match is_good && prefix.len() <= 40 && !prefix.starts_with("pg_") {
+    fn check(&self) -> Result<()> {
+        match is_small(&self.table_prefix) && !self.table_prefix.starts_with("pg_") {
             true => Ok(()),
             false => Err(invalid(
                 "a table prefix is a small letter or underscore, then small letters, digits and underscores, \
                     40 at most, and does not begin with `pg_`",
             )),
         }
-    }
-}
-
-impl Database {
-    /// No error quotes the URL, as that of the driver may: there may be a password in it.
-    fn parse(url: &str) -> Result<Self> {
-        let parsed = match url.split_once(':') {
-            #[cfg(feature = "postgres")]
-            Some(("postgres", _)) => url.parse().ok().map(|o| Self::Postgres(Arc::new(o))),
-            #[cfg(feature = "mysql")]
-            Some(("mysql", _)) => url.parse().ok().map(|o| Self::Mysql(Arc::new(o))),
-            _ => None,
-        };
-        let text = "this is no URL of a database; it looks like postgres://user:password@host:5432/database, \
-                    or mysql://user:password@host:3306/database";
-        parsed.ok_or_else(|| invalid(text))
     }
 }
 

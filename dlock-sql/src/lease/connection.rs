@@ -11,8 +11,8 @@
 //!   either way; the engine abandons the request.)
 //! * *A request is dropped while it connects.* A task connects; the connection is for whoever comes next.
 //! * *The server closes an idle connection*, or something between does. That shows when the next request is
-//!   sent on it: it is sent once more on another one, if it may be heard twice ([`Database::send_again`]) or
-//!   changes nothing. The other idle ones are closed.
+//!   sent on it: that is made once more on another one, if it may be heard twice ([`again`]) or changes
+//!   nothing. The other idle ones are closed.
 //! * *More is asked than the connections carry.* They are lent in the order of asking (`pool`).
 
 use std::future::Future;
@@ -30,10 +30,10 @@ use sqlx::Connection as _;
 
 use super::Config;
 use super::background::Background;
-use super::call::{Answer, Statement};
+use super::call::{Answer, Statement, run};
 use super::contention::Contention;
-use super::dialect::{Connection, Dialect, Sweeping};
-use super::failure::{ended_meanwhile, nothing_done, perhaps_done, runtime_ended};
+use super::dialect::{Connection, Dialect};
+use super::failure::{ended_meanwhile, is_fatal, nothing_done, perhaps_done, runtime_ended};
 use super::pool::{Pool, Slot};
 
 /// How long it may take to connect.
@@ -45,9 +45,6 @@ const DRAINING: Duration = Duration::from_secs(10);
 /// How long the answer to a ping is waited for.
 const PINGING: Duration = Duration::from_secs(2);
 
-/// Completes when the backend is closed or dropped.
-pub(in crate::lease) type Closing = Shared<oneshot::Receiver<()>>;
-
 /// A connection that nobody uses, and since when.
 type Idle<D> = (Connection<D>, Timestamp);
 
@@ -58,7 +55,8 @@ pub(in crate::lease) struct Database<D: Dialect> {
     pub(in crate::lease) at: Arc<str>,
     pub(in crate::lease) runtime: Arc<dyn Runtime>,
     pub(in crate::lease) contention: Contention,
-    pub(in crate::lease) closing: Closing,
+    /// Completes when the backend is closed or dropped.
+    pub(in crate::lease) closing: Shared<oneshot::Receiver<()>>,
     background: Arc<Background>,
     closer: Mutex<Option<oneshot::Sender<()>>>,
     closed: AtomicBool,
@@ -106,7 +104,7 @@ impl<D: Dialect> Database<D> {
     pub(in crate::lease) fn open(&self) -> Result<()> {
         match self.closed.load(Ordering::Acquire) {
             true => {
-                let text = format!("this {} backend was closed", D::NAME);
+                let text = format!("the client of {} was closed", self.at);
                 Err(Error::new(ErrorKind::Closed, text))
             }
             false => Ok(()),
@@ -119,32 +117,7 @@ impl<D: Dialect> Database<D> {
         statement: Statement<D::Driver>,
     ) -> Result<(Timestamp, Answer<D::Driver>)> {
         let (sent, answer) = self.once(statement).await?;
-        Ok((sent, answer.map_err(|e| perhaps_done::<D>(e, &self.at))?))
-    }
-
-    /// Sends a change that may be heard twice, and answers the second time what it would have answered the
-    /// first. If its connection breaks it is sent once more; that is `noted` where it is not known what
-    /// became of the first one, which stays so if the second one fails, whatever it fails by.
-    pub(in crate::lease) async fn send_again(
-        self: &Arc<Self>,
-        statement: impl Fn() -> Result<Statement<D::Driver>>,
-        noted: impl FnOnce() + Send,
-    ) -> Result<(Timestamp, Answer<D::Driver>)> {
-        let (sent, answer) = self.once(statement()?).await?;
-        let e = match answer {
-            Ok(answer) => return Ok((sent, answer)),
-            Err(e) => e,
-        };
-        let (is_fatal, is_unknown) = (D::is_fatal(&e), D::is_unknown(&e));
-        let first = perhaps_done::<D>(e, &self.at);
-        if !is_fatal {
-            return Err(first);
-        }
-        if is_unknown {
-            noted();
-        }
-        let second = self.send(statement()?).await;
-        second.map_err(|second| if is_unknown { first } else { second })
+        Ok((sent, answer.map_err(|e| perhaps_done(e, &self.at))?))
     }
 
     /// Sends what only reads, once more if it is lost with its connection.
@@ -153,10 +126,10 @@ impl<D: Dialect> Database<D> {
         statement: impl Fn() -> Result<Statement<D::Driver>>,
     ) -> Result<Answer<D::Driver>> {
         let (_, mut answer) = self.once(statement()?).await?;
-        if answer.as_ref().is_err_and(D::is_fatal) {
+        if answer.as_ref().is_err_and(is_fatal) {
             (_, answer) = self.once(statement()?).await?;
         }
-        answer.map_err(|e| nothing_done::<D>(e, &self.at))
+        answer.map_err(|e| nothing_done(e, &self.at))
     }
 
     /// Sends a statement and takes in the answer, whether or not it is polled. The outer error: it was not
@@ -183,7 +156,7 @@ impl<D: Dialect> Database<D> {
     ) -> Result<T> {
         self.open()?;
         let done = self.background.run(work).await;
-        done.unwrap_or_else(|_| Err(ended_meanwhile::<D>()))
+        done.unwrap_or_else(|_| Err(ended_meanwhile()))
     }
 
     /// A connection that nobody else uses, in the order of asking.
@@ -192,32 +165,23 @@ impl<D: Dialect> Database<D> {
         let mut slot = self.pool.take().await;
         loop {
             self.open()?;
-            if let Some((conn, since)) = slot.connection.take()
-                && let Some(conn) = self.still_there(conn, since).await
-            {
-                return Ok(Lent {
-                    lent: Some((conn, slot)),
-                    runtime: self.runtime.clone(),
-                });
+            if let Some((mut conn, since)) = slot.connection.take() {
+                // A server, a pooler or a firewall may have ended it meanwhile: then nothing was sent, and
+                // another is made.
+                let is_there = Timestamp::now().since(since) < D::PING_AFTER.unwrap_or(Duration::MAX)
+                    || matches!(
+                        within(self.runtime.sleep(PINGING), conn.ping()).await,
+                        Some(Ok(()))
+                    );
+                if is_there {
+                    return Ok(Lent {
+                        lent: Some((conn, slot)),
+                        runtime: self.runtime.clone(),
+                    });
+                }
             }
             slot = self.make(slot).await?;
         }
-    }
-
-    /// A server, a pooler or a firewall may have ended it meanwhile: then nothing was sent, and another is
-    /// made.
-    async fn still_there(&self, mut conn: Connection<D>, since: Timestamp) -> Option<Connection<D>> {
-        if Timestamp::now().since(since) < D::PING_AFTER.unwrap_or(Duration::MAX) {
-            return Some(conn);
-        }
-        let answered = {
-            let ping = pin!(conn.ping());
-            matches!(
-                select(ping, self.runtime.sleep(PINGING)).await,
-                Either::Left((Ok(()), _))
-            )
-        };
-        answered.then_some(conn)
     }
 
     /// Has a connection made in that slot by a task, and answers the first that is there: this one, or one
@@ -259,10 +223,10 @@ impl<D: Dialect> Database<D> {
         let next = pin!(pool.next());
         match select(made, next).await {
             Either::Left((Ok(Ok(())), next)) => Ok(next.await),
-            Either::Left((Ok(Err(e)), _)) => Err(nothing_done::<D>(e, &self.at)),
+            Either::Left((Ok(Err(e)), _)) => Err(nothing_done(e, &self.at)),
             Either::Left((Err(_), _)) => {
                 self.open()?;
-                Err(runtime_ended::<D>())
+                Err(runtime_ended())
             }
             Either::Right((slot, _)) => {
                 let _ = go_on.send(());
@@ -274,7 +238,7 @@ impl<D: Dialect> Database<D> {
     /// The request is over: the connection is free for others. If it broke, the idle ones are not trusted
     /// either.
     pub(in crate::lease) fn finish(&self, mut lent: Lent<D>, failed: Option<&sqlx::Error>) {
-        if failed.is_some_and(D::is_fatal) {
+        if failed.is_some_and(is_fatal) {
             lent.lent = None;
             self.pool.clear();
         } else if failed.is_none()
@@ -306,9 +270,7 @@ impl<D: Dialect> Database<D> {
         }
         Ok(())
     }
-}
 
-impl<D: Sweeping> Database<D> {
     /// Deletes the rows of dead names, in a task, if nobody has for a while. Where it fails somebody else
     /// does it, or this one does next time. Done as a client is opened: all of them may live for less than
     /// the time between two sweeps.
@@ -330,17 +292,46 @@ impl<D: Sweeping> Database<D> {
     }
 }
 
+/// Asks what may be asked twice, and answers the second time what it would have answered the first: once more
+/// where the connection broke, or did not suit. Says whether it is not known what became of the first one;
+/// that stays so if the second one fails, whatever it fails by.
+pub(in crate::lease) async fn again<T, F>(ask: impl Fn() -> F) -> (Result<T>, bool)
+where
+    F: Future<Output = Result<T>>,
+{
+    let first = match ask().await {
+        Err(e) if matches!(e.kind(), ErrorKind::Unknown | ErrorKind::Unsupported) => e,
+        answered => return (answered, false),
+    };
+    let is_unknown = first.kind() == ErrorKind::Unknown;
+    let second = Box::pin(ask()).await.map_err(|second| match second.kind() {
+        // It has a tombstone, or has ended: that is known.
+        ErrorKind::Lost => second,
+        _ if is_unknown => first,
+        _ => second,
+    });
+    (second, is_unknown)
+}
+
+/// `None` if the limit is over first.
+pub(in crate::lease) async fn within<T>(
+    limit: BoxFuture<'static, ()>,
+    work: impl Future<Output = T>,
+) -> Option<T> {
+    match select(pin!(work), limit).await {
+        Either::Left((done, _)) => Some(done),
+        Either::Right(_) => None,
+    }
+}
+
 type Connecting<C> = BoxFuture<'static, Result<C, sqlx::Error>>;
 
 fn in_time<C: 'static>(connecting: Connecting<C>, runtime: &dyn Runtime) -> Connecting<C> {
-    let over = runtime.sleep(CONNECTING);
-    async move {
-        match select(connecting, over).await {
-            Either::Left((connected, _)) => connected,
-            Either::Right(_) => Err(sqlx::Error::Io(std::io::ErrorKind::TimedOut.into())),
-        }
-    }
-    .boxed()
+    let connected = within(runtime.sleep(CONNECTING), connecting);
+    let over = || Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into());
+    connected
+        .map(move |connected| connected.unwrap_or_else(over))
+        .boxed()
 }
 
 /// Connects in a task of the runtime, whose context sqlx wants and which whoever asks need not have.
@@ -356,8 +347,8 @@ pub(in crate::lease) async fn connect<D: Dialect>(
     };
     runtime.spawn(working.boxed());
     match connected.await {
-        Ok(connected) => connected.map_err(|e| nothing_done::<D>(e, at)),
-        Err(_) => Err(runtime_ended::<D>()),
+        Ok(connected) => connected.map_err(|e| nothing_done(e, at)),
+        Err(_) => Err(runtime_ended()),
     }
 }
 
@@ -373,7 +364,8 @@ impl<D: Dialect> Lent<D> {
         statement: Statement<D::Driver>,
     ) -> Result<Answer<D::Driver>, sqlx::Error> {
         match &mut self.lent {
-            Some((conn, _)) => D::run(statement, conn).await,
+            // Boxed: what is moved about on the way here is small then.
+            Some((conn, _)) => run::<D::Driver>(statement, conn).boxed().await,
             None => Err(sqlx::Error::WorkerCrashed),
         }
     }
@@ -386,8 +378,8 @@ impl<D: Dialect> Drop for Lent<D> {
         };
         let over = self.runtime.sleep(DRAINING);
         let draining = async move {
-            let drained = matches!(select(D::reset(&mut conn), over).await, Either::Left((Ok(()), _)));
-            if drained {
+            let resetting = run::<D::Driver>(Statement::Text(D::RESET.to_owned()), &mut conn);
+            if let Some(Ok(_)) = within(over, resetting).await {
                 slot.give_back((conn, Timestamp::now()));
             }
         };

@@ -16,8 +16,10 @@ use dlock_core::{LockName, Timestamp};
 
 use crate::lately::Lately;
 
-/// For so long a row is there after it was seen: no name is swept that was used in twice that time (`AGE` of
-/// the sweeps).
+/// For how long nobody has used a name whose row is swept. Longer than a tombstone stands.
+pub(in crate::lease) const AGE: Duration = Duration::from_secs(120);
+
+/// For so long a row is there after it was seen: half of that.
 const THERE: Duration = Duration::from_secs(60);
 
 /// How a name was. By default nothing is known.
@@ -35,13 +37,8 @@ pub(in crate::lease) struct Contention {
     contended: Duration,
 }
 
-#[derive(Clone, Copy)]
-struct Told {
-    others: bool,
-    at: Timestamp,
-    /// When others were there last.
-    others_at: Option<Timestamp>,
-}
+/// Whether others were there, when that was told, and when they were there last.
+type Told = (bool, Timestamp, Option<Timestamp>);
 
 impl Contention {
     pub(in crate::lease) fn new(contended: Duration) -> Self {
@@ -54,30 +51,20 @@ impl Contention {
     /// Whether others were there, as far as an answer says that came now.
     pub(in crate::lease) fn tell(&self, name: &LockName, others: bool, now: Timestamp) {
         let mut all = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        let others_at = match others {
-            true => Some(now),
-            false => all.of(name).and_then(|told| told.others_at),
-        };
-        let at = now;
-        all.note(
-            name,
-            Told {
-                others,
-                at,
-                others_at,
-            },
-        );
+        let before = all.of(name).and_then(|(.., others_at)| *others_at);
+        let others_at = if others { Some(now) } else { before };
+        all.note(name, (others, now, others_at));
     }
 
     pub(in crate::lease) fn of(&self, name: &LockName, now: Timestamp) -> Seen {
         let all = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        all.of(name).map_or_else(Seen::default, |told| {
-            let contended = told.others_at.is_some_and(|at| now.since(at) < self.contended);
-            Seen {
-                others: told.others || contended,
-                has_row: now.since(told.at) < THERE,
-            }
-        })
+        let Some((others, at, others_at)) = all.of(name) else {
+            return Seen::default();
+        };
+        Seen {
+            others: *others || others_at.is_some_and(|at| now.since(at) < self.contended),
+            has_row: now.since(*at) < THERE,
+        }
     }
 }
 

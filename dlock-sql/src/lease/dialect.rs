@@ -5,34 +5,29 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_core::spi::{
-    Abandoned, Acquire, Attempt, Converted, LeaseKey, Raised, RenewItem, RenewOutcome, Signal,
-};
-use dlock_core::{Access, Admission, Change, FencedValue, Inspection, LockName, Mode, Result, Token};
+use dlock_core::spi::{Abandoned, Acquire, Attempt, Converted, Grant, LeaseKey, Raised, RenewItem, Signal};
+use dlock_core::{Access, Admission, Change, Inspection, LockName, Mode, Result, Token};
 use futures::future::BoxFuture;
 use futures::stream::{self, BoxStream, StreamExt as _};
 
-use super::call::{Answer, Statement};
 use super::connection::Database;
-use super::failure::Failures;
-use super::look::Look;
+use super::wait::Look;
+use crate::direct::Store;
+pub(in crate::lease) use crate::requests::Outcomes;
 
 type Db<D> = Arc<Database<D>>;
 
 pub(in crate::lease) type Connection<D> = <<D as Dialect>::Driver as sqlx::Database>::Connection;
 
-/// The outcomes of items, by their numbers.
-pub(in crate::lease) type Outcomes = Vec<(usize, Result<RenewOutcome>)>;
-
 /// All of it.
-pub(in crate::lease) trait Server: Renewing + Gate + Sweeping {}
+pub(in crate::lease) trait Server: Renewing + Gate {}
 
-impl<D: Renewing + Gate + Sweeping> Server for D {}
+impl<D: Renewing + Gate> Server for D {}
 
 /// A kind of server, with what one client knows of it. Requests come checked, and times in whole
-/// milliseconds.
-pub(in crate::lease) trait Dialect: Failures {
-    type Driver: sqlx::Database;
+/// milliseconds. What may be asked twice, with the same answer, says so.
+pub(in crate::lease) trait Dialect: Send + Sync + Sized + 'static {
+    type Driver: Store;
     /// Of one watch.
     type Watcher: Watcher<Self>;
 
@@ -49,39 +44,27 @@ pub(in crate::lease) trait Dialect: Failures {
     /// How soon and how late whoever waits looks again.
     const LOOK: (Duration, Duration);
 
+    /// Makes a connection usable on which a request was dropped or refused: its answer is read, its
+    /// transaction rolled back.
+    const RESET: &'static str;
+
     /// Connects, and has the statements prepared that the fast path needs: a renewal over a slow network has
     /// the time for one round trip, and not for two. It runs in a task of the runtime.
     fn connect(&self) -> BoxFuture<'static, Result<Connection<Self>, sqlx::Error>>;
 
-    /// Sends a statement and takes in all of its answer.
-    fn run(
-        statement: Statement<Self::Driver>,
-        connection: &mut Connection<Self>,
-    ) -> BoxFuture<'_, Result<Answer<Self::Driver>, sqlx::Error>>;
-
-    /// Makes a connection usable on which a request was dropped or refused: its answer is read, its
-    /// transaction rolled back.
-    fn reset(connection: &mut Connection<Self>) -> BoxFuture<'_, Result<(), sqlx::Error>>;
-
-    /// Takes a name alone where nobody else is. With `has_row` it finds nothing either where there is no row,
-    /// and is cheaper.
-    fn acquire(&self, request: &Acquire, has_row: bool) -> Result<Statement<Self::Driver>>;
-
-    /// The token, if `acquire` has taken it.
-    fn acquired(answer: &Answer<Self::Driver>) -> Result<Option<Token>>;
-
-    /// Lets go of a name where nobody else is.
-    fn release(&self, lease: &LeaseKey) -> Result<Statement<Self::Driver>>;
-
-    /// Whether `release` has.
-    fn is_released(answer: &Answer<Self::Driver>) -> bool;
-
-    /// Asks whoever is there. `noted` if a copy of it may be on its way yet.
-    fn attempt(
+    /// Takes a name alone, if nobody else is there. With `has_row` it finds nothing either where there is no
+    /// row, and is cheaper. May be asked twice.
+    fn acquire(
         db: &Db<Self>,
         request: &Acquire,
-        noted: impl FnOnce() + Send,
-    ) -> impl Future<Output = Result<Attempt>> + Send;
+        has_row: bool,
+    ) -> impl Future<Output = Result<Option<Grant>>> + Send;
+
+    /// Lets go of a name, if nobody else is there. Asked twice it finds nothing.
+    fn release(db: &Db<Self>, lease: &LeaseKey) -> impl Future<Output = Result<bool>> + Send;
+
+    /// Asks whoever is there. May be asked twice.
+    fn attempt(db: &Db<Self>, request: &Acquire) -> impl Future<Output = Result<Attempt>> + Send;
 
     /// Releases whoever is there, and perhaps leaves a tombstone: whether there was anything.
     fn release_in_full(
@@ -89,13 +72,14 @@ pub(in crate::lease) trait Dialect: Failures {
         lease: &LeaseKey,
         keep: Duration,
         bury: bool,
-        noted: impl FnOnce() + Send,
     ) -> impl Future<Output = Result<bool>> + Send;
 
+    /// May be asked twice.
     fn abandon(db: &Db<Self>, key: &LeaseKey) -> impl Future<Output = Result<Abandoned>> + Send;
 
     fn convert(db: &Db<Self>, lease: &LeaseKey, to: Mode) -> impl Future<Output = Result<Converted>> + Send;
 
+    /// May be asked twice.
     fn raise(db: &Db<Self>, lease: &LeaseKey, to: Token) -> impl Future<Output = Result<Raised>> + Send;
 
     /// One look at the row of a name, for all that wait for it.
@@ -104,6 +88,11 @@ pub(in crate::lease) trait Dialect: Failures {
     fn inspect(db: &Db<Self>, name: &LockName) -> impl Future<Output = Result<Inspection>> + Send;
 
     fn force_release(db: &Db<Self>, name: &LockName) -> impl Future<Output = Result<u32>> + Send;
+
+    /// Whether it is time to delete the rows of names that nobody uses, by this client.
+    fn is_due(db: &Db<Self>) -> impl Future<Output = Result<bool>> + Send;
+
+    fn sweep(db: &Db<Self>) -> impl Future<Output = Result<()>> + Send;
 
     /// No lease hangs on a connection. That one broke is a reason to ask again where the server pushes.
     fn signals(&self) -> BoxStream<'static, Signal> {
@@ -119,28 +108,19 @@ pub(in crate::lease) trait Renewing: Dialect {
     fn renew(db: &Db<Self>, items: Vec<(usize, &RenewItem)>) -> impl Future<Output = Outcomes> + Send;
 }
 
-/// Who wants to pass the fence gate, where, for what access, and what is written then.
-#[derive(Clone, Copy)]
-pub(in crate::lease) struct Pass<'a>(
-    pub(in crate::lease) Token,
-    pub(in crate::lease) &'a LockName,
-    pub(in crate::lease) Access,
-    pub(in crate::lease) Option<&'a [u8]>,
-);
-
-/// The fence gate: check and write in one statement.
+/// The fence gate.
 pub(in crate::lease) trait Gate: Dialect {
-    fn admit(db: &Db<Self>, pass: Pass<'_>) -> impl Future<Output = Result<Admission>> + Send;
+    /// Checks and writes, if there is a value, in one statement.
+    fn admit(
+        db: &Db<Self>,
+        resource: &LockName,
+        token: Token,
+        access: Access,
+        value: Option<&[u8]>,
+    ) -> impl Future<Output = Result<Admission>> + Send;
 
-    fn read(db: &Db<Self>, resource: &LockName) -> impl Future<Output = Result<Option<FencedValue>>> + Send;
-}
-
-/// The rows of names that nobody uses are deleted.
-pub(in crate::lease) trait Sweeping: Dialect {
-    /// Whether it is time to, by this client.
-    fn is_due(db: &Db<Self>) -> impl Future<Output = Result<bool>> + Send;
-
-    fn sweep(db: &Db<Self>) -> impl Future<Output = Result<()>> + Send;
+    /// What the name of each table begins with.
+    fn tables(&self) -> &str;
 }
 
 /// What looks for the changes of one name.

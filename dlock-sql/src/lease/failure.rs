@@ -1,79 +1,42 @@
-//! What an error of the driver or the server means to a caller.
+//! What an error of the driver or the server means to a caller. `at` says which database it is.
 
-use std::borrow::Cow;
+use dlock_core::{Error, ErrorKind};
 
-use dlock_core::{Error, ErrorKind, Result};
+use crate::direct::Failure;
+use crate::failure::meaning;
+pub(in crate::lease) use crate::failure::{foreign, invalid, known_version, runtime_ended};
 
-/// What the errors of the server mean.
-pub(in crate::lease) trait Failures: Send + Sync + Sized + 'static {
-    /// What the server is called in messages.
-    const NAME: &'static str;
-
-    /// Nothing more can be asked on that connection.
-    fn is_fatal(e: &sqlx::Error) -> bool;
-
-    /// It is not known what became of a change that failed so. (Any other failure has rolled it back.)
-    fn is_unknown(e: &sqlx::Error) -> bool;
-
-    /// What an error says that the server has answered.
-    fn meaning(e: &sqlx::Error) -> Option<(ErrorKind, &'static str)>;
+/// Nothing more can be asked on that connection, or it goes on with what was set when it was made and does
+/// not suit: it leads to a pooler, or to a server that logs statements.
+pub(in crate::lease) fn is_fatal(e: &sqlx::Error) -> bool {
+    let told = meaning(e);
+    told.is_over || told.kind == ErrorKind::Unsupported
 }
 
 /// The typed error for what has changed nothing: it was refused, it only read, it was rolled back, or it was
 /// never sent.
-pub(in crate::lease) fn nothing_done<D: Failures>(e: sqlx::Error, at: &str) -> Error {
-    let (kind, what) = D::meaning(&e).unwrap_or((
-        ErrorKind::Unavailable,
-        "cannot be reached or does not answer; check the address, the network and the server",
-    ));
-    Error::new(kind, format!("the {} database {at} {what}", D::NAME)).with_source(e)
+pub(in crate::lease) fn nothing_done(e: sqlx::Error, at: &str) -> Error {
+    let mut told = meaning(&e);
+    // No lease hangs on a connection: one may come free, so it pays to ask again.
+    if told.failure == Failure::NoConnection {
+        told.kind = ErrorKind::Unavailable;
+    }
+    told.error(at, e)
 }
 
-/// The typed error for a statement that was sent and commits by itself, or for a commit.
-pub(in crate::lease) fn perhaps_done<D: Failures>(e: sqlx::Error, at: &str) -> Error {
-    if !D::is_unknown(&e) {
-        return nothing_done::<D>(e, at);
+/// The typed error for a statement that was sent and commits by itself, or for a commit. If it was lost with
+/// its connection, or the server ended the session, the commit may have come first. All else that a server
+/// refuses has been rolled back.
+pub(in crate::lease) fn perhaps_done(e: sqlx::Error, at: &str) -> Error {
+    if meaning(&e).failure != Failure::ConnectionLost {
+        return nothing_done(e, at);
     }
-    let text = format!(
-        "the connection to the {} database {at} was lost before the answer came",
-        D::NAME
-    );
+    let text = format!("the connection to {at} was lost before the answer came");
     Error::new(ErrorKind::Unknown, text).with_source(e)
 }
 
-pub(in crate::lease) fn runtime_ended<D: Failures>() -> Error {
-    let text = format!(
-        "the runtime that speaks to {} has ended; use one that lives as long as the client",
-        D::NAME
-    );
-    Error::new(ErrorKind::Unavailable, text)
-}
-
-/// The same, with a request on its way.
-pub(in crate::lease) fn ended_meanwhile<D: Failures>() -> Error {
+/// The runtime has ended with a request on its way.
+pub(in crate::lease) fn ended_meanwhile() -> Error {
     let text = "a request to the database was on its way when its runtime ended";
-    Error::new(ErrorKind::Unknown, text).with_source(runtime_ended::<D>())
-}
-
-/// A row or an answer that is none of ours.
-pub(in crate::lease) fn foreign(what: &str) -> Error {
-    let text = format!("a row of the lock tables was not written by dlock: {what}");
-    Error::new(ErrorKind::BackendData, text)
-}
-
-pub(in crate::lease) fn invalid(text: impl Into<Cow<'static, str>>) -> Error {
-    Error::new(ErrorKind::InvalidInput, text)
-}
-
-/// The version of tables that are there. What a newer dlock has made is refused.
-pub(in crate::lease) fn known_version(found: i64, known: usize, tables: &str, at: &str) -> Result<usize> {
-    let version = usize::try_from(found).map_err(|_| foreign("another schema version"))?;
-    if version <= known {
-        return Ok(version);
-    }
-    let text = format!(
-        "the lock tables {tables} in {at} have schema version {version}, this program knows up to {known}: a \
-            newer dlock has used the database; update this program"
-    );
-    Err(Error::new(ErrorKind::Unsupported, text))
+    Error::new(ErrorKind::Unknown, text).with_source(runtime_ended())
 }

@@ -6,6 +6,7 @@ use async_trait::async_trait;
 use dlock_core::spi::{Fencing, LeaseKey, Raised};
 use dlock_core::{FenceGate, Result, Strength, Token};
 
+use super::connection::again;
 use super::dialect::Server;
 use super::lock::{Lease, named};
 use crate::gate::check_token;
@@ -26,6 +27,6 @@ impl<D: Server> Fencing for Lease<D> {
 
     async fn raise(&self, lease: &LeaseKey, to: Token) -> Result<Raised> {
         named(&lease.name, check_token(to))?;
-        named(&lease.name, D::raise(&self.db, lease, to).await)
+        named(&lease.name, again(|| D::raise(&self.db, lease, to)).await.0)
     }
 }

@@ -1,41 +1,13 @@
-//! How ids, modes, tokens and times are stored.
+//! How ids, modes and times are told to the servers. What is read the same way in every store is in
+//! `keys.rs` of the crate.
 
-use std::fmt::Write as _;
-use std::num::NonZeroU32;
 use std::time::Duration;
 
-use dlock_core::{Error, ErrorKind, Mode, RequestId, Result, Token};
+use dlock_core::{Mode, RequestId, Result};
 
-use super::failure::{foreign, invalid};
-
-/// In small hexadecimal digits, as `encode(…, 'hex')` of PostgreSQL writes it.
-pub(in crate::lease) fn hex(bytes: &[u8]) -> String {
-    let mut text = String::with_capacity(bytes.len() * 2);
-    for byte in bytes {
-        // A string takes everything.
-        let _ = write!(text, "{byte:02x}");
-    }
-    text
-}
-
-/// Sixteen bytes of the client, eight of the request.
-pub(in crate::lease) fn id_bytes(id: RequestId) -> [u8; 24] {
-    let mut bytes = [0; 24];
-    bytes[..16].copy_from_slice(&id.client().to_be_bytes());
-    bytes[16..].copy_from_slice(&id.sequence().to_be_bytes());
-    bytes
-}
-
-pub(in crate::lease) fn read_id(bytes: &[u8]) -> Result<RequestId> {
-    let (client, sequence) = bytes.split_at_checked(16).unwrap_or_default();
-    match (client.try_into(), sequence.try_into()) {
-        (Ok(client), Ok(sequence)) => Ok(RequestId::new(
-            u128::from_be_bytes(client),
-            u64::from_be_bytes(sequence),
-        )),
-        _ => Err(foreign("a request id of another length")),
-    }
-}
+use super::failure::invalid;
+use crate::failure::unsupported;
+pub(in crate::lease) use crate::keys::{id_bytes, read_id, read_mode, read_token};
 
 /// Of an id in hexadecimal digits.
 pub(in crate::lease) fn read_id_digits(digits: &str) -> Option<RequestId> {
@@ -57,25 +29,8 @@ pub(in crate::lease) fn share(mode: Mode) -> Result<i32> {
             let text = || invalid(format!("SQL databases count permits up to {}", i32::MAX));
             i32::try_from(n.get()).map_err(|_| text())
         }),
-        _ => Err(Error::new(
-            ErrorKind::Unsupported,
-            "this mode is not known to the SQL backends",
-        )),
+        _ => Err(unsupported("this mode is not known to the SQL backends")),
     }
-}
-
-pub(in crate::lease) fn read_mode(share: i64) -> Result<Mode> {
-    match share {
-        -1 => Ok(Mode::Exclusive),
-        n => Ok(Mode::Shared {
-            limit: NonZeroU32::new(u32::try_from(n).map_err(|_| foreign("an unknown mode"))?),
-        }),
-    }
-}
-
-pub(in crate::lease) fn read_token(n: i64) -> Result<Token> {
-    let token = u64::try_from(n).ok().and_then(Token::new);
-    token.ok_or_else(|| foreign("a token below one"))
 }
 
 /// As the statements take it: whole microseconds, of a time in whole milliseconds.
@@ -87,6 +42,12 @@ pub(in crate::lease) fn read_micros(n: i64) -> Duration {
     Duration::from_micros(u64::try_from(n).unwrap_or(0))
 }
 
+/// An id as it is written in messages, with small digits.
+#[cfg(test)]
+pub(in crate::lease) fn digits(id: RequestId) -> String {
+    format!("{:032x}{:016x}", id.client(), id.sequence())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -94,7 +55,8 @@ mod tests {
     #[test]
     fn an_id_is_read_as_it_is_written() {
         let id = RequestId::new(7 << 70, 9);
-        assert_eq!(read_id_digits(&hex(&id_bytes(id))), Some(id));
+        assert_eq!(read_id(&id_bytes(id)).ok(), Some(id));
+        assert_eq!(read_id_digits(&digits(id)), Some(id));
         for bad in ["", "0", "0g", "é", &"00".repeat(23), &"00".repeat(25)] {
             assert_eq!(read_id_digits(bad), None, "{bad}");
         }

@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use dlock_core::spi::{
-    Abandoned, Acquire, Attempt, Fencing, Grant, LeaseKey, Lock, Release, Released, Renew, RwLock, Sent,
-    Signal, Unanswered, Watch,
+    Abandoned, Acquire, Attempt, Fencing, LeaseKey, Lock, Release, Released, Renew, RwLock, Sent, Signal,
+    Unanswered, Watch,
 };
 use dlock_core::{Capabilities, Error, ErrorKind, LockName, Result, Timestamp};
 use futures::future::join_all;
 use futures::stream::BoxStream;
 
-use super::connection::Database;
+use super::connection::{Database, again};
 use super::dialect::{Dialect, Server};
 use super::failure::invalid;
 use super::keys::share;
@@ -60,59 +60,49 @@ impl<D: Server> Lease<D> {
         Ok(checked)
     }
 
+    async fn ask(&self, request: &Acquire) -> Result<Attempt> {
+        let (db, name) = (&self.db, &request.key.name);
+        let seen = db.contention.of(name, Timestamp::now());
+        if request.mode.is_exclusive()
+            && !seen.others
+            && let Some(grant) = D::acquire(db, request, seen.has_row).await?
+        {
+            db.contention.tell(name, false, Timestamp::now());
+            return Ok(Attempt::Granted(grant));
+        }
+        // Boxed, as it is larger than what comes before it, and is moved about with that.
+        Box::pin(D::attempt(db, request)).await
+    }
+
     async fn try_attempt(&self, request: &Acquire) -> Result<Attempt> {
         let request = &self.check(request)?;
-        let (db, key) = (&self.db, &request.key);
-        db.open()?;
+        let key = &request.key;
+        self.db.open()?;
         let asks = self.unanswered.asks(key, Sent::Acquire);
-        let mut strayed = false;
-        let asked = async {
-            let seen = db.contention.of(&key.name, Timestamp::now());
-            if request.mode.is_exclusive() && !seen.others {
-                let statement = || db.acquire(request, seen.has_row);
-                let noted = || self.note_stray(key, &mut strayed);
-                let (sent, answer) = db.send_again(statement, noted).await?;
-                if let Some(token) = D::acquired(&answer)? {
-                    db.contention.tell(&key.name, false, Timestamp::now());
-                    let grant = Grant::new(key.clone(), Some(token), sent, request.ttl);
-                    return Ok(Attempt::Granted(grant));
-                }
+        let (mut asked, strayed) = again(|| self.ask(request)).await;
+        if strayed {
+            self.unanswered.note(key, Sent::Acquire);
+            // The first copy may be on its way yet. One that was granted or queued ends with a release or an
+            // abandon, which leave the tombstone. But whoever is refused abandons nothing: that copy would be
+            // granted for nobody if it arrived after the name was let go.
+            if let Ok(Attempt::Held(_)) = asked {
+                let unknown = |e| {
+                    let text = "the lock was refused, but an earlier copy of the request may still be on its \
+                        way and could not be taken back";
+                    Error::new(ErrorKind::Unknown, text).with_source(e)
+                };
+                asked = Box::pin(self.try_abandon(key)).await.map_err(unknown).and(asked);
             }
-            let asked = D::attempt(db, request, || self.note_stray(key, &mut strayed)).await;
-            match strayed {
-                true => self.after_stray(key, asked).await,
-                false => asked,
-            }
-        };
-        asks.answered(asked.await)
-    }
-
-    /// A copy of that acquire went unanswered, and may be on its way yet.
-    fn note_stray(&self, key: &LeaseKey, strayed: &mut bool) {
-        *strayed = true;
-        self.unanswered.note(key, Sent::Acquire);
-    }
-
-    /// A copy of a request went unanswered, and the next one was refused, or did nothing: whoever asked takes
-    /// that as the end of it, and abandons nothing. The first copy would be granted for nobody if it arrived
-    /// after the name was let go. One that was granted or queued ends with a release or an abandon, which
-    /// leave the tombstone.
-    async fn after_stray(&self, key: &LeaseKey, asked: Result<Attempt>) -> Result<Attempt> {
-        let unknown = |e: Error| {
-            let text = "the lock was refused, but an earlier copy of the request may still be on its way and \
-                could not be taken back";
-            Error::new(ErrorKind::Unknown, text).with_source(e)
-        };
-        match asked {
-            Ok(Attempt::Held(wait)) => {
-                self.try_abandon(key).await.map_err(unknown)?;
-                Ok(Attempt::Held(wait))
-            }
-            // It has a tombstone, or its outcome is looked after already.
-            Err(e) if matches!(e.kind(), ErrorKind::Lost | ErrorKind::Unknown) => Err(e),
-            Err(e) => Err(unknown(e)),
-            Ok(asked) => Ok(asked),
         }
+        asks.answered(asked)
+    }
+
+    async fn let_go(&self, lease: &LeaseKey, keep: Duration, bury: bool) -> Result<bool> {
+        let others = || self.db.contention.of(&lease.name, Timestamp::now()).others;
+        if keep.is_zero() && !bury && !others() && D::release(&self.db, lease).await? {
+            return Ok(true);
+        }
+        Box::pin(D::release_in_full(&self.db, lease, keep, bury)).await
     }
 
     async fn try_release(&self, lease: &LeaseKey, how: Release) -> Result<Released> {
@@ -120,32 +110,21 @@ impl<D: Server> Lease<D> {
             Release::KeepFor(d) => round_up(d),
             _ => Duration::ZERO,
         };
-        let db = &self.db;
+        // A copy of the acquire may still come: a tombstone keeps it from being heard.
         let open = self.unanswered.of(lease);
         let asks = self.unanswered.asks(lease, Sent::Release);
-        let mut perhaps = open.release;
-        let asked = async {
-            let alone = || !db.contention.of(&lease.name, Timestamp::now()).others;
-            if !open.acquire && keep.is_zero() && alone() {
-                let released = db.send_again(|| D::release(db, lease), || perhaps = true);
-                if D::is_released(&released.await?.1) {
-                    return Ok(true);
-                }
-            }
-            // A copy of the acquire may still come: a tombstone keeps it from being heard.
-            D::release_in_full(db, lease, keep, open.acquire, || perhaps = true).await
-        };
-        let released = asks.answered(asked.await)?;
+        let (released, strayed) = again(|| self.let_go(lease, keep, open.acquire)).await;
+        let released = asks.answered(released)?;
         self.unanswered.forget(lease);
-        db.sweep_sometimes();
-        Ok(match released || perhaps {
+        self.db.sweep_sometimes();
+        Ok(match released || strayed || open.release {
             true => Released::Released,
             false => Released::NotHeld,
         })
     }
 
     async fn try_abandon(&self, key: &LeaseKey) -> Result<Abandoned> {
-        let abandoned = D::abandon(&self.db, key).await?;
+        let abandoned = again(|| D::abandon(&self.db, key)).await.0?;
         self.unanswered.forget(key);
         Ok(abandoned)
     }

@@ -53,7 +53,6 @@
 mod background;
 mod call;
 mod config;
-mod connect;
 mod connection;
 mod contention;
 mod dialect;
@@ -62,7 +61,6 @@ mod fencing;
 mod gate;
 mod keys;
 mod lock;
-mod look;
 #[cfg(feature = "mysql")]
 mod mysql;
 mod pool;
@@ -70,6 +68,7 @@ mod pool;
 mod postgres;
 mod renew;
 mod rwlock;
+mod schema;
 mod wait;
 mod watch;
 

@@ -107,21 +107,17 @@ impl<C> Drop for Slot<C> {
     fn drop(&mut self) {
         let connection = self.connection.take();
         let mut state = self.pool.state();
-        let next = loop {
-            match state.waiting.pop_front() {
-                Some(gone) if gone.is_canceled() => {}
-                next => break next,
+        while let Some(next) = state.waiting.pop_front() {
+            if !next.is_canceled() {
+                drop(state);
+                let pool = self.pool.clone();
+                // To one that has gone since: dropped there, it goes on to the next.
+                let _ = next.send(Self { pool, connection });
+                return;
             }
-        };
-        let Some(next) = next else {
-            state.free += 1;
-            state.idle.extend(connection);
-            return;
-        };
-        drop(state);
-        let pool = self.pool.clone();
-        // To one that has gone since: dropped there, it goes on to the next.
-        let _ = next.send(Self { pool, connection });
+        }
+        state.free += 1;
+        state.idle.extend(connection);
     }
 }
 

@@ -14,12 +14,25 @@ use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
-use dlock_core::Result;
-use dlock_core::spi::{LeaseKey, News, Probe, Wait, Wake};
+use dlock_core::spi::{LeaseKey, News, Probe, Wake};
+use dlock_core::{RequestId, Result};
 
 use super::connection::Database;
 use super::dialect::Dialect;
-use super::look::Mark;
+
+/// What changes when anything does: the number of changes, that of other hints, the token, the phase. Of a
+/// name that has no row it is all nought.
+pub(in crate::lease) type Mark = (i64, i64, i64, i64);
+
+/// What one look has shown.
+#[derive(Default)]
+pub(in crate::lease) struct Look {
+    pub(in crate::lease) mark: Mark,
+    /// Something is to be taken back.
+    pub(in crate::lease) due: bool,
+    /// Whoever was offered a lease and has not come for it, of any client.
+    pub(in crate::lease) offered: Vec<RequestId>,
+}
 
 struct RowProbe<D: Dialect> {
     db: Arc<Database<D>>,
@@ -32,14 +45,14 @@ pub(in crate::lease) fn looking<D: Dialect>(
     db: &Arc<Database<D>>,
     key: &LeaseKey,
     mark: Option<Mark>,
-) -> Wait {
+) -> Wake {
     let (min, max) = D::LOOK;
     let probe = Arc::new(RowProbe {
         db: db.clone(),
         key: key.clone(),
         seen: Mutex::new(mark),
     });
-    Wait::new(Wake::Poll { probe, min, max })
+    Wake::Poll { probe, min, max }
 }
 
 impl<D: Dialect> RowProbe<D> {
@@ -55,7 +68,7 @@ impl<D: Dialect> Probe for RowProbe<D> {
         let before = self.see(None);
         let look = D::look(&self.db, &self.key.name).await?;
         self.see(Some(look.mark));
-        let ours = |id: &dlock_core::RequestId| id.client() == self.key.id.client();
+        let ours = |id: &RequestId| id.client() == self.key.id.client();
         let admitted: Vec<_> = look.offered.into_iter().filter(ours).collect();
         Ok(match look.due {
             true => News::Changed,

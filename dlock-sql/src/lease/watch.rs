@@ -28,36 +28,29 @@ struct Watching<D: Dialect> {
 }
 
 impl<D: Dialect> Watching<D> {
-    /// What comes next, and what watches on if nothing is wrong.
-    async fn next(mut self) -> (Result<Change>, Option<Self>) {
+    /// The next change.
+    async fn next(&mut self) -> Result<Change> {
         loop {
             if let Some(change) = self.changes.pop_front() {
-                return (Ok(change), Some(self));
+                return Ok(change);
             }
-            if let Err(e) = self.look().await {
-                return (Err(e.with_name(&self.name)), None);
+            self.db.open()?;
+            let asleep = self.db.runtime.sleep(Timestamp::now().until(self.look_at));
+            {
+                let woken = pin!(self.watcher.woken());
+                select(select(asleep, woken), self.db.closing.clone()).await;
             }
+            self.db.open()?;
+            let pause = match self.watcher.look().await {
+                Ok((changes, pause)) => {
+                    self.changes.extend(changes);
+                    pause
+                }
+                Err(e) if e.is_retryable() => AFTER_FAILURE,
+                Err(e) => return Err(e),
+            };
+            self.look_at = Timestamp::now() + pause;
         }
-    }
-
-    async fn look(&mut self) -> Result<()> {
-        self.db.open()?;
-        let asleep = self.db.runtime.sleep(Timestamp::now().until(self.look_at));
-        {
-            let woken = pin!(self.watcher.woken());
-            select(select(asleep, woken), self.db.closing.clone()).await;
-        }
-        self.db.open()?;
-        let pause = match self.watcher.look().await {
-            Ok((changes, pause)) => {
-                self.changes.extend(changes);
-                pause
-            }
-            Err(e) if e.is_retryable() => AFTER_FAILURE,
-            Err(e) => return Err(e),
-        };
-        self.look_at = Timestamp::now() + pause;
-        Ok(())
     }
 }
 
@@ -74,7 +67,14 @@ impl<D: Server> Watch for Lease<D> {
             changes: [first].into(),
             look_at: Timestamp::now(),
         };
-        let next = |watching: Option<Watching<D>>| async move { Some(watching?.next().await) };
+        // It ends behind the first error.
+        let next = |watching: Option<Watching<D>>| async move {
+            let mut watching = watching?;
+            let next = watching.next().await;
+            let next = named(&watching.name, next);
+            let goes_on = next.is_ok().then_some(watching);
+            Some((next, goes_on))
+        };
         Ok(stream::unfold(Some(watching), next).boxed())
     }
 

@@ -38,13 +38,12 @@ use std::time::Duration;
 use dlock_core::spi::{LeaseKey, LostLeases, Signal, Tombstones};
 use dlock_core::{Error, ErrorKind, LossReason, RequestId, Result, Timestamp, Token};
 use event_listener::EventListener;
-use futures::channel::{mpsc, oneshot};
-use futures::future::Shared;
+use futures::channel::mpsc;
 
 pub(super) use self::bid::{Asked, Bid, Stop};
 use self::bid::{Bidding, Waiter};
 use super::failure::Failed;
-use super::handle::Handle;
+use super::handle::{Handle, Life};
 use super::keys::Key;
 use crate::lately::Lately;
 
@@ -57,9 +56,6 @@ const KEPT_IDLE: Duration = Duration::from_secs(30);
 /// A late call of an abandoned request comes from this process, since nothing overtakes within a session.
 /// None is under way for a day, nor are so many at once.
 const REMEMBERED: (Duration, usize) = (Duration::from_secs(24 * 3600), 1 << 14);
-
-/// The shared connection, or what makes it just now, for all who wait for it.
-pub(super) type Making = Shared<oneshot::Receiver<Result<Arc<Handle>>>>;
 
 /// See the head of the file.
 pub(super) struct Board {
@@ -76,7 +72,7 @@ struct State {
     released: Tombstones<RequestId>,
     /// Requests that may be granted in a session of which no more is heard, and until when that may live.
     doubtful: HashMap<RequestId, Timestamp>,
-    shared: Option<Making>,
+    shared: Option<Arc<Handle>>,
     /// Connections that wait for nothing and hold nothing, and since when; the latest last.
     idle: Vec<(Arc<Handle>, Timestamp)>,
     /// How many connections there are beside the shared one, with those that are being made.
@@ -173,24 +169,21 @@ impl Board {
         self.state().check_open()
     }
 
-    /// The shared connection. Where there is none that works, it begins to be made.
+    /// The shared connection. Where there is none that works, it is opened.
     ///
     /// # Errors
     /// As [`check_open`](Self::check_open).
-    pub(super) fn shared(&self, begin: impl FnOnce() -> Making) -> Result<Making> {
+    pub(super) fn shared(&self, open: impl FnOnce() -> Arc<Handle>) -> Result<Arc<Handle>> {
         let mut state = self.state();
         state.check_open()?;
-        let being_made = state.shared.as_ref().filter(|shared| shared.peek().is_none());
-        if being_made.is_none() && state.shared().is_none() {
-            state.shared = None;
-        }
-        Ok(state.shared.get_or_insert_with(begin).clone())
+        state.shared.take_if(|shared| !shared.is_open());
+        Ok(state.shared.get_or_insert_with(open).clone())
     }
 
     /// That connection holds nothing and waits for nothing: if it is one to wait on, it is anybody's to take.
     pub(super) fn put_back(&self, connection: Arc<Handle>, now: Timestamp) {
         let mut state = self.state();
-        if !state.closed && !connection.is_shared {
+        if !state.closed && !connection.life.is_shared {
             state.idle.push((connection, now));
         }
     }
@@ -268,7 +261,7 @@ impl Board {
         let state = &mut *self.state();
         state.check_closed()?;
         state.buried.bury(id, now);
-        let shared = state.shared().cloned();
+        let shared = state.shared.clone().filter(|shared| shared.is_made());
         if let Some(name) = state.names.get_mut(key) {
             if let Some(holder) = name.holder(id) {
                 holder.leaving = true;
@@ -308,14 +301,14 @@ impl Board {
         Some((connection.clone(), from))
     }
 
-    /// What hangs on that connection and nobody has renewed: it is being given back from now on. Its client
-    /// has stopped without a word, or did not hear that it was let in.
-    pub(super) fn lapsed(&self, connection: u64, now: Timestamp) -> Vec<(Key, RequestId, Arc<Handle>)> {
+    /// What hangs on the connection of that life and nobody has renewed: it is being given back from now on.
+    /// Its client has stopped without a word, or did not hear that it was let in.
+    pub(super) fn lapsed(&self, life: &Arc<Life>, now: Timestamp) -> Vec<(Key, RequestId, Arc<Handle>)> {
         let State { names, buried, .. } = &mut *self.state();
         let mut lapsed = Vec::new();
         for (key, name) in names {
             let holder = name.holder.as_mut();
-            let is_over = |h: &&mut Holder| h.connection.id == connection && !h.leaving && h.until < now;
+            let is_over = |h: &&mut Holder| h.connection.is_of(life) && !h.leaving && h.until < now;
             if let Some(holder) = holder.filter(is_over) {
                 holder.leaving = true;
                 buried.bury(holder.lease.id, now);
@@ -343,16 +336,16 @@ impl Board {
         self.state().released.has(&id)
     }
 
-    /// That connection has ended, or is about to be closed: what hung on it is told as lost.
-    pub(super) fn over(&self, connection: u64, why: Option<&Failed>) {
+    /// The connection of that life has ended, or is about to be closed: what hung on it is told as lost.
+    pub(super) fn over(&self, life: &Arc<Life>, why: Option<&Failed>) {
         let state = &mut *self.state();
         if let Some(why) = why.filter(|why| why.error.kind() == ErrorKind::Unsupported) {
             state.pooler.get_or_insert_with(|| why.error.clone());
         }
-        state.idle.retain(|(idle, _)| idle.id != connection);
+        state.idle.retain(|(idle, _)| !idle.is_of(life));
         let mut lost = Vec::new();
         for name in state.names.values_mut() {
-            if let Some(holder) = name.holder.take_if(|h| h.connection.id == connection) {
+            if let Some(holder) = name.holder.take_if(|h| h.connection.is_of(life)) {
                 lost.push(holder.lease);
                 name.ring_first();
             }
@@ -372,8 +365,7 @@ impl Board {
         }
         // First this: with the connections go the locks.
         state.lost(LostLeases::All, LossReason::Closed);
-        let shared = state.shared().cloned();
-        state.shared = None;
+        let shared = state.shared.take().filter(|shared| shared.is_made());
         state.idle.clear();
         for mut name in std::mem::take(&mut state.names).into_values() {
             if let Some(bidding) = &mut name.bidding {
@@ -398,12 +390,6 @@ impl State {
     fn check_open(&self) -> Result<()> {
         self.check_closed()?;
         self.pooler.clone().map_or(Ok(()), Err)
-    }
-
-    /// The shared connection, if there is one that works.
-    fn shared(&self) -> Option<&Arc<Handle>> {
-        let made = self.shared.as_ref()?.peek()?.as_ref().ok()?;
-        made.as_ref().ok().filter(|shared| shared.is_open())
     }
 
     /// Nothing is kept of a name that nobody of this client is at.

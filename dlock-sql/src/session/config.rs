@@ -1,24 +1,31 @@
 //! What can be set, and how it becomes a lock.
 
 use std::fmt;
-use std::str::FromStr as _;
 use std::sync::Arc;
 use std::time::Duration;
 
 use dlock_core::spi::Url;
 use dlock_core::{Result, Runtime};
+use futures::FutureExt as _;
+use futures::channel::oneshot;
 #[cfg(feature = "mysql")]
-use sqlx::mysql::{MySqlConnectOptions, MySqlPool};
+use sqlx::mysql::MySqlPool;
 #[cfg(feature = "postgres")]
-use sqlx::postgres::{PgConnectOptions, PgPool};
+use sqlx::postgres::PgPool;
 
-use super::connections::{in_task, within};
-use super::dialect::{Database, Limits, Server};
-use super::failure::{invalid, shut_down};
+use super::connection::within;
+use super::dialect::{Dialect, Limits, Site};
+use super::failure::{invalid, runtime_ended};
 use super::lock::SessionLock;
+#[cfg(feature = "mysql")]
+use super::mysql::MySql;
 #[cfg(feature = "postgres")]
-use super::{failure::unsupported, postgres::TransactionLocks};
-use crate::driver_url::driver_url;
+use super::{
+    failure::unsupported,
+    postgres::{Postgres, TransactionLocks},
+};
+use crate::direct::is_small;
+use crate::driver_url::Options;
 
 /// The longest ttl. Linux gives up a connection whose other end is silent after a quarter of an hour. With it
 /// goes the session, while a client that is cut off believes in it for the ttl.
@@ -39,7 +46,7 @@ const LONGEST_TTL: Duration = Duration::from_secs(600);
 #[derive(Clone)]
 #[must_use]
 pub struct Config {
-    database: Arc<dyn Database>,
+    pub(super) dialect: Arc<dyn Dialect>,
     pub(super) limits: Limits,
     pub(super) ttl: Duration,
     prefix: String,
@@ -50,10 +57,10 @@ pub struct Config {
 }
 
 impl Config {
-    fn new(database: Arc<dyn Database>) -> Self {
+    fn new(dialect: Arc<dyn Dialect>) -> Self {
         Self {
-            limits: database.limits(),
-            database,
+            limits: dialect.limits(),
+            dialect,
             ttl: Duration::from_secs(30),
             prefix: "dlock_".to_owned(),
             schema: None,
@@ -82,20 +89,13 @@ impl Config {
     /// `InvalidInput` for what is no such URL, or a key that is not known; `Unsupported` if the build has no
     /// driver for it.
     pub fn read(mut url: Url) -> Result<Self> {
-        let driver = driver_url(&mut url)?;
-        // No error quotes the URL: there may be a password in it.
-        let database: Option<Arc<dyn Database>> = match driver.split_once(':') {
+        let dialect = match Options::read(&mut url)? {
             #[cfg(feature = "postgres")]
-            Some(("postgres", _)) => PgConnectOptions::from_str(&driver).ok().map(|o| Arc::new(o) as _),
+            Options::Postgres(options) => Postgres::dialect(Arc::unwrap_or_clone(options)),
             #[cfg(feature = "mysql")]
-            Some(("mysql", _)) => MySqlConnectOptions::from_str(&driver)
-                .ok()
-                .map(|o| Arc::new(o) as _),
-            _ => None,
+            Options::Mysql(options) => MySql::dialect(Arc::unwrap_or_clone(options)),
         };
-        let no_url = "this is no URL of a database server; it looks like \
-                      postgres://user:password@host:5432/database, or mysql://user:password@host/database";
-        let mut config = Self::new(database.ok_or_else(|| invalid(no_url))?);
+        let mut config = Self::new(dialect);
         config.ttl = url.take("session_ttl")?.unwrap_or(config.ttl);
         config.prefix = url.take("table_prefix")?.unwrap_or(config.prefix);
         config.schema = url.take("schema")?;
@@ -111,14 +111,14 @@ impl Config {
     /// and are not counted among the pool's. The pool's hooks are not run.
     #[cfg(feature = "postgres")]
     pub fn from_postgres_pool(pool: &PgPool) -> Self {
-        Self::new(pool.connect_options())
+        Self::new(Postgres::dialect((*pool.connect_options()).clone()))
     }
 
     /// As [`from_postgres_pool`](Self::from_postgres_pool), of MySQL or MariaDB. The options must name a
     /// database.
     #[cfg(feature = "mysql")]
     pub fn from_mysql_pool(pool: &MySqlPool) -> Self {
-        Self::new(pool.connect_options())
+        Self::new(MySql::dialect((*pool.connect_options()).clone()))
     }
 
     /// After how long without a request the server ends a session, and gives its locks away. So long a lock
@@ -188,8 +188,8 @@ impl Config {
     /// keeps them; `PermissionDenied`; `Unavailable`, also on a standby.
     pub async fn connect(self, runtime: Arc<dyn Runtime>) -> Result<SessionLock> {
         let config = self.checked()?;
-        let server = config.open(&runtime).await?;
-        SessionLock::connect(server, runtime, config).await
+        let site = config.open(&runtime).await?;
+        SessionLock::connect(site, runtime, config).await
     }
 
     /// Locks that live as long as a transaction of yours, under the same names: see [`TransactionLocks`]. Of
@@ -208,18 +208,21 @@ impl Config {
                 "MySQL and MariaDB have no locks that end with a transaction",
             ));
         }
-        let server = config.open(&runtime).await?;
-        Ok(TransactionLocks::new(server.site()))
+        let site = config.open(&runtime).await?;
+        Ok(TransactionLocks::new(&site))
     }
 
-    async fn open(&self, runtime: &Arc<dyn Runtime>) -> Result<Arc<dyn Server>> {
+    async fn open(&self, runtime: &Arc<dyn Runtime>) -> Result<Site> {
         let (config, its_own) = (self.clone(), runtime.clone());
+        let (send, opened) = oneshot::channel();
         let opening = async move {
-            let opening = config.database.open(config.clone());
-            within(config.timeout, &its_own, "the database", opening).await
+            let opening = config.dialect.prepare(&config);
+            let opened = within(config.timeout, &its_own, "the database", opening).await;
+            let _ = send.send(opened);
         };
-        let opened = in_task(runtime, opening).await;
-        opened.unwrap_or_else(|_| Err(shut_down()))
+        // The driver spawns on the runtime that is current.
+        runtime.spawn(opening.boxed());
+        opened.await.unwrap_or_else(|_| Err(runtime_ended()))
     }
 
     /// With the ttl rounded up to what the server counts in.
@@ -229,17 +232,14 @@ impl Config {
     pub(super) fn checked(&self) -> Result<Self> {
         let limits = &self.limits;
         let (ttl, shortest) = (self.ttl, limits.shortest_ttl);
-        let is_first = |c: char| c.is_ascii_lowercase() || c == '_';
-        let is_other = |c: char| is_first(c) || c.is_ascii_digit();
-        // Lower case: what is folded by one server and not by another would be two sequences.
-        let is_good = self.prefix.starts_with(is_first) && self.prefix.chars().all(is_other);
         let wrong = if ttl < shortest || ttl > LONGEST_TTL {
             format!("a session ttl of {ttl:?} is not between {shortest:?} and {LONGEST_TTL:?}")
         } else if self.restart_grace.is_some_and(|grace| grace > LONGEST_TTL) {
             format!("a grace after a restart is at most {LONGEST_TTL:?}, the longest session ttl")
         } else if self.timeout.is_zero() {
             "the time limit of a request must be longer than nothing".to_owned()
-        } else if !is_good || self.prefix.len() > 40 {
+        // What is folded by one server and not by another would be two sequences.
+        } else if !is_small(&self.prefix) {
             let prefix = self.prefix.escape_default();
             format!("the prefix `{prefix}` is not a small letter or `_`, then such and digits, 40 at most")
         } else if self.schema.is_some() && !limits.is_postgres {

@@ -1,8 +1,13 @@
-//! One connection, and the task that owns it: nobody else touches it, so nobody who goes away leaves a
-//! request on it half read.
+//! The connections of one client, and the task that owns each: nobody else touches it, so nobody who goes
+//! away leaves a request on it half read.
 //!
-//! The *shared* one holds what was free when it was asked for, and never waits. Any other
-//! [waits](super::wait) for one lock, holds that one alone, and waits for another after its release.
+//! The *shared* one, which is made when it is needed, holds what was free when it was asked for, and never
+//! waits. Any other [waits](super::wait) for one lock, holds that one alone, and waits for another after its
+//! release.
+//!
+//! They are made with the options of the caller's pool, and are not of the pool: so locks do not use up a
+//! small pool, and nothing that the pool does with its connections (closing the idle ones, handing them on
+//! with whatever they hold) happens to a session that holds a lock.
 //!
 //! What could break it, and why it does not:
 //!
@@ -14,41 +19,64 @@
 //! * *This task is dropped with its runtime.* With it goes the connection, and with that the session.
 
 use std::collections::HashMap;
+use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use dlock_core::{ErrorKind, RequestId, Result, Timestamp};
-use futures::channel::mpsc;
-use futures::future::{BoxFuture, Either, pending, select};
+use dlock_core::{ErrorKind, RequestId, Result, Runtime, Timestamp};
+use futures::future::{BoxFuture, Either, select};
 use futures::{FutureExt as _, StreamExt as _, TryFutureExt as _};
 
-use super::board::Bid;
-use super::connections::{Connections, within};
-use super::dialect::{Backend, Request, Told, Wire, pooled};
-use super::failure::{Answer, Failed, ended, perhaps_done, token};
-use super::handle::{Handle, Job, Life, What};
+use super::board::{Bid, Board};
+use super::config::Config;
+use super::dialect::{Backend, Request, Site, Told, Wire, pooled};
+use super::failure::{Answer, Failed, ended, perhaps_done, token, unavailable};
+use super::handle::{Handle, Job, Jobs, Life, What};
 use super::keys::Key;
 
-/// How often it is looked whether something that is held has lapsed, or sooner where sessions are short.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// What the calls and the connections of one client share.
+pub(super) struct Connections {
+    pub(super) board: Arc<Board>,
+    pub(super) runtime: Arc<dyn Runtime>,
+    pub(super) site: Site,
+    pub(super) config: Config,
+}
 
-/// The task.
+impl Connections {
+    pub(super) fn now(&self) -> Timestamp {
+        self.runtime.now()
+    }
+
+    /// The shared connection. Where there is none, it is made, once for all who ask meanwhile.
+    ///
+    /// # Errors
+    /// Why there is none: nothing was sent.
+    pub(super) async fn shared(self: &Arc<Self>) -> Result<Arc<Handle>> {
+        let shared = self.board.shared(|| self.open(true))?;
+        shared.made().await?;
+        Ok(shared)
+    }
+
+    /// A new connection. It is made in a task of its own: whoever wants it may go away at any moment.
+    pub(super) fn open(self: &Arc<Self>, is_shared: bool) -> Arc<Handle> {
+        let (handle, jobs) = Handle::new(Life::new(is_shared, self.config.ttl));
+        let task = serve(self.clone(), handle.life.clone(), jobs);
+        self.runtime.spawn(task.boxed());
+        handle
+    }
+}
+
+/// What the task has of it.
 pub(super) struct Connection {
     pub(super) client: Arc<Connections>,
     pub(super) wire: Box<dyn Wire>,
     pub(super) backend: Backend,
-    pub(super) life: Life,
-    id: u64,
-    is_shared: bool,
-    jobs: mpsc::UnboundedReceiver<Job>,
+    pub(super) life: Arc<Life>,
     /// What the session holds, and for whom. Unlocking is by this: a second unlock of a request never meets a
     /// successor's lock of the same name.
     held: HashMap<Key, RequestId>,
-    /// When it was last looked whether something of that has lapsed.
-    looked: Timestamp,
-    /// One for many jobs: it may be early, and then there is another one.
-    timer: (Timestamp, BoxFuture<'static, ()>),
+    /// Until the next look. One for many jobs.
+    tick: BoxFuture<'static, ()>,
     /// Before that nothing is to be locked in it: see [`restart`](super::restart).
     pub(super) opens: Timestamp,
 }
@@ -56,93 +84,85 @@ pub(super) struct Connection {
 enum Event {
     Job(Option<Job>),
     Broken(sqlx::Error),
-    Due,
+    Tick,
 }
 
-impl Connections {
-    /// A new connection, and its task. To be called in a task of the given runtime.
-    pub(super) async fn make(self: &Arc<Self>, is_shared: bool) -> Result<Arc<Handle>> {
-        let (asked, at) = (self.now(), &self.server.site().at);
-        let connecting = self.server.connect().map_err(|failed| failed.error);
-        let session = within(self.config.timeout, &self.runtime, at, connecting).await?;
-        let id = self.ids.fetch_add(1, Ordering::Relaxed);
-        let (handle, jobs) = Handle::new(id, is_shared, asked, self.config.ttl);
-        let connection = Connection {
-            client: self.clone(),
-            wire: session.wire,
-            backend: session.backend,
-            life: handle.life.clone(),
-            id,
-            is_shared,
-            jobs,
-            held: HashMap::new(),
-            looked: self.now(),
-            timer: (Timestamp::MAX, pending().boxed()),
-            opens: self.now() + session.closed_for,
-        };
-        self.runtime.spawn(connection.serve().boxed());
-        Ok(handle)
+/// The task: makes the connection, and does what is asked on it until nobody needs it any more, or it has
+/// ended.
+pub(super) async fn serve(client: Arc<Connections>, life: Arc<Life>, mut jobs: Jobs) {
+    let (why, wire) = match Connection::make(&client, &life).await {
+        Err(e) => (e, None),
+        Ok(mut connection) => {
+            let why = connection.work(&mut jobs).await.err();
+            // What is lost is told before the connection is closed: with it go its locks.
+            client.board.over(&life, why.as_ref());
+            (
+                why.map_or_else(ended, |failed| failed.error),
+                Some(connection.wire),
+            )
+        }
+    };
+    if !life.is_shared {
+        client.board.one_less();
+    }
+    jobs.close();
+    while let Some(job) = jobs.next().await {
+        job.refuse(why.clone());
+    }
+    if let Some(wire) = wire {
+        // A server that does not answer is not waited for.
+        select(wire.close(), client.runtime.sleep(client.config.timeout)).await;
     }
 }
 
 impl Connection {
-    /// Until it is not needed any more, or has ended.
-    pub(super) async fn serve(mut self) {
-        let why = self.work().await.err();
-        // What is lost is told before the connection is closed: with it go its locks.
-        self.client.board.over(self.id, why.as_ref());
-        if !self.is_shared {
-            self.client.board.one_less();
+    async fn make(client: &Arc<Connections>, life: &Arc<Life>) -> Result<Self> {
+        let (asked, site, config) = (client.now(), &client.site, &client.config);
+        let connecting = config
+            .dialect
+            .connect(config, site)
+            .map_err(|failed| failed.error);
+        let session = within(config.timeout, &client.runtime, &site.at, connecting).await?;
+        life.confirm(asked);
+        if life.is_shared {
+            client.board.back();
         }
-        self.jobs.close();
-        let why = why.map_or_else(ended, |failed| failed.error);
-        while let Some(job) = self.jobs.next().await {
-            job.refuse(why.clone());
-        }
-        // A server that does not answer is not waited for.
-        let limit = self.client.runtime.sleep(self.client.config.timeout);
-        select(self.wire.close(), limit).await;
+        Ok(Self {
+            client: client.clone(),
+            wire: session.wire,
+            backend: session.backend,
+            life: life.clone(),
+            held: HashMap::new(),
+            tick: client.runtime.sleep(looks(life)),
+            opens: client.now() + session.closed_for,
+        })
     }
 
-    async fn work(&mut self) -> Answer<()> {
+    async fn work(&mut self, jobs: &mut Jobs) -> Answer<()> {
         loop {
-            match self.next().await {
+            match self.next(jobs).await {
                 Event::Job(None) => return Ok(()),
                 Event::Job(Some(Job { what, me, reply })) => match self.run(what, me).await {
                     Err(failed) if failed.fatal => {
                         // Who asked looks whether it is lost.
-                        self.client.board.over(self.id, Some(&failed));
+                        self.client.board.over(&self.life, Some(&failed));
                         let _ = reply.send(Err(perhaps_done(failed.error.clone())));
                         return Err(failed);
                     }
                     answer => drop(reply.send(answer.map_err(|failed| failed.error))),
                 },
-                Event::Broken(e) => return Err(self.client.server.failed(e).into_fatal()),
-                Event::Due => self.look().await?,
+                Event::Broken(e) => return Err(self.failed(e).into_fatal()),
+                Event::Tick => self.look().await?,
             }
         }
     }
 
-    async fn next(&mut self) -> Event {
-        loop {
-            let due_at = self.due_at();
-            if due_at < self.timer.0 {
-                self.timer = (due_at, self.client.runtime.sleep(self.now().until(due_at)));
-            }
-            match select(
-                self.jobs.next(),
-                select(self.wire.broken(), self.timer.1.as_mut()),
-            )
-            .await
-            {
-                Either::Left((job, _)) => return Event::Job(job),
-                Either::Right((Either::Left((e, _)), _)) => return Event::Broken(e),
-                Either::Right((Either::Right(_), _)) => {}
-            }
-            self.timer = (Timestamp::MAX, pending().boxed());
-            if self.now() >= self.due_at() {
-                return Event::Due;
-            }
+    async fn next(&mut self, jobs: &mut Jobs) -> Event {
+        let idle = select(self.wire.broken(), self.tick.as_mut());
+        match select(jobs.next(), idle).await {
+            Either::Left((job, _)) => Event::Job(job),
+            Either::Right((Either::Left((e, _)), _)) => Event::Broken(e),
+            Either::Right((Either::Right(_), _)) => Event::Tick,
         }
     }
 
@@ -150,31 +170,21 @@ impl Connection {
         self.client.now()
     }
 
-    fn due_at(&self) -> Timestamp {
-        let look_at = self.looked + LOOK_EVERY.min(self.life.ttl / 6);
-        match self.held.is_empty() {
-            true => self.ping_at(),
-            false => self.ping_at().min(look_at),
-        }
-    }
-
-    fn ping_at(&self) -> Timestamp {
-        let every = match self.held.is_empty() {
-            true => self.life.ttl / 3,
-            false => self.client.config.limits.ping.min(self.life.ttl / 3),
-        };
-        self.life.confirmed() + every
-    }
-
-    /// Gives back what nobody has renewed, and sends a ping if it is time.
+    /// Gives back what nobody has renewed, and sends a ping if it were too late at the next look.
     async fn look(&mut self) -> Answer<()> {
-        self.looked = self.now();
+        let (now, pause) = (self.now(), looks(&self.life));
+        self.tick = self.client.runtime.sleep(pause);
         let board = self.client.board.clone();
-        board.retire(self.looked);
-        for (key, id, me) in board.lapsed(self.id, self.looked) {
+        board.retire(now);
+        for (key, id, me) in board.lapsed(&self.life, now) {
             self.unlock(&key, id, me).await?;
         }
-        if self.now() >= self.ping_at() {
+        let third = self.life.ttl / 3;
+        let every = match self.held.is_empty() {
+            true => third,
+            false => self.client.config.limits.ping.min(third),
+        };
+        if self.now() + pause >= self.life.confirmed() + every {
             self.must(Request::Ping).await?;
         }
         Ok(())
@@ -206,12 +216,15 @@ impl Connection {
 
     /// Each answer has to be of the session that was asked from the beginning.
     pub(super) fn read(&self, answer: sqlx::Result<Told>) -> Answer<Option<i64>> {
-        let server = &self.client.server;
-        let (value, by) = answer.map_err(|e| server.failed(e))?;
+        let (value, by) = answer.map_err(|e| self.failed(e))?;
         match by.is_none_or(|by| by == self.backend.id) {
             true => Ok(value),
-            false => Err(pooled(&server.site().at)),
+            false => Err(pooled(&self.client.site.at)),
         }
+    }
+
+    fn failed(&self, e: sqlx::Error) -> Failed {
+        self.client.config.dialect.failed(e, &self.client.site.at)
     }
 
     /// Where that is not done, the session has to end.
@@ -253,7 +266,7 @@ impl Connection {
         me: &Arc<Handle>,
         undo: Request<'_>,
     ) -> Answer<bool> {
-        let at = &self.client.server.site().at;
+        let at = &self.client.site.at;
         let token = answer.and_then(|value| value.map(|n| token(n, at)).transpose());
         if let Ok(Some(token)) = token
             && let Some(id) = bid.won(token, me.clone(), self.now())
@@ -292,6 +305,26 @@ impl Connection {
         board.put_back(me, self.now());
         board.unlocked(key, id, was_held, self.now());
         Ok(was_held)
+    }
+}
+
+/// How often it is looked whether something that is held has lapsed, and whether it is time for a ping.
+fn looks(life: &Life) -> Duration {
+    Duration::from_secs(1).min(life.ttl / 6)
+}
+
+/// Connects, with a time limit.
+pub(super) async fn within<T>(
+    limit: Duration,
+    runtime: &Arc<dyn Runtime>,
+    at: &str,
+    connecting: impl Future<Output = Result<T>>,
+) -> Result<T> {
+    match select(pin!(connecting), runtime.sleep(limit)).await {
+        Either::Left((connected, _)) => connected,
+        Either::Right(_) => Err(unavailable(format!(
+            "{at} could not be connected to within {limit:?}"
+        ))),
     }
 }
 

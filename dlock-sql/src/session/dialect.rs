@@ -1,7 +1,5 @@
 //! What a server has to do for session locks: seven requests on a connection.
 
-use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -28,8 +26,21 @@ pub(super) struct Limits {
     pub(super) is_postgres: bool,
 }
 
+/// Which server it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Product {
+    #[cfg(feature = "postgres")]
+    Postgres,
+    #[cfg(feature = "mysql")]
+    MySql,
+    #[cfg(feature = "mysql")]
+    MariaDb,
+}
+
 /// Where a server is, and what the tokens come from there.
 pub(super) struct Site {
+    #[cfg_attr(not(feature = "mysql"), expect(dead_code, reason = "there is one PostgreSQL"))]
+    pub(super) product: Product,
     /// For messages; without a password.
     pub(super) at: String,
     /// Part of each key: two clients that exclude one another draw from one sequence.
@@ -40,26 +51,19 @@ pub(super) struct Site {
     pub(super) grace: Grace,
 }
 
-/// How the driver connects.
+/// A kind of server, and how it is spoken to.
 #[async_trait]
-pub(super) trait Database: Send + Sync {
+pub(super) trait Dialect: Send + Sync {
     fn limits(&self) -> Limits;
 
     /// Finds or makes what the tokens come from.
-    async fn open(&self, config: Config) -> Result<Arc<dyn Server>>;
-}
+    async fn prepare(&self, config: &Config) -> Result<Site>;
 
-/// Where sessions come from.
-#[async_trait]
-pub(super) trait Server: Send + Sync + 'static {
-    fn site(&self) -> &Site;
-
-    /// Begins a session that ends after the ttl without a request. It has answered at least once, the last
-    /// time to a request that was sent after this call began.
-    async fn connect(&self) -> Answer<Session>;
+    /// A session that ends when it was asked nothing for the ttl. Its idle time begins after this call began.
+    async fn connect(&self, config: &Config, site: &Site) -> Answer<Session>;
 
     /// What an error of a session means.
-    fn failed(&self, e: sqlx::Error) -> Failed;
+    fn failed(&self, e: sqlx::Error, at: &str) -> Failed;
 }
 
 /// A session that has begun.
@@ -121,14 +125,6 @@ pub(super) fn pooled(at: &str) -> Failed {
          or use the lease strategy"
     );
     Failed::fatal(ErrorKind::Unsupported, message)
-}
-
-/// The address of a server, for messages.
-pub(super) fn shown(socket: Option<impl AsRef<Path>>, host: &str, port: u16, database: &str) -> String {
-    match socket {
-        Some(socket) => format!("{}/{database}", socket.as_ref().display()),
-        None => format!("{host}:{port}/{database}"),
-    }
 }
 
 /// A name in that kind of quotes.

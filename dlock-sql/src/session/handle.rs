@@ -24,15 +24,13 @@ use futures::channel::{mpsc, oneshot};
 
 use super::board::{Bid, Stop};
 use super::dialect::Backend;
-use super::failure::{ended, perhaps_done};
+use super::failure::{ended, perhaps_done, runtime_ended};
 use super::keys::Key;
 
-/// A connection, to those who ask on it. It ends when nobody has one of it any more.
+/// A connection, to those who ask on it. It may still be being made: then what is asked waits for that. It
+/// ends when nobody has one of it any more.
 pub(super) struct Handle {
-    pub(super) id: u64,
-    /// It is the one that never waits.
-    pub(super) is_shared: bool,
-    pub(super) life: Life,
+    pub(super) life: Arc<Life>,
     jobs: mpsc::UnboundedSender<Job>,
 }
 
@@ -43,6 +41,8 @@ pub(super) struct Job {
     pub(super) me: Arc<Handle>,
     pub(super) reply: oneshot::Sender<Result<bool>>,
 }
+
+pub(super) type Jobs = mpsc::UnboundedReceiver<Job>;
 
 pub(super) enum What {
     /// To try, and to hold on this connection. Answers whether it does.
@@ -58,27 +58,36 @@ pub(super) enum What {
 }
 
 impl Handle {
-    /// Of a connection whose first request was sent at that time and was answered; and what is asked on it.
-    pub(super) fn new(
-        id: u64,
-        is_shared: bool,
-        sent: Timestamp,
-        ttl: Duration,
-    ) -> (Arc<Self>, mpsc::UnboundedReceiver<Job>) {
-        let (jobs, receive) = mpsc::unbounded();
-        let confirmed = Arc::new(sent.as_nanos().into());
-        let life = Life { confirmed, ttl };
-        let handle = Self {
-            id,
-            is_shared,
-            life,
-            jobs,
-        };
-        (Arc::new(handle), receive)
+    /// And what is asked on it.
+    pub(super) fn new(life: Life) -> (Arc<Self>, Jobs) {
+        let (jobs, asked) = mpsc::unbounded();
+        let life = Arc::new(life);
+        (Arc::new(Self { life, jobs }), asked)
+    }
+
+    pub(super) fn is_of(&self, life: &Arc<Life>) -> bool {
+        Arc::ptr_eq(&self.life, life)
     }
 
     pub(super) fn is_open(&self) -> bool {
         !self.jobs.is_closed()
+    }
+
+    pub(super) fn is_made(&self) -> bool {
+        self.life.confirmed() > Timestamp::ZERO
+    }
+
+    /// Until it is made.
+    ///
+    /// # Errors
+    /// Why it is not: nothing was sent.
+    pub(super) async fn made(self: &Arc<Self>) -> Result<()> {
+        if self.is_made() {
+            return Ok(());
+        }
+        let made = self.send(What::Ping(Timestamp::ZERO)).await;
+        made.unwrap_or_else(|oneshot::Canceled| Err(runtime_ended()))
+            .map(drop)
     }
 
     /// Waits for the lock turn after turn. Only the board is told what comes of it.
@@ -113,14 +122,24 @@ impl Job {
 }
 
 /// Until when a session is believed in.
-#[derive(Clone)]
 pub(super) struct Life {
-    confirmed: Arc<AtomicU64>,
+    /// Its connection is the one that never waits.
+    pub(super) is_shared: bool,
     /// How long a belief lasts.
     pub(super) ttl: Duration,
+    confirmed: AtomicU64,
 }
 
 impl Life {
+    /// Of a session that nothing was heard of yet.
+    pub(super) fn new(is_shared: bool, ttl: Duration) -> Self {
+        Self {
+            is_shared,
+            ttl,
+            confirmed: AtomicU64::new(0),
+        }
+    }
+
     /// A request that was sent at that time has been answered by the session.
     pub(super) fn confirm(&self, sent: Timestamp) {
         self.confirmed.fetch_max(sent.as_nanos(), Ordering::AcqRel);

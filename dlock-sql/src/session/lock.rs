@@ -13,10 +13,10 @@ use futures::StreamExt as _;
 use futures::future::join_all;
 use futures::stream::{self, BoxStream};
 
-use super::board::{Asked, Found, Holder};
+use super::board::{Asked, Board, Found, Holder};
 use super::config::Config;
-use super::connections::Connections;
-use super::dialect::Server;
+use super::connection::Connections;
+use super::dialect::Site;
 use super::failure::{perhaps_done, unsupported};
 use super::handle::What;
 use super::keys::Key;
@@ -29,11 +29,7 @@ pub struct SessionLock {
 
 impl SessionLock {
     /// Makes the shared connection, to see whether that can be done.
-    pub(super) async fn connect(
-        server: Arc<dyn Server>,
-        runtime: Arc<dyn Runtime>,
-        config: Config,
-    ) -> Result<Self> {
+    pub(super) async fn connect(site: Site, runtime: Arc<dyn Runtime>, config: Config) -> Result<Self> {
         let bits = config.limits.key_bytes * 8;
         let mut capabilities = Capabilities::new(config.limits.name)
             .with_nature(Nature::Session)
@@ -42,7 +38,12 @@ impl SessionLock {
                 Duration::from_millis(1),
             );
         capabilities.name_hash_bits = u32::try_from(bits).ok();
-        let client = Arc::new(Connections::new(server, runtime, config));
+        let client = Arc::new(Connections {
+            board: Arc::new(Board::new(config.most_waiting)),
+            runtime,
+            site,
+            config,
+        });
         let lock = Self { client, capabilities };
         lock.client.shared().await?;
         Ok(lock)
@@ -50,7 +51,7 @@ impl SessionLock {
 
     pub(super) fn key(&self, name: &LockName) -> Key {
         let client = &self.client;
-        Key::new(&client.server.site().space, name, client.config.limits.key_bytes)
+        Key::new(&client.site.space, name, client.config.limits.key_bytes)
     }
 
     /// A lease on that connection.
@@ -66,50 +67,10 @@ impl SessionLock {
         Ok(Attempt::Granted(grant))
     }
 
-    async fn try_attempt(&self, request: &Acquire) -> Result<Attempt> {
-        self.capabilities.check(request)?;
-        let (lease, key) = (&request.key, self.key(&request.key.name));
-        // First the connection: nothing is awaited between bidding and sending.
-        let shared = self.client.shared().await?;
-        let board = &self.client.board;
-        loop {
-            match board.ask(&key, lease, request.waits, self.client.now())? {
-                Asked::Granted(holder) => return self.grant(&key, lease, holder).await,
-                Asked::Wait => break,
-                Asked::Contend(idle, bid, stop) => {
-                    idle.wait(bid, stop);
-                    break;
-                }
-                Asked::Try(bid) => {
-                    if !shared.call(What::Try(bid)).await? {
-                        board.met_others(&key, self.client.now());
-                        break;
-                    }
-                }
-            }
-        }
-        let wait = self.client.wait(key, lease.clone());
-        Ok(Attempt::Held(Wait::new(Wake::Push(wait))))
-    }
-
     /// Whether it was held.
     async fn unlock(&self, key: Key, lease: &LeaseKey, holder: &Holder) -> Result<bool> {
         let unlocked = holder.connection.call(What::Unlock(key, lease.id));
         unlocked.await.map_err(perhaps_done)
-    }
-
-    async fn try_release(&self, lease: &LeaseKey) -> Result<Released> {
-        let (board, key) = (&self.client.board, self.key(&lease.name));
-        let was_held = match board.withdraw(&key, lease.id, self.client.now())? {
-            // Once it is on its way it needs nobody who waits for its answer.
-            Found::Holding(holder) => self.unlock(key, lease, &holder).await?,
-            // Or it was given back before, and the answer was lost.
-            _ => board.was_released(lease.id),
-        };
-        match was_held {
-            true => Ok(Released::Released),
-            false => Ok(Released::NotHeld),
-        }
     }
 
     async fn abandon_one(&self, lease: &LeaseKey) -> Result<Abandoned> {
@@ -150,24 +111,46 @@ impl Lock for SessionLock {
     }
 
     async fn attempt(&self, request: &Acquire) -> Result<Attempt> {
-        let attempt = self.try_attempt(request).await;
-        attempt.map_err(|e| e.with_name(&request.key.name))
+        self.capabilities.check(request)?;
+        let (lease, key) = (&request.key, self.key(&request.key.name));
+        // First the connection: nothing is awaited between bidding and sending.
+        let shared = self.client.shared().await?;
+        let board = &self.client.board;
+        loop {
+            match board.ask(&key, lease, request.waits, self.client.now())? {
+                Asked::Granted(holder) => return self.grant(&key, lease, holder).await,
+                Asked::Wait => break,
+                Asked::Try(bid) => {
+                    if !shared.call(What::Try(bid)).await? {
+                        board.met_others(&key, self.client.now());
+                        break;
+                    }
+                }
+            }
+        }
+        let wait = self.client.wait(key, lease.clone());
+        Ok(Attempt::Held(Wait::new(Wake::Push(wait))))
     }
 
     async fn release(&self, lease: &LeaseKey, how: Release) -> Result<Released> {
-        let released = match how {
-            Release::Now => self.try_release(lease).await,
-            _ => Err(unsupported("a minimum hold is not for session locks")),
+        if how != Release::Now {
+            return Err(unsupported("a minimum hold is not for session locks"));
+        }
+        let (board, key) = (&self.client.board, self.key(&lease.name));
+        let was_held = match board.withdraw(&key, lease.id, self.client.now())? {
+            // Once it is on its way it needs nobody who waits for its answer.
+            Found::Holding(holder) => self.unlock(key, lease, &holder).await?,
+            // Or it was given back before, and the answer was lost.
+            _ => board.was_released(lease.id),
         };
-        released.map_err(|e| e.with_name(&lease.name))
+        match was_held {
+            true => Ok(Released::Released),
+            false => Ok(Released::NotHeld),
+        }
     }
 
     async fn abandon(&self, requests: &[LeaseKey]) -> Vec<Result<Abandoned>> {
-        join_all(requests.iter().map(|lease| async move {
-            let abandoned = self.abandon_one(lease).await;
-            abandoned.map_err(|e| e.with_name(&lease.name))
-        }))
-        .await
+        join_all(requests.iter().map(|lease| self.abandon_one(lease))).await
     }
 
     async fn close(&self) -> Result<()> {
@@ -179,7 +162,7 @@ impl Lock for SessionLock {
 #[async_trait]
 impl Fencing for SessionLock {
     fn strength(&self) -> Strength {
-        self.client.server.site().strength
+        self.client.site.strength
     }
 }
 
@@ -193,7 +176,7 @@ impl Drop for SessionLock {
 impl fmt::Debug for SessionLock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SessionLock")
-            .field("at", &self.client.server.site().at)
+            .field("at", &self.client.site.at)
             .finish_non_exhaustive()
     }
 }

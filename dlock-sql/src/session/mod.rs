@@ -52,7 +52,6 @@
 mod board;
 mod config;
 mod connection;
-mod connections;
 mod dialect;
 mod failure;
 mod handle;

@@ -10,18 +10,19 @@ use futures::channel::mpsc;
 use futures::{FutureExt as _, StreamExt as _};
 
 use super::board::{Asked, Bid, Board, Found, Step, Stop};
-use super::handle::Handle;
+use super::handle::{Handle, Life};
 use super::keys::Key;
 
 struct Table {
     board: Arc<Board>,
     signals: mpsc::UnboundedReceiver<Signal>,
     bids: HashMap<u64, (Bid, Option<Stop>)>,
+    connections: HashMap<u64, Arc<Handle>>,
 }
 
 /// A connection that was heard of at the beginning, for a second.
-fn connection(id: u64) -> Arc<Handle> {
-    Handle::new(id, false, Timestamp::ZERO, Duration::from_secs(1)).0
+fn connection() -> Arc<Handle> {
+    Handle::new(Life::new(false, Duration::from_secs(1))).0
 }
 
 fn at(ms: u64) -> Timestamp {
@@ -39,8 +40,27 @@ fn key() -> Key {
 impl Table {
     fn new(most_waiting: usize) -> Self {
         let board = Arc::new(Board::new(most_waiting));
-        let (signals, bids) = (board.signals(), HashMap::new());
-        Self { board, signals, bids }
+        Self {
+            signals: board.signals(),
+            board,
+            bids: HashMap::new(),
+            connections: HashMap::new(),
+        }
+    }
+
+    fn connection(&mut self, id: u64) -> Arc<Handle> {
+        self.connections.entry(id).or_insert_with(connection).clone()
+    }
+
+    fn over_with(&mut self, id: u64) {
+        let life = self.connection(id).life.clone();
+        self.board.over(&life, None);
+    }
+
+    fn lapsed(&mut self, id: u64, ms: u64) -> Vec<(Key, RequestId)> {
+        let life = self.connection(id).life.clone();
+        let lapsed = self.board.lapsed(&life, at(ms)).into_iter();
+        lapsed.map(|(key, id, _)| (key, id)).collect()
     }
 
     fn ask(&mut self, n: u64, waits: bool, ms: u64) -> &'static str {
@@ -48,10 +68,6 @@ impl Table {
             Ok(Asked::Granted(holder)) if holder.token.get() == n => "granted",
             Ok(Asked::Granted(_)) => "somebody else's",
             Ok(Asked::Wait) => "wait",
-            Ok(Asked::Contend(_, bid, stop)) => {
-                self.bids.insert(n, (bid, Some(stop)));
-                "contend"
-            }
             Ok(Asked::Try(bid)) => {
                 self.bids.insert(n, (bid, None));
                 "try"
@@ -76,8 +92,9 @@ impl Table {
 
     /// It is let in, on that connection.
     fn won(&mut self, n: u64, id: u64, ms: u64) -> bool {
+        let connection = self.connection(id);
         let (bid, _) = self.bids.get_mut(&n).unwrap();
-        let won = bid.won(Token::new(n).unwrap(), connection(id), at(ms));
+        let won = bid.won(Token::new(n).unwrap(), connection, at(ms));
         if won.is_some() {
             self.over(n);
         }
@@ -177,13 +194,13 @@ fn a_connection_that_ends_takes_only_what_hung_on_it() {
     let mut table = Table::new(4);
     table.hold(1, 1);
     assert_eq!(table.step(2, 0), "contend on a new one");
-    table.board.over(2, None);
+    table.over_with(2);
     table.over(2);
     assert!(table.lost().is_empty() && table.is_held(1));
     // It is told once that it could not, and is the first in line.
     assert_eq!(table.step(2, 0), "failed");
     assert_eq!(table.step(2, 0), "contend on a new one");
-    table.board.over(1, None);
+    table.over_with(1);
     assert_eq!(table.lost(), [lease(1)]);
 }
 
@@ -240,7 +257,7 @@ fn a_waiter_without_a_connection_is_rung_when_it_pays_to_ask() {
     table.over(1);
     assert!(rung.now_or_never().is_some(), "the end of a try rings");
     assert_eq!(table.step(2, 0), "stay", "it has kept its place");
-    table.board.put_back(connection(1), at(0));
+    table.board.put_back(connection(), at(0));
     assert_eq!(table.step(1, 0), "contend");
 }
 
@@ -258,16 +275,15 @@ fn nothing_is_kept_of_a_name_that_nobody_is_at() {
 fn what_nobody_renews_lapses() {
     let mut table = Table::new(4);
     table.hold(1, 1);
-    let (board, id) = (&table.board, lease(1).id);
-    assert!(board.lapsed(1, at(1000)).is_empty());
-    let (connection, _) = board.extend(&key(), id).unwrap();
+    let id = lease(1).id;
+    assert!(table.lapsed(1, 1000).is_empty());
+    let (connection, _) = table.board.extend(&key(), id).unwrap();
     connection.life.confirm(at(500));
-    assert_eq!(board.extend(&key(), id).unwrap().1, at(500));
-    assert!(board.lapsed(1, at(1500)).is_empty() && board.lapsed(2, at(9000)).is_empty());
-    let lapsed = board.lapsed(1, at(1501)).into_iter();
-    assert!(lapsed.map(|(key, id, _)| (key, id)).eq([(key(), id)]));
-    assert!(board.extend(&key(), id).is_none(), "it is being given back");
-    assert!(board.lapsed(1, at(9000)).is_empty(), "it is told once");
+    assert_eq!(table.board.extend(&key(), id).unwrap().1, at(500));
+    assert!(table.lapsed(1, 1500).is_empty() && table.lapsed(2, 9000).is_empty());
+    assert_eq!(table.lapsed(1, 1501), [(key(), id)]);
+    assert!(!table.is_held(1), "it is being given back");
+    assert!(table.lapsed(1, 9000).is_empty(), "it is told once");
 }
 
 #[test]
@@ -276,14 +292,15 @@ fn what_was_let_in_unheard_lapses_unless_it_is_asked_for() {
         let mut table = Table::new(4);
         assert_eq!(table.step(1, 0), "contend on a new one");
         table.board.left(&key(), &lease(1), at(0));
-        let handle = Handle::new(1, false, at(0), Duration::from_secs(30)).0;
+        let handle = Handle::new(Life::new(false, Duration::from_secs(30))).0;
+        table.connections.insert(1, handle.clone());
         let (mut bid, _) = table.bids.remove(&1).unwrap();
         assert!(bid.won(Token::new(1).unwrap(), handle, at(1000)).is_some());
         if asks {
             assert_eq!(table.ask(1, true, 4000), "granted");
         }
-        assert!(table.board.lapsed(1, at(4000)).is_empty());
-        assert_eq!(table.board.lapsed(1, at(4001)).is_empty(), asks);
+        assert!(table.lapsed(1, 4000).is_empty());
+        assert_eq!(table.lapsed(1, 4001).is_empty(), asks);
     }
 }
 
@@ -315,21 +332,22 @@ fn a_waiter_where_others_were_a_moment_ago_does_not_try() {
     };
     table.board.met_others(&key(), at(1000));
     assert_eq!(ask(&mut table, 2, true, 1001), "try", "no connection to wait on");
-    table.board.put_back(connection(1), at(0));
+    table.board.put_back(connection(), at(0));
     assert_eq!(ask(&mut table, 3, false, 1999), "try", "it does not wait");
     assert_eq!(ask(&mut table, 4, true, 2000), "try", "that is long ago");
-    assert_eq!(ask(&mut table, 5, true, 1999), "contend");
-    table.board.put_back(connection(1), at(0));
+    assert_eq!(ask(&mut table, 5, true, 1999), "wait");
+    assert!(
+        table.board.is_empty(),
+        "who does not come to listen leaves nothing"
+    );
+    assert_eq!(table.step(5, 1999), "contend");
+    table.over(5);
+    table.board.put_back(connection(), at(0));
     assert_eq!(ask(&mut table, 5, true, 1999), "try", "it could not wait");
     assert_eq!(table.withdraw(5, 0), "nothing");
-    // Who does not come to listen is passed over.
-    table.board.met_others(&key(), at(2000));
-    assert_eq!(table.ask(6, true, 2001), "contend");
-    assert!(!table.bids.get_mut(&6).unwrap().0.is_wanted(at(5002)));
-    table.over(6);
     // What it has is not asked for again.
     table.hold(7, 2);
-    table.board.put_back(connection(1), at(0));
+    table.board.put_back(connection(), at(0));
     table.board.met_others(&key(), at(2000));
     assert_eq!(table.ask(7, true, 2001), "granted");
 }
@@ -340,7 +358,7 @@ fn the_last_connection_is_for_whoever_has_met_somebody() {
     assert_eq!(table.step(2, 0), "contend on a new one");
     table.over(2);
     assert_eq!(table.withdraw(2, 0), "nothing");
-    table.board.put_back(connection(2), at(0));
+    table.board.put_back(connection(), at(0));
     table.board.met_others(&key(), at(1));
     assert_eq!(table.ask(3, true, 2), "try");
 }
@@ -348,10 +366,8 @@ fn the_last_connection_is_for_whoever_has_met_somebody() {
 #[test]
 fn a_late_answer_takes_back_nothing() {
     let t = |seconds: u64| at(seconds * 1000);
-    let life = Handle::new(1, false, t(100), Duration::from_secs(10))
-        .0
-        .life
-        .clone();
+    let life = Life::new(false, Duration::from_secs(10));
+    life.confirm(t(100));
     life.confirm(t(103));
     life.confirm(t(101));
     assert_eq!((life.confirmed(), life.lapses()), (t(103), t(113)));

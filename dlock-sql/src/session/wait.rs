@@ -23,13 +23,12 @@ use std::time::Duration;
 
 use dlock_core::ErrorKind;
 use dlock_core::spi::{LeaseKey, Push};
+use futures::StreamExt as _;
 use futures::future::{Either, select};
 use futures::stream::{self, BoxStream};
-use futures::{FutureExt as _, StreamExt as _};
 
 use super::board::{Bid, Step, Stop};
-use super::connection::{Connection, no_answer};
-use super::connections::Connections;
+use super::connection::{Connection, Connections, no_answer};
 use super::dialect::Request;
 use super::failure::{Answer, Failed};
 use super::handle::{Handle, What};
@@ -73,25 +72,13 @@ impl Connections {
                         rung.await;
                         return Some(Push::Changed);
                     }
-                    Step::Contend(Some(idle), bid, stop) => idle.wait(bid, stop),
-                    Step::Contend(None, bid, stop) => client.wait_anew(bid, stop),
+                    Step::Contend(idle, bid, stop) => {
+                        idle.unwrap_or_else(|| client.open(false)).wait(bid, stop);
+                    }
                 }
             }
         };
         stream::once(waiting).filter_map(|push| async { push }).boxed()
-    }
-
-    /// Waits on a new connection. That is made in a task of its own: whoever wanted it may go away at any
-    /// moment.
-    fn wait_anew(self: &Arc<Self>, bid: Bid, stop: Stop) {
-        let client = self.clone();
-        let waiting = async move {
-            match client.make(false).await {
-                Ok(connection) => connection.wait(bid, stop),
-                Err(_) => client.board.one_less(),
-            }
-        };
-        self.runtime.spawn(waiting.boxed());
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use dlock_core::spi::Url;
-use dlock_core::{Error, ErrorKind, Result, Runtime};
+use dlock_core::{Result, Runtime};
 use futures::FutureExt as _;
 use futures::channel::mpsc;
 use sqlx::sqlite::{SqliteConnectOptions, SqlitePool};
@@ -19,6 +19,7 @@ use super::schema::Database;
 use super::store::Store;
 use super::task::Task;
 use crate::direct::is_prefix;
+use crate::failure::{invalid, unsupported};
 
 /// Which SQLite database has the locks, and how it is used.
 #[derive(Clone, Debug)]
@@ -197,10 +198,6 @@ impl Config {
     }
 }
 
-fn invalid(text: &'static str) -> Error {
-    Error::new(ErrorKind::InvalidInput, text)
-}
-
 /// The file locks of a network file system are unreliable, and its other machines have clocks of their own.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn refuse_a_network(path: &Path) -> Result<()> {
@@ -224,7 +221,7 @@ fn refuse_a_network(path: &Path) -> Result<()> {
          machines; use a local disk, or a backend with a server",
         path.display()
     );
-    Err(Error::new(ErrorKind::Unsupported, text))
+    Err(unsupported(text))
 }
 
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
@@ -243,7 +240,7 @@ mod tests {
         connect("_A1").await.unwrap();
         for bad in ["", "a;drop", "SQLite_x", &"a".repeat(41)] {
             let e = connect(bad).await.unwrap_err();
-            assert_eq!(e.kind(), ErrorKind::InvalidInput, "{bad:?}");
+            assert_eq!(e.kind(), dlock_core::ErrorKind::InvalidInput, "{bad:?}");
         }
     }
 }

@@ -7,14 +7,14 @@ use std::future::ready;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use dlock_core::{Error, ErrorKind, LockName, Result, Runtime, Timestamp};
+use dlock_core::{Error, ErrorKind, LockName, Result, Runtime};
 use futures::FutureExt as _;
 use futures::channel::{mpsc, oneshot};
 use futures::future::BoxFuture;
 
 use super::store::{Store, Sync};
 use super::view::View;
-use crate::admit::{NameState, Tokens};
+use crate::admit::Settled;
 
 /// What a job has to see, and how it is to be committed.
 #[derive(Clone, Debug, Default)]
@@ -37,57 +37,23 @@ impl Needs {
     }
 }
 
+/// Works on what is loaded, while the write lock is held if it writes. An error is that of the whole
+/// transaction.
+type Run = Box<dyn for<'a> FnOnce(&'a mut View, &'a mut Store) -> BoxFuture<'a, Result<()>> + Send>;
+
 /// One unit of work, run inside a transaction that may serve several.
-pub(super) trait Job: Send {
-    fn needs(&self) -> &Needs;
-    /// Works on what is loaded. Called once, while the write lock is held if it writes. An error is that of
-    /// the whole transaction.
-    fn run<'a>(&'a mut self, view: &'a mut View, store: &'a mut Store) -> BoxFuture<'a, Result<()>>;
-    /// Answers, after the commit or after its failure.
-    fn finish(self: Box<Self>, outcome: &Result<()>);
-}
-
-struct Call<T, F> {
-    needs: Needs,
-    run: Option<F>,
-    result: Option<Result<T>>,
-    reply: oneshot::Sender<Result<T>>,
-}
-
-impl<T, F> Job for Call<T, F>
-where
-    T: Send,
-    F: for<'a> FnOnce(&'a mut View, &'a mut Store) -> BoxFuture<'a, Result<Result<T>>> + Send,
-{
-    fn needs(&self) -> &Needs {
-        &self.needs
-    }
-
-    fn run<'a>(&'a mut self, view: &'a mut View, store: &'a mut Store) -> BoxFuture<'a, Result<()>> {
-        let run = self.run.take();
-        async move {
-            if let Some(run) = run {
-                self.result = Some(run(view, store).await?);
-            }
-            Ok(())
-        }
-        .boxed()
-    }
-
-    fn finish(self: Box<Self>, outcome: &Result<()>) {
-        let unrun = || Err(Error::new(ErrorKind::Unavailable, "the request was not run"));
-        let answer = match outcome {
-            Err(e) => Err(e.clone()),
-            Ok(()) => self.result.unwrap_or_else(unrun),
-        };
-        // Nobody there: the caller was cancelled, and its engine abandons the key.
-        let _ = self.reply.send(answer);
-    }
+pub(super) struct Job {
+    pub(super) needs: Needs,
+    /// Called once.
+    pub(super) run: Option<Run>,
+    /// Is told after the commit or after its failure. Nobody there: the caller was cancelled, and its engine
+    /// abandons the key.
+    pub(super) done: oneshot::Sender<Result<()>>,
 }
 
 /// What goes through the channel.
 pub(super) enum Message {
-    Run(Box<dyn Job>),
+    Run(Job),
     Close(oneshot::Sender<Result<()>>),
 }
 
@@ -114,17 +80,14 @@ impl Connection {
         Error::new(ErrorKind::Closed, text)
     }
 
-    /// Has `run` change the state of a name, settled.
+    /// Has `run` change a name.
     pub(super) async fn change<T, F>(&self, sync: Sync, name: &LockName, run: F) -> Result<T>
     where
         T: Send + 'static,
-        F: FnOnce(&mut NameState, Timestamp, &mut Tokens) -> Result<T> + Send + 'static,
+        F: FnOnce(&mut Settled<'_>) -> Result<T> + Send + 'static,
     {
         let key = name.clone();
-        let run = move |view: &mut View| {
-            let (state, now, tokens) = view.change(&key)?;
-            run(state, now, tokens)
-        };
+        let run = move |view: &mut View| run(&mut view.change(&key)?);
         self.call(Needs::write(sync, vec![name.clone()]), run).await
     }
 
@@ -148,31 +111,30 @@ impl Connection {
             return Err(self.closed());
         }
         let is_write = needs.write.is_some();
-        let name = match &needs.names[..] {
-            [name] => Some(name.clone()),
-            _ => None,
-        };
-        let (reply, answer) = oneshot::channel();
-        let call = Call {
-            needs,
-            run: Some(run),
-            result: None,
-            reply,
-        };
-        let sent = self.send.unbounded_send(Message::Run(Box::new(call)));
+        let name = needs.names.first().filter(|_| needs.names.len() == 1).cloned();
+        let (done, outcome) = oneshot::channel();
+        let (put, result) = oneshot::channel();
+        let run: Run = Box::new(|view, store| {
+            async move {
+                let _ = put.send(run(view, store).await?);
+                Ok(())
+            }
+            .boxed()
+        });
+        let run = Some(run);
+        let sent = self.send.unbounded_send(Message::Run(Job { needs, run, done }));
         sent.map_err(|_| self.closed())?;
-        let answer = answer.await.unwrap_or_else(|_| match is_write {
+        let answer = match outcome.await {
+            Ok(Ok(())) => result.await.unwrap_or_else(|_| Err(self.closed())),
+            Ok(Err(e)) => Err(e),
             // The task was dropped with the job in hand: with its runtime, perhaps between commit and answer.
-            true => Err(Error::new(
+            Err(_) if is_write => Err(Error::new(
                 ErrorKind::Unknown,
                 "the runtime of this SQLite backend ended before it answered",
             )),
-            false => Err(self.closed()),
-        });
-        answer.map_err(|e| match &name {
-            Some(name) => e.with_name(name),
-            None => e,
-        })
+            Err(_) => Err(self.closed()),
+        };
+        answer.map_err(|e| name.iter().fold(e, Error::with_name))
     }
 
     /// One more to the same task. A client closes its backend, and must not close that of its neighbour.

@@ -4,57 +4,31 @@ use std::path::Path;
 
 use dlock_core::{Error, ErrorKind};
 
-/// The primary result code of an error, without the extended part (`SQLITE_BUSY_SNAPSHOT` is 5 + 2 · 256).
-pub(super) fn primary_code(e: &sqlx::Error) -> Option<u32> {
-    let code = e.as_database_error()?.code()?;
-    Some(code.parse::<u32>().ok()? & 0xff)
-}
+use crate::direct::Failure;
+use crate::failure::meaning;
 
 /// Another connection is writing, or reading in the way of a commit: `SQLITE_BUSY` or `SQLITE_LOCKED`.
 pub(super) fn is_busy(e: &sqlx::Error) -> bool {
-    matches!(primary_code(e), Some(5 | 6))
+    matches!(Failure::of(e), Failure::LockTimeout | Failure::Serialization)
 }
 
-/// Whether the connection should be made anew before it is used again.
+/// Whether the connection should be made anew before it is used again. (After all else a rollback will do.)
 pub(super) fn is_fatal(e: &sqlx::Error) -> bool {
-    match primary_code(e) {
-        // IOERR, CORRUPT, CANTOPEN, NOTADB; everything else leaves a connection usable after a rollback.
-        Some(code) => matches!(code, 10 | 11 | 14 | 26),
-        None => true,
-    }
+    meaning(e).is_over
 }
 
 /// The typed error for a statement that failed without having taken effect.
 pub(super) fn nothing_done(e: sqlx::Error, at: &str) -> Error {
-    use ErrorKind::{BackendData, PermissionDenied, Unavailable};
-    let (kind, what) = match primary_code(&e) {
-        Some(5 | 6) => (
-            Unavailable,
-            "is kept busy by another connection; look for a long write transaction",
-        ),
-        Some(3 | 23) => (PermissionDenied, "refuses access; check the rights of this user"),
-        Some(8) => (
-            PermissionDenied,
-            "is read-only; the file and its directory must be writable",
-        ),
-        Some(14) => what_is_in_the_way(Path::new(at)),
-        Some(13) => (Unavailable, "is on a full disk; free some space"),
-        Some(10) => (Unavailable, "cannot be read or written; check the disk"),
-        // Also what SQLite makes of a read that the disk refuses (EIO, ENXIO). Nor can the file be read here
-        // to see: closing it would end the locks that every connection of this process has on it.
-        Some(11) => (
-            BackendData,
-            "is damaged, or the disk refused a read, which SQLite does not tell apart; check the disk, and \
-             restore or remove the file if it stays so",
-        ),
-        Some(26) => (BackendData, "is not a SQLite database; is the path right?"),
-        Some(1 | 17 | 19 | 20) => (
-            BackendData,
-            "does not have the tables that dlock made; has something changed them?",
-        ),
-        _ => (Unavailable, "failed"),
-    };
-    Error::new(kind, format!("the SQLite database {at} {what}")).with_source(e)
+    let mut told = meaning(&e);
+    match e.as_database_error() {
+        // Of the driver's own thread or its files, which no address leads to.
+        None => told.what = "failed",
+        Some(_) if told.failure == Failure::NoConnection => {
+            (told.kind, told.what) = what_is_in_the_way(Path::new(at));
+        }
+        Some(_) => {}
+    }
+    told.error(&format!("the SQLite database {at}"), e)
 }
 
 /// SQLite has one code for all that keeps a file from being opened; the file system tells more.
@@ -100,10 +74,4 @@ fn refused(_: &Path) -> bool {
 pub(super) fn perhaps_done(e: sqlx::Error, at: &str) -> Error {
     let text = "failed while it committed, perhaps after the change was stored";
     Error::new(ErrorKind::Unknown, format!("the SQLite database {at} {text}")).with_source(e)
-}
-
-/// Of a row that we did not write.
-pub(super) fn foreign_row(what: &str) -> Error {
-    let text = format!("a row of the lock tables was not written by dlock: {what}");
-    Error::new(ErrorKind::BackendData, text)
 }

@@ -7,6 +7,7 @@ use dlock_core::{Result, Strength, Token};
 
 use super::lock::SqliteLock;
 use super::store::Sync;
+use crate::admit::Settled;
 use crate::gate::check_token;
 
 #[async_trait]
@@ -26,11 +27,7 @@ impl Fencing for SqliteLock {
         check_token(to).map_err(|e| e.with_name(&lease.name))?;
         let id = lease.id;
         // A member of a quorum that forgot a raise in a power loss would break the order of its tokens.
-        let raised = self
-            .connection
-            .change(Sync::Durable, &lease.name, move |state, _, tokens| {
-                Ok(state.raise(id, to, tokens))
-            });
-        raised.await
+        let raise = move |name: &mut Settled<'_>| Ok(name.raise(id, to));
+        self.connection.change(Sync::Durable, &lease.name, raise).await
     }
 }

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use dlock_core::spi::{
-    Abandoned, Acquire, Attempt, Fencing, Grant, LeaseKey, Lock, Release, Released, Renew, RwLock, Signal,
-    Wait, Wake, Watch,
+    Abandoned, Acquire, Attempt, Fencing, LeaseKey, Lock, Release, Released, Renew, RwLock, Signal, Wake,
+    Watch,
 };
 use dlock_core::{Capabilities, Error, LockName, LossReason, Result, Timestamp};
 use futures::StreamExt as _;
@@ -30,7 +30,7 @@ const LOOK_MAX: Duration = Duration::from_millis(20);
 pub struct SqliteLock {
     pub(super) connection: Connection,
     pub(super) at: Arc<str>,
-    capabilities: Arc<Capabilities>,
+    pub(super) capabilities: Arc<Capabilities>,
 }
 
 impl Clone for SqliteLock {
@@ -70,12 +70,6 @@ impl SqliteLock {
     pub(super) fn check_name(&self, name: &LockName) -> Result<()> {
         self.capabilities.check_name(name)
     }
-
-    /// Checks a ttl, and rounds it up to whole milliseconds.
-    pub(super) fn check_ttl(&self, ttl: Duration) -> Result<Duration> {
-        self.capabilities.check_ttl(ttl)?;
-        Ok(requests::round_up(ttl))
-    }
 }
 
 #[async_trait]
@@ -109,7 +103,7 @@ impl Lock for SqliteLock {
         let request =
             requests::check(&self.capabilities, request).map_err(|e| e.with_name(&request.key.name))?;
         let key = request.key.clone();
-        let counted_from = Timestamp::now();
+        let sent = Timestamp::now();
         let needs = Needs::write(Sync::Ordinary, vec![key.name.clone()]);
         let asked = self.connection.call(needs, move |view| {
             if view.abandoned.has(&request.key) {
@@ -118,31 +112,23 @@ impl Lock for SqliteLock {
             if view.was_released(&request.key) {
                 return Err(Error::lost(LossReason::Released));
             }
-            let (state, now, tokens) = view.change(&request.key.name)?;
-            let asked = state.attempt(&request, now, tokens)?;
+            let asked = view.change(&request.key.name)?.attempt(&request)?;
             let seen = match asked {
-                Asked::Granted { .. } => Holders::new(),
-                _ => state.seen(),
+                Asked::Granted(_) => Holders::new(),
+                _ => view.look(&request.key.name)?.0.seen(),
             };
             Ok((asked, seen))
         });
         let (asked, seen) = asked.await?;
-        let wait = |key, recheck_in, ahead| {
-            let mut wait = Wait::new(Wake::Poll {
-                probe: Arc::new(FileProbe::new(self.connection.clone(), key, seen)),
-                min: LOOK_MIN,
-                max: LOOK_MAX,
-            });
-            (wait.recheck_in, wait.ahead) = (recheck_in, ahead);
-            wait
+        let wake = |key| Wake::Poll {
+            probe: Arc::new(FileProbe::new(self.connection.clone(), key, seen)),
+            min: LOOK_MIN,
+            max: LOOK_MAX,
         };
         Ok(match asked {
-            Asked::Granted { token, expires_in } => {
-                Attempt::Granted(Grant::new(key, token, counted_from, expires_in))
-            }
-            Asked::Queued { recheck_in, ahead } => Attempt::Queued(wait(key, recheck_in, ahead)),
-            Asked::Held { recheck_in } => Attempt::Held(wait(key, recheck_in, None)),
-            Asked::Gone => return Err(Error::lost(LossReason::Released).with_name(&key.name)),
+            Asked::Granted(lease) => Attempt::Granted(lease.grant(key, sent)),
+            Asked::Queued(place) => Attempt::Queued(place.wait(wake(key))),
+            Asked::Held(place) => Attempt::Held(place.wait(wake(key))),
         })
     }
 
@@ -150,8 +136,7 @@ impl Lock for SqliteLock {
         let key = lease.clone();
         let needs = Needs::write(Sync::Ordinary, vec![key.name.clone()]);
         let released = self.connection.call(needs, move |view| {
-            let (state, now, tokens) = view.change(&key.name)?;
-            let released = state.release(key.id, how, now, tokens);
+            let released = view.change(&key.name)?.release(key.id, how);
             if released == Released::Released {
                 view.releasing.push(key);
             } else if view.was_released(&key) {
@@ -171,7 +156,7 @@ impl Lock for SqliteLock {
                 let now = view.now;
                 let one = |key: LeaseKey| {
                     let changed = view.change(&key.name);
-                    let answer = changed.map(|(state, now, tokens)| state.abandon(key.id, now, tokens));
+                    let answer = changed.map(|mut name| name.abandon(key.id));
                     let answer = answer.map_err(|e| e.with_name(&key.name));
                     view.abandoned.bury(key, now);
                     answer

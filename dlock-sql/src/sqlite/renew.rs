@@ -1,70 +1,33 @@
 //! Leases and queue entries extended, all of a call in one transaction.
 
 use async_trait::async_trait;
-use dlock_core::spi::{Grant, Renew, RenewItem, RenewKind, RenewOutcome, Renewal};
-use dlock_core::{Result, Timestamp};
+use dlock_core::Timestamp;
+use dlock_core::spi::{Renew, RenewItem, RenewOutcome};
 
 use super::connection::Needs;
 use super::lock::SqliteLock;
 use super::store::Sync;
 use super::view::View;
-use crate::admit::Asked;
-use crate::requests::round_up;
+use crate::requests::{in_order, split};
 
 #[async_trait]
 impl Renew for SqliteLock {
     async fn renew(&self, items: &[RenewItem]) -> Vec<RenewOutcome> {
-        let counted_from = Timestamp::now();
-        // An item with a ttl out of range is its own failure, found before anything is asked.
-        let check = |item: &RenewItem| {
-            let mut item = item.clone();
-            item.ttl = match item.kind {
-                RenewKind::Lease => self.check_ttl(item.ttl)?,
-                _ => round_up(item.ttl),
-            };
-            Ok(item)
-        };
-        let checked: Vec<Result<RenewItem>> = items.iter().map(check).collect();
-        let good: Vec<_> = checked.iter().flatten().cloned().collect();
-        let mut answers = Ok(Vec::new().into_iter());
+        let sent = Timestamp::now();
+        let (good, mut outcomes) = split(&self.capabilities, items);
+        let (numbers, good): (Vec<_>, Vec<_>) = good.into_iter().unzip();
         if !good.is_empty() {
-            let names = good.iter().map(|i| i.key.name.clone()).collect();
+            let names = good.iter().map(|item| item.key.name.clone()).collect();
             let run = move |view: &mut View| {
-                let one = |item| renew_one(view, item, counted_from);
-                Ok(good.into_iter().map(one).collect::<Vec<_>>())
+                let one = |item: &RenewItem| Ok(view.change(&item.key.name)?.renew(item, sent));
+                Ok(good.iter().map(one).collect::<Vec<_>>())
             };
-            let asked = self
-                .connection
-                .call(Needs::write(Sync::Ordinary, names), run)
-                .await;
-            answers = asked.map(Vec::into_iter);
+            let renewed = self.connection.call(Needs::write(Sync::Ordinary, names), run);
+            match renewed.await {
+                Ok(renewed) => outcomes.extend(numbers.into_iter().zip(renewed)),
+                Err(e) => outcomes.extend(numbers.into_iter().map(|n| (n, Err(e.clone())))),
+            }
         }
-        let answer = |item| match (item, &mut answers) {
-            (Err(e), _) => RenewOutcome::Failed(e),
-            (Ok(RenewItem { key, .. }), Err(e)) => RenewOutcome::Failed(e.clone().with_name(&key.name)),
-            (Ok(_), Ok(answers)) => answers.next().unwrap_or(RenewOutcome::Gone),
-        };
-        checked.into_iter().map(answer).collect()
-    }
-}
-
-fn renew_one(view: &mut View, item: RenewItem, counted_from: Timestamp) -> RenewOutcome {
-    let (key, ttl) = (item.key, item.ttl);
-    let (state, now, _) = match view.change(&key.name) {
-        Ok(loaded) => loaded,
-        Err(e) => return RenewOutcome::Failed(e.with_name(&key.name)),
-    };
-    if matches!(item.kind, RenewKind::Lease) {
-        return match state.renew(key.id, ttl, now) {
-            Some(left) => RenewOutcome::Renewed(Renewal::new(counted_from, left)),
-            None => RenewOutcome::Gone,
-        };
-    }
-    match state.ask_again(key.id, ttl, now) {
-        Asked::Granted { token, expires_in } => {
-            RenewOutcome::Granted(Grant::new(key, token, counted_from, expires_in))
-        }
-        Asked::Queued { recheck_in, ahead } => RenewOutcome::Queued { recheck_in, ahead },
-        _ => RenewOutcome::Gone,
+        in_order(items, outcomes)
     }
 }

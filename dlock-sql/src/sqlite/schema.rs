@@ -20,12 +20,14 @@ use sqlx::sqlite::{SqliteArguments, SqliteConnectOptions};
 use sqlx::{ConnectOptions as _, Row as _, Sqlite};
 
 use super::boot::BootId;
-use super::failure::{foreign_row, nothing_done, primary_code};
-use super::row::{column, number, time};
+use super::failure::nothing_done;
+use super::row::{number, time};
 use super::store::Store;
 use crate::admit::Tokens;
-use crate::direct::Dialect as _;
+use crate::direct::{Dialect as _, Failure};
+use crate::failure::{foreign, known_version};
 use crate::gate;
+use crate::keys::get;
 
 /// How many tokens one commit that waits for the disk makes safe.
 pub(super) const TOKEN_BLOCK: u64 = 1_000_000;
@@ -115,33 +117,23 @@ pub(super) struct Meta {
 }
 
 impl Meta {
-    /// Refuses what a newer version wrote.
     pub(super) async fn read(store: &mut Store) -> Result<Self> {
         let text = "SELECT schema_version, boot, last_token, token_ceiling, seen FROM {p}meta";
         let rows = store.ask(text).await?;
-        let row = rows
-            .first()
-            .ok_or_else(|| foreign_row("the meta table is empty"))?;
-        refuse_newer(column(row, 0)?, &store.db.at)?;
+        let row = rows.first().ok_or_else(|| foreign("the meta table is empty"))?;
+        known(get(row, 0)?, &store.db.at)?;
         let (last, ceiling, dirty) = (number(row, 2)?, number(row, 3)?, false);
         Ok(Self {
-            boot: column(row, 1)?,
+            boot: get(row, 1)?,
             tokens: Tokens { last, ceiling, dirty },
             seen: time(row, 4)?,
         })
     }
 }
 
-fn refuse_newer(version: i64, at: &str) -> Result<()> {
-    let known = MIGRATIONS.len() as i64;
-    if version <= known {
-        return Ok(());
-    }
-    let text = format!(
-        "the lock tables in {at} have schema version {version}, this program knows up to {known}: a newer \
-         dlock has used the database; update this program"
-    );
-    Err(Error::new(ErrorKind::Unsupported, text))
+/// Refuses what a newer version wrote.
+fn known(version: i64, at: &str) -> Result<usize> {
+    known_version(version, MIGRATIONS.len(), &format!("in {at}"))
 }
 
 /// Brings the tables up to date, makes the current boot theirs, and commits the transaction of the caller,
@@ -199,14 +191,11 @@ async fn current_version(store: &mut Store) -> Result<usize> {
     let text = format!("the table `{prefix}meta` in {at} is not dlock's; choose another table prefix");
     let foreign = Error::new(ErrorKind::BackendData, text);
     match stored.and_then(|rows| rows.first().map(|r| r.try_get::<i64, _>(0)).transpose()) {
-        Ok(Some(version)) if version >= 1 => {
-            refuse_newer(version, at)?;
-            usize::try_from(version).map_err(|_| foreign)
-        }
+        Ok(Some(version)) if version >= 1 => known(version, at),
         Ok(_) => Err(foreign),
-        // SQL_ERROR: there is no such column. Anything else that SQLite says is about the file, and whoever
-        // chose another prefix for that would lock beside those who did not.
-        Err(e) if primary_code(&e).is_some_and(|code| code != 1) => Err(nothing_done(e, at)),
-        Err(e) => Err(foreign.with_source(e)),
+        // There is no such column. Anything else that SQLite says is about the file, and whoever chose
+        // another prefix for that would lock beside those who did not.
+        Err(e) if Failure::of(&e) == Failure::Schema => Err(foreign.with_source(e)),
+        Err(e) => Err(nothing_done(e, at)),
     }
 }

@@ -12,11 +12,13 @@ use sqlx::sqlite::{SqliteArguments, SqliteConnectOptions, SqliteConnection, Sqli
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Sqlite};
 
 use super::boot::{FileId, ONE_BOOT_ID, in_use};
-use super::failure::{foreign_row, is_busy, is_fatal, nothing_done, perhaps_done};
-use super::row::{bind, bind_key, bind_row, column, read_glance, read_name, read_row, to_sql};
+use super::failure::{is_busy, is_fatal, nothing_done, perhaps_done};
+use super::row::{bind_key, bind_row, read_glance, read_name, read_row, to_sql};
 use super::schema::{DELETE, DUE, Database, GLANCE, LOAD, Meta, PUT, READ_FENCE, SET_TOKENS, migrate};
 use crate::admit::{Entry, Glance, NameState, Row, Tokens, Watch};
+use crate::failure::foreign;
 use crate::gate;
+use crate::keys::{bind, get};
 
 /// How many statements of one kind go to the connection in one message.
 const CHUNK: usize = 32;
@@ -279,7 +281,7 @@ impl Store {
             }
         }
         for state in found.values_mut().flatten() {
-            state.loaded();
+            state.rows.sort();
         }
         Ok(found)
     }
@@ -298,7 +300,7 @@ impl Store {
         bind(&mut args, behind)?;
         bind(&mut args, to_sql(most as u64))?;
         let rows = self.read(DUE, args).await?;
-        rows.iter().map(|row| column(row, 0)).collect()
+        rows.iter().map(|row| get(row, 0)).collect()
     }
 
     /// What the fence gate keeps of a resource. What cannot be read of it is its own failure only.
@@ -435,8 +437,8 @@ where
 {
     let row = rows
         .last()
-        .ok_or_else(|| foreign_row(&format!("`{asked}` answers nothing")))?;
-    column(row, 0)
+        .ok_or_else(|| foreign(&format!("`{asked}` answers nothing")))?;
+    get(row, 0)
 }
 
 /// Parts of as many as a text of many statements takes, and then one by one.

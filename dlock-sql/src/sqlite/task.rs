@@ -52,7 +52,7 @@ impl Task {
             let mut next = Some(first);
             while let Some(message) = next {
                 match message {
-                    Message::Run(job) if job.needs().write.is_some() => writes.push(job),
+                    Message::Run(job) if job.needs.write.is_some() => writes.push(job),
                     Message::Run(job) => reads.push(job),
                     Message::Close(reply) => {
                         close = Some(reply);
@@ -76,7 +76,7 @@ impl Task {
         let failed = Err(closed.clone());
         while let Ok(message) = inbox.try_recv() {
             match message {
-                Message::Run(job) => job.finish(&failed),
+                Message::Run(job) => drop(job.done.send(failed.clone())),
                 Message::Close(reply) => drop(reply.send(Ok(()))),
             }
         }
@@ -87,9 +87,9 @@ impl Task {
     }
 
     /// Runs jobs in one transaction, and answers them.
-    async fn run(&mut self, mut jobs: Vec<Box<dyn Job>>) {
+    async fn run(&mut self, mut jobs: Vec<Job>) {
         let Some(first) = jobs.first() else { return };
-        let write = first.needs().write.is_some();
+        let write = first.needs.write.is_some();
         let outcome = match self.connected().await {
             Ok((store, view)) if write => view.write(store, &mut jobs).await,
             Ok((store, view)) => view.read(store, &mut jobs).await,
@@ -98,7 +98,8 @@ impl Task {
         if outcome.is_err() {
             self.view.forget();
         }
-        jobs.into_iter().for_each(|job| job.finish(&outcome));
+        jobs.into_iter()
+            .for_each(|job| drop(job.done.send(outcome.clone())));
     }
 
     /// The connection, made anew if the old one is broken.

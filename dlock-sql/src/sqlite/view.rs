@@ -13,7 +13,7 @@ use super::connection::Job;
 use super::schema::TOKEN_BLOCK;
 use super::store::{Store, Sync};
 use super::watchers::Watchers;
-use crate::admit::{Glance, NameState, Tokens};
+use crate::admit::{Glance, NameState, Settled, Tokens};
 use crate::gate::LAST_TOKEN;
 
 /// At most that many names stay loaded.
@@ -24,7 +24,7 @@ const MAX_SWEPT: usize = 256;
 /// How soon the sweep goes on when there was more than that.
 const SWEEP_ON: Duration = Duration::from_millis(100);
 
-type Jobs = [Box<dyn Job>];
+type Jobs = [Job];
 
 pub(super) struct View {
     /// When the job that runs is judged: read after the write lock was taken.
@@ -83,11 +83,10 @@ impl View {
     }
 
     /// The state of a name that the job needs, settled, to be changed; `BackendData` if it cannot be read.
-    pub(super) fn change(&mut self, name: &LockName) -> Result<(&mut NameState, Timestamp, &mut Tokens)> {
+    pub(super) fn change(&mut self, name: &LockName) -> Result<Settled<'_>> {
         let state = self.names.get_mut(name).ok_or_else(not_loaded)?;
         let state = state.as_mut().map_err(|e| e.clone())?;
-        state.settle(self.now, &mut self.tokens);
-        Ok((state, self.now, &mut self.tokens))
+        Ok(state.settle(self.now, &mut self.tokens))
     }
 
     /// The same as it is stored, to be looked at.
@@ -120,7 +119,7 @@ impl View {
     }
 
     pub(super) async fn write(&mut self, store: &mut Store, jobs: &mut Jobs) -> Result<()> {
-        let asked = jobs.iter().filter_map(|job| job.needs().write).max();
+        let asked = jobs.iter().filter_map(|job| job.needs.write).max();
         let sync = match self.secure_tokens {
             true => Sync::Durable,
             false => asked.unwrap_or(Sync::Ordinary),
@@ -238,7 +237,9 @@ impl View {
         for job in jobs {
             self.now = Timestamp::now();
             // Each sees what those before it have written.
-            job.run(self, store).await?;
+            if let Some(run) = job.run.take() {
+                run(self, store).await?;
+            }
         }
         Ok(())
     }
@@ -263,7 +264,7 @@ impl View {
 
 /// The names that the jobs work on.
 fn wanted(jobs: &Jobs) -> Vec<LockName> {
-    let names = jobs.iter().flat_map(|j| &j.needs().names);
+    let names = jobs.iter().flat_map(|j| &j.needs.names);
     names.cloned().collect()
 }
 

@@ -18,7 +18,7 @@ use futures::stream::{self, BoxStream};
 use super::connection::{Connection, Needs};
 use super::lock::SqliteLock;
 use super::store::Sync;
-use crate::admit::{NameState, Tokens};
+use crate::admit::Settled;
 
 const LOOK_MIN: Duration = Duration::from_millis(5);
 const LOOK_MAX: Duration = Duration::from_millis(50);
@@ -87,8 +87,8 @@ impl Looking {
 
 /// Has the changes of that name counted, and takes back what has run out.
 async fn keep_watch(connection: &Connection, name: &LockName) -> Result<()> {
-    let keep = |state: &mut NameState, now, _: &mut Tokens| {
-        state.keep_watch(now, COUNTED_FOR);
+    let keep = |name: &mut Settled<'_>| {
+        name.ledger.keep_watch(name.now, COUNTED_FOR);
         Ok(())
     };
     connection.change(Sync::Ordinary, name, keep).await
@@ -127,14 +127,14 @@ impl Watch for SqliteLock {
         let key = name.clone();
         let inspected = self.connection.call(Needs::read(name), move |view| {
             let now = view.now;
-            Ok(view.look(&key)?.0.inspect(now))
+            Ok(view.look(&key)?.0.rows.inspect(now))
         });
         inspected.await
     }
 
     async fn force_release(&self, name: &LockName) -> Result<u32> {
         self.check_name(name)?;
-        let force = |state: &mut NameState, now, tokens: &mut Tokens| Ok(state.force_release(now, tokens));
+        let force = |name: &mut Settled<'_>| Ok(name.force_release());
         self.connection.change(Sync::Ordinary, name, force).await
     }
 }

@@ -31,7 +31,7 @@ impl Watcher {
             self.skipped = self.skipped || self.send.try_send(Ok(change.clone())).is_err();
         }
         if self.skipped {
-            let (now, skipped) = (state.inspect(now), true);
+            let (now, skipped) = (state.rows.inspect(now), true);
             self.skipped = self.send.try_send(Ok(Change::Snapshot { now, skipped })).is_err();
         }
     }
@@ -49,7 +49,7 @@ impl Watchers {
         now: Timestamp,
     ) -> mpsc::Receiver<Result<Change>> {
         let (mut send, receive) = mpsc::channel(BACKLOG);
-        let (now, skipped) = (state.inspect(now), false);
+        let (now, skipped) = (state.rows.inspect(now), false);
         let skipped = send.try_send(Ok(Change::Snapshot { now, skipped })).is_err();
         let watched = self.0.entry(name.clone()).or_insert_with(|| Watched {
             told: Told::of(state),

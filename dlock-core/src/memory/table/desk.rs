@@ -1,12 +1,18 @@
-//! What all names of a table share: the counter of tokens, and who holds how much.
+//! What all names of a table share: the counter of tokens, and who holds how much; and what the admission
+//! rule is told of them.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
 use foldhash::fast::RandomState;
 
+use super::effects::Effects;
 use crate::error::{Error, ErrorKind, Result};
+use crate::name::LockName;
 use crate::request_id::RequestId;
+use crate::spi::LeaseKey;
+use crate::spi::admission::{Entry, Event, Ledger, Phase};
+use crate::timestamp::Timestamp;
 use crate::token::Token;
 
 /// What the table is told at its start.
@@ -18,52 +24,25 @@ pub(in crate::memory) struct Settings {
 }
 
 /// What all names share.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Desk {
     /// The last token minted. One counter for all names: a name that is forgotten takes nothing with it.
     pub(super) counter: u64,
-    pub(super) claim_window: Option<Duration>,
-    pub(super) max_held: Option<u64>,
-    pub(super) max_waiters: Option<u64>,
+    pub(super) settings: Settings,
     /// Held and queued requests of each client; kept only when there is a limit.
     pub(super) clients: HashMap<u128, u64, RandomState>,
 }
 
 impl Desk {
-    pub(super) fn new(settings: Settings) -> Self {
-        Self {
-            counter: 0,
-            claim_window: settings.claim_window,
-            max_held: settings.max_held,
-            max_waiters: settings.max_waiters,
-            clients: HashMap::default(),
-        }
-    }
-
     pub(super) fn mint(&mut self) -> Token {
         // Never beyond `MAX_RAISED` + the number of grants since, so it cannot wrap.
         self.counter += 1;
         Token::new(self.counter).unwrap_or(Token::MIN)
     }
 
-    /// Counts one more request of that client, unless it is at its limit.
-    pub(super) fn begin(&mut self, id: RequestId) -> Result<()> {
-        if let Some(max) = self.max_held {
-            let count = self.clients.entry(id.client()).or_default();
-            if *count >= max {
-                return Err(Error::new(
-                    ErrorKind::LimitReached,
-                    "this client holds and waits for as many locks as it may",
-                ));
-            }
-            *count += 1;
-        }
-        Ok(())
-    }
-
     /// A lease or queue entry of that client is over.
     pub(super) fn ended(&mut self, id: RequestId) {
-        if self.max_held.is_none() {
+        if self.settings.max_held.is_none() {
             return;
         }
         if let Some(count) = self.clients.get_mut(&id.client()) {
@@ -71,6 +50,100 @@ impl Desk {
             if *count == 0 {
                 self.clients.remove(&id.client());
             }
+        }
+    }
+}
+
+/// The ledger of one name.
+pub(super) struct Books<'a> {
+    pub(super) desk: &'a mut Desk,
+    pub(super) effects: &'a mut Effects,
+    pub(super) name: &'a LockName,
+}
+
+impl Ledger for Books<'_> {
+    const CLASS_OF_ROWS: bool = false;
+
+    /// Counts one more request of that client, unless a limit is reached.
+    #[inline]
+    fn begin(&mut self, id: RequestId, behind: Option<usize>) -> Result<()> {
+        let refused = |text| Err(Error::new(ErrorKind::LimitReached, text).with_name(self.name));
+        let Settings {
+            max_held,
+            max_waiters,
+            ..
+        } = self.desk.settings;
+        if max_waiters.is_some_and(|max| behind.is_some_and(|n| n as u64 >= max)) {
+            return refused("as many wait for this lock as may");
+        }
+        if let Some(max) = max_held {
+            let count = self.desk.clients.entry(id.client()).or_default();
+            if *count >= max {
+                return refused("this client holds and waits for as many locks as it may");
+            }
+            *count += 1;
+        }
+        Ok(())
+    }
+
+    fn mint(&mut self) -> Result<Token> {
+        Ok(self.desk.mint())
+    }
+
+    fn raise(&mut self, to: Token) {
+        self.desk.counter = self.desk.counter.max(to.get());
+    }
+
+    /// The claim window, if there is one and it is shorter than the ttl.
+    fn hand_off(&self, waiter: &Entry, now: Timestamp) -> (Phase, Timestamp) {
+        match self.desk.settings.claim_window {
+            Some(window) if window < waiter.ttl() => (Phase::Provisional, now + window),
+            _ => (Phase::Held, now + waiter.ttl()),
+        }
+    }
+
+    fn slack(&self, _: Duration) -> Duration {
+        Duration::ZERO
+    }
+
+    // Each caller has one kind of event, of which mostly nobody is told: hardly anything is left of it there.
+    #[inline(always)]
+    fn note(&mut self, entry: &Entry, event: Event, now: Timestamp) {
+        if self.effects.observed {
+            self.tell(entry, event, now);
+        }
+        let key = |id| LeaseKey::new(self.name.clone(), id);
+        match event {
+            Event::HandedOff => {
+                let grant = entry.lease(now).grant(key(entry.id), now);
+                self.effects.news().granted.push(grant);
+            }
+            Event::Dropped => {
+                self.desk.ended(entry.id);
+                self.effects.news().dropped.push(key(entry.id));
+            }
+            Event::Ended(_) if entry.phase != Phase::Kept => self.desk.ended(entry.id),
+            Event::Kept { next } => {
+                self.desk.ended(entry.id);
+                // Whoever is next was told when the lease would run out, and that may be long after this.
+                if let Some(next) = next {
+                    self.effects.news().sooner.push(key(next));
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Books<'_> {
+    /// Tells those who watch.
+    #[inline(never)]
+    fn tell(&mut self, entry: &Entry, event: Event, now: Timestamp) {
+        let (name, news) = (self.name.clone(), self.effects.news());
+        match event.change(entry, now) {
+            Some(change) => news.changes.push((name, change)),
+            None if matches!(event, Event::Kept { .. }) => news.nudged.push(name),
+            None => {}
         }
     }
 }

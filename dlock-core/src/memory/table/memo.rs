@@ -1,10 +1,9 @@
 //! What is remembered of acquisitions that are over, in bounded space.
 
-use std::collections::{HashSet, VecDeque};
 use std::time::Duration;
 
 use crate::request_id::RequestId;
-use crate::timestamp::Timestamp;
+use crate::spi::Tombstones;
 
 /// How long a late copy of a request is expected at most.
 const TOMBSTONE_LIFE: Duration = Duration::from_secs(120);
@@ -28,38 +27,25 @@ impl Trace {
 }
 
 /// Abandoned acquisitions, and those released lately.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Memo {
-    dead: HashSet<Trace, foldhash::fast::RandomState>,
-    order: VecDeque<(Timestamp, Trace)>,
+    /// An attempt of one that arrives later is refused.
+    pub(super) buried: Tombstones<Trace>,
     /// One slot per remainder of the sequence: writing is one store, and what is overwritten is forgotten.
     /// That costs only an exact answer to a very late retry, never safety.
     released: Vec<Option<Trace>>,
 }
 
+impl Default for Memo {
+    fn default() -> Self {
+        Self {
+            buried: Tombstones::new(TOMBSTONE_LIFE, MAX_TOMBSTONES),
+            released: Vec::new(),
+        }
+    }
+}
+
 impl Memo {
-    /// Leaves a tombstone: an attempt of it that arrives later is refused.
-    pub(super) fn bury(&mut self, trace: Trace, now: Timestamp) {
-        while let Some(&(until, trace)) = self.order.front() {
-            if until > now && self.order.len() < MAX_TOMBSTONES {
-                break;
-            }
-            self.order.pop_front();
-            self.dead.remove(&trace);
-        }
-        if self.dead.insert(trace) {
-            self.order.push_back((now + TOMBSTONE_LIFE, trace));
-        }
-    }
-
-    pub(super) fn is_buried(&self, trace: Trace) -> bool {
-        !self.dead.is_empty() && self.dead.contains(&trace)
-    }
-
-    pub(super) fn tombstones(&self) -> usize {
-        self.dead.len()
-    }
-
     /// Remembers that it was released, for a retry of the release and against a late copy of its attempt.
     pub(super) fn note_released(&mut self, trace: Trace) {
         if self.released.is_empty() {

@@ -1,38 +1,35 @@
 //! The lock table: a state machine without I/O, without a clock and without async.
 //!
-//! Each method takes the time as an argument, changes the state, and reports what others must be told in
-//! [`Effects`]. All of them pass through [`Table::change`]: what has run out is taken back, the queue is
-//! admitted, the change is made, the queue is admitted again, and a name that is empty then is forgotten.
+//! Each method changes the state at the time of [`Effects`], and reports there what others must be told. All
+//! of them pass through [`Table::change`]: the admission rule takes back what has run out and makes the
+//! change, and a name that is empty then is forgotten.
 
-mod attempt;
 mod desk;
 mod effects;
-mod entry;
 mod memo;
 mod names;
-mod release;
 mod sweep;
 mod tampering;
 #[cfg(test)]
 mod tests;
 
-use std::time::Duration;
-
-use attempt::mismatch;
-use desk::Desk;
 pub(super) use desk::Settings;
-pub(super) use effects::{Asked, Conversion, Effects, Held, News, Place};
-use entry::{Entry, Standing};
+use desk::{Books, Desk};
+pub(super) use effects::{Effects, News};
 use memo::{Memo, Trace};
 use names::Names;
 pub(super) use tampering::foreign;
+use tampering::foreign_in;
 
 use crate::error::{Error, ErrorKind, LossReason, Result};
-use crate::inspection::{Change, Inspection};
+use crate::inspection::Inspection;
 use crate::mode::Mode;
 use crate::name::LockName;
 use crate::request_id::RequestId;
-use crate::spi::{LeaseKey, Raised};
+use crate::spi::admission::{Asked, NameState, Settled};
+use crate::spi::{
+    Abandoned, Acquire, Converted, LeaseKey, Raised, Release, Released, RenewItem, RenewOutcome,
+};
 use crate::timestamp::Timestamp;
 use crate::token::Token;
 
@@ -53,7 +50,7 @@ impl Spot<'_> {
 }
 
 /// All names of a store.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Table {
     names: Names,
     /// How many new names there were since those that ran out were looked for.
@@ -64,175 +61,146 @@ pub(super) struct Table {
 
 impl Table {
     pub(super) fn new(settings: Settings) -> Self {
-        Self {
-            names: Names::default(),
-            since_sweep: 0,
-            desk: Desk::new(settings),
-            memo: Memo::default(),
+        let mut table = Self::default();
+        table.desk.settings = settings;
+        table
+    }
+
+    /// Asks for a name, once; idempotent in the key.
+    pub(super) fn attempt(&mut self, request: &Acquire, effects: &mut Effects) -> Result<Asked> {
+        let key = &request.key;
+        let spot = self.spot(&key.name);
+        let trace = spot.trace(key.id);
+        // A copy of the request that was delayed on its way must not take a lock that nobody awaits any more.
+        if self.memo.buried.has(&trace) {
+            return Err(Error::lost(LossReason::Refused).with_name(&key.name));
         }
+        if self.memo.was_released(trace) {
+            return Err(Error::lost(LossReason::Released).with_name(&key.name));
+        }
+        let known = self.change(&spot, effects, |change| match foreign_in(change.name) {
+            Some(_) => Err(foreign(&key.name)),
+            None => change.attempt(request),
+        });
+        if let Some(asked) = known {
+            return asked;
+        }
+        // Of a name that has no record nothing can have run out.
+        let mut state = NameState::default();
+        let mut settled = Settled {
+            name: &mut state,
+            now: effects.now,
+            ledger: Books {
+                desk: &mut self.desk,
+                effects: &mut *effects,
+                name: spot.name,
+            },
+        };
+        let asked = settled.attempt(request)?;
+        self.since_sweep += 1;
+        if self.is_to_sweep() {
+            self.sweep(effects);
+        }
+        self.names.insert(spot.hash, key.name.clone(), state);
+        Ok(asked)
     }
 
-    /// Extends a lease and confirms a claim window; `None` if there is no such lease.
-    pub(super) fn renew(
-        &mut self,
-        now: Timestamp,
-        key: &LeaseKey,
-        ttl: Duration,
-        effects: &mut Effects,
-    ) -> Option<Held> {
-        self.change(&key.name, now, effects, |entry, _, _| {
-            let lease = entry
-                .holder_mut(key.id)
-                .filter(|l| l.standing != Standing::Kept)?;
-            lease.extend(now, ttl);
-            Some(lease.held())
-        })
-        .flatten()
+    /// Ends a lease, at once or after a minimum hold.
+    pub(super) fn release(&mut self, key: &LeaseKey, how: Release, effects: &mut Effects) -> Released {
+        let spot = self.spot(&key.name);
+        let trace = spot.trace(key.id);
+        let ended = self.change(&spot, effects, |change| change.release(key.id, how));
+        match ended {
+            Some(Released::Released) => self.memo.note_released(trace),
+            _ if !self.memo.was_released(trace) => return Released::NotHeld,
+            _ => {}
+        }
+        Released::Released
     }
 
-    /// Extends a queue entry and asks again; `None` if there is neither it nor a grant that it became.
-    pub(super) fn ask_again(
-        &mut self,
-        now: Timestamp,
-        key: &LeaseKey,
-        queue_ttl: Duration,
-        effects: &mut Effects,
-    ) -> Option<Asked> {
-        self.change(&key.name, now, effects, |entry, _, _| {
-            if let Some(position) = entry.position(key.id) {
-                entry.renew_waiter(position, now + queue_ttl);
-                return Some(Asked::Queued(entry.place(position)));
-            }
-            let lease = entry
-                .holder_mut(key.id)
-                .filter(|l| l.standing != Standing::Kept)?;
-            Some(Asked::Granted(lease.held()))
-        })
-        .flatten()
+    /// Undoes a request, whatever became of it, and keeps it from coming back.
+    pub(super) fn abandon(&mut self, key: &LeaseKey, effects: &mut Effects) -> Abandoned {
+        let spot = self.spot(&key.name);
+        self.memo.buried.bury(spot.trace(key.id), effects.now);
+        let abandoned = self.change(&spot, effects, |change| change.abandon(key.id));
+        abandoned.unwrap_or(Abandoned::Nothing)
+    }
+
+    /// Extends a lease and confirms a claim window, or extends a queue entry and asks again.
+    pub(super) fn renew(&mut self, sent: Timestamp, item: &RenewItem, effects: &mut Effects) -> RenewOutcome {
+        let spot = self.spot(&item.key.name);
+        let renewed = self.change(&spot, effects, |change| change.renew(item, sent));
+        renewed.unwrap_or(RenewOutcome::Gone)
     }
 
     /// Turns a lease into another mode.
     pub(super) fn convert(
         &mut self,
-        now: Timestamp,
+        sent: Timestamp,
         key: &LeaseKey,
         to: Mode,
         effects: &mut Effects,
-    ) -> Result<Conversion> {
-        self.change(&key.name, now, effects, |entry, desk, effects| {
-            let index = entry
-                .holders
-                .iter()
-                .position(|l| l.id == key.id && l.standing != Standing::Kept)
-                .ok_or_else(|| Error::lost(LossReason::Refused).with_name(&key.name))?;
-            if !entry.fits(to) {
-                return Err(mismatch(&key.name, to));
-            }
-            let from = entry.holders[index].mode;
-            let others = entry.holders.len() > 1;
-            if to.is_exclusive() && !from.is_exclusive() && others {
-                // Both shared leases stay while both ask: each would wait for the other to go.
-                let rival = entry.holders.iter().any(|l| l.upgrading && l.id != key.id);
-                if rival {
-                    return Ok(Conversion::WouldDeadlock);
-                }
-                entry.holders[index].upgrading = true;
-                return Ok(Conversion::Busy);
-            }
-            entry.fix_class(to);
-            let lease = &mut entry.holders[index];
-            if to.is_exclusive() && !from.is_exclusive() {
-                // The readers of the same time may have a larger token than this lease had.
-                lease.token = desk.mint();
-            }
-            lease.mode = to;
-            lease.upgrading = false;
-            lease.extend(now, Duration::from_nanos(lease.ttl_nanos));
-            if from != to {
-                effects.change(&key.name, || Change::Granted(lease.holder(now)));
-            }
-            Ok(Conversion::Done(lease.held()))
-        })
-        .unwrap_or_else(|| Err(Error::lost(LossReason::Refused).with_name(&key.name)))
+    ) -> Result<Converted> {
+        let converted = self.change(&self.spot(&key.name), effects, |change| {
+            change.convert(key, to, sent)
+        });
+        converted.unwrap_or_else(|| Err(Error::lost(LossReason::Refused).with_name(&key.name)))
     }
 
     /// Raises the token of a lease that is still held, and the counter with it.
-    pub(super) fn raise(
-        &mut self,
-        now: Timestamp,
-        key: &LeaseKey,
-        to: Token,
-        effects: &mut Effects,
-    ) -> Result<Raised> {
+    pub(super) fn raise(&mut self, key: &LeaseKey, to: Token, effects: &mut Effects) -> Result<Raised> {
         if to.get() > MAX_RAISED {
             return Err(Error::new(
                 ErrorKind::InvalidInput,
                 "a token cannot be raised beyond 2^63 - 1",
             ));
         }
-        let raised = self.change(&key.name, now, effects, |entry, desk, _| {
-            let lease = entry
-                .holder_mut(key.id)
-                .filter(|l| l.standing != Standing::Kept)?;
-            lease.token = lease.token.max(to);
-            desk.counter = desk.counter.max(to.get());
-            Some(lease.token)
-        });
-        Ok(raised.flatten().map_or(Raised::NotHeld, Raised::Raised))
+        let raised = self.change(&self.spot(&key.name), effects, |change| change.raise(key.id, to));
+        Ok(raised.unwrap_or(Raised::NotHeld))
     }
 
     /// Ends every lease of a name.
-    pub(super) fn force_release(&mut self, now: Timestamp, name: &LockName, effects: &mut Effects) -> u32 {
-        self.change(name, now, effects, |entry, desk, effects| {
-            let ended = std::mem::take(&mut entry.holders);
-            for lease in &ended {
-                if lease.standing != Standing::Kept {
-                    desk.ended(lease.id);
-                }
-                effects.change(name, || Change::Forced { id: lease.id });
-            }
-            u32::try_from(ended.len()).unwrap_or(u32::MAX)
-        })
-        .unwrap_or(0)
+    pub(super) fn force_release(&mut self, name: &LockName, effects: &mut Effects) -> u32 {
+        let ended = self.change(&self.spot(name), effects, |change| change.force_release());
+        ended.unwrap_or(0)
     }
 
     /// The state of a name.
-    pub(super) fn inspect(&mut self, now: Timestamp, name: &LockName, effects: &mut Effects) -> Inspection {
-        self.change(name, now, effects, |entry, _, _| {
-            let leases = entry.holders.iter().filter(|l| l.standing != Standing::Foreign);
-            let holders = leases.map(|l| l.holder(now)).collect();
-            Inspection::new(holders, u32::try_from(entry.waiting()).unwrap_or(u32::MAX))
-        })
-        .unwrap_or_default()
+    pub(super) fn inspect(&mut self, name: &LockName, effects: &mut Effects) -> Inspection {
+        let inspected = self.change(&self.spot(name), effects, |change| {
+            let mut seen = change.name.inspect(change.now);
+            if foreign_in(change.name).is_some() {
+                seen.holders.clear();
+            }
+            seen
+        });
+        inspected.unwrap_or_default()
     }
 
     /// Takes back what has run out, and tells when the next lease of the name does.
-    pub(super) fn expire(
-        &mut self,
-        now: Timestamp,
-        name: &LockName,
-        effects: &mut Effects,
-    ) -> Option<Timestamp> {
-        self.change(name, now, effects, |_, _, _| ());
-        self.names.get(name)?.holders.iter().map(|l| l.expires).min()
+    pub(super) fn expire(&mut self, name: &LockName, effects: &mut Effects) -> Option<Timestamp> {
+        let ends = self.change(&self.spot(name), effects, |change| {
+            change.name.holders().iter().map(|l| l.expires).min()
+        });
+        ends.flatten()
     }
 
     /// A number that differs whenever the holders of a name differ; `None` when the name is free.
-    pub(super) fn fingerprint(
-        &mut self,
-        now: Timestamp,
-        name: &LockName,
-        effects: &mut Effects,
-    ) -> Option<u64> {
-        self.change(name, now, effects, |_, _, _| ());
-        self.names.get(name).map(Entry::fingerprint)
+    pub(super) fn fingerprint(&mut self, name: &LockName, effects: &mut Effects) -> Option<u64> {
+        let number = self.change(&self.spot(name), effects, |change| {
+            let token = |t: Option<Token>| t.map_or(0, Token::get);
+            let each = change.name.holders().iter();
+            let number = each.map(|l| token(l.token) * 2 + u64::from(l.mode.is_exclusive()));
+            (!change.name.is_empty()).then(|| number.fold(1, u64::wrapping_add))
+        });
+        number.flatten()
     }
 
     /// How many names have a record, how many requests are queued, and how many tombstones there are.
     pub(super) fn sizes(&self) -> (usize, usize, usize) {
-        let queued = self.names.entries().map(Entry::waiting).sum();
+        let queued = self.names.states().map(NameState::waiting).sum();
         let names = self.names.len();
-        (names, queued, self.memo.tombstones())
+        (names, queued, self.memo.buried.len())
     }
 
     fn spot<'a>(&self, name: &'a LockName) -> Spot<'a> {
@@ -242,36 +210,20 @@ impl Table {
         }
     }
 
+    /// The frame around every change of a name that exists. See the module's documentation.
     fn change<R>(
         &mut self,
-        name: &LockName,
-        now: Timestamp,
-        effects: &mut Effects,
-        change: impl FnOnce(&mut Entry, &mut Desk, &mut Effects) -> R,
-    ) -> Option<R> {
-        let spot = self.spot(name);
-        Self::change_in(&mut self.names, &mut self.desk, &spot, now, effects, change)
-    }
-
-    /// The frame around every change of a name that exists. See the module's documentation.
-    fn change_in<R>(
-        names: &mut Names,
-        desk: &mut Desk,
         spot: &Spot<'_>,
-        now: Timestamp,
         effects: &mut Effects,
-        change: impl FnOnce(&mut Entry, &mut Desk, &mut Effects) -> R,
+        change: impl FnOnce(&mut Settled<'_, Books<'_>>) -> R,
     ) -> Option<R> {
-        let name = spot.name;
-        let mut record = names.find(spot.hash, name)?;
-        let entry = &mut record.get_mut().entry;
-        entry.purge(desk, name, now, effects);
-        entry.admit(desk, name, now, effects);
-        let answer = change(entry, desk, effects);
-        entry.admit(desk, name, now, effects);
-        if entry.is_empty() {
+        let mut record = self.names.find(spot.hash, spot.name)?;
+        let (desk, name, now) = (&mut self.desk, spot.name, effects.now);
+        let books = Books { desk, effects, name };
+        let answer = change(&mut Settled::begin(&mut record.get_mut().state, now, books));
+        if record.get().state.is_empty() {
             record.remove();
-            names.trim();
+            self.names.trim();
         }
         Some(answer)
     }

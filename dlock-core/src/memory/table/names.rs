@@ -6,8 +6,8 @@ use foldhash::fast::RandomState;
 use hashbrown::HashTable;
 use hashbrown::hash_table::OccupiedEntry;
 
-use super::entry::Entry;
 use crate::name::LockName;
+use crate::spi::admission::NameState;
 
 /// A map whose hash is in the hands of its user: looking a name up, then making or removing its record,
 /// hashes it once.
@@ -21,7 +21,7 @@ pub(super) struct Names {
 #[derive(Debug)]
 pub(super) struct Record {
     name: LockName,
-    pub(super) entry: Entry,
+    pub(super) state: NameState,
 }
 
 impl Names {
@@ -30,9 +30,9 @@ impl Names {
         hash(&self.hasher, name)
     }
 
-    pub(super) fn get(&self, name: &LockName) -> Option<&Entry> {
+    pub(super) fn get(&self, name: &LockName) -> Option<&NameState> {
         let record = self.records.find(self.hash(name), |r| r.name == *name)?;
-        Some(&record.entry)
+        Some(&record.state)
     }
 
     /// The record of a name, to be changed or removed.
@@ -41,10 +41,10 @@ impl Names {
     }
 
     /// Files the record of a name that has none.
-    pub(super) fn insert(&mut self, hash: u64, name: LockName, entry: Entry) {
+    pub(super) fn insert(&mut self, hash: u64, name: LockName, state: NameState) {
         let Self { records, hasher } = self;
         let rehash = |r: &Record| self::hash(hasher, &r.name);
-        records.insert_unique(hash, Record { name, entry }, rehash);
+        records.insert_unique(hash, Record { name, state }, rehash);
     }
 
     /// Gives space back, if most is unused: a table never shrinks by itself, and a hundred thousand names may
@@ -56,16 +56,16 @@ impl Names {
         }
     }
 
-    pub(super) fn records(&self) -> impl Iterator<Item = (&LockName, &Entry)> {
-        self.records.iter().map(|r| (&r.name, &r.entry))
+    pub(super) fn records(&self) -> impl Iterator<Item = (&LockName, &NameState)> {
+        self.records.iter().map(|r| (&r.name, &r.state))
     }
 
     pub(super) fn len(&self) -> usize {
         self.records.len()
     }
 
-    pub(super) fn entries(&self) -> impl Iterator<Item = &Entry> {
-        self.records.iter().map(|r| &r.entry)
+    pub(super) fn states(&self) -> impl Iterator<Item = &NameState> {
+        self.records.iter().map(|r| &r.state)
     }
 }
 

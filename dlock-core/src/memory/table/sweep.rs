@@ -6,7 +6,7 @@
 //! are dead than alive.
 
 use super::{Effects, Table};
-use crate::timestamp::Timestamp;
+use crate::spi::admission::NameState;
 
 /// A small table is looked through after that many new names.
 const SWEEP_LEAST: usize = 64;
@@ -19,16 +19,16 @@ impl Table {
     /// Takes back what has run out under whatever name, and makes room if that was little.
     #[cold]
     #[inline(never)]
-    pub(super) fn sweep(&mut self, now: Timestamp, effects: &mut Effects) {
-        let dead = |entry: &super::Entry| entry.holders.iter().all(|l| l.expires <= now);
+    pub(super) fn sweep(&mut self, effects: &mut Effects) {
+        let dead = |state: &NameState| state.holders().iter().all(|l| l.expires <= effects.now);
         let names: Vec<_> = self
             .names
             .records()
-            .filter(|(_, entry)| dead(entry))
+            .filter(|(_, state)| dead(state))
             .map(|(name, _)| name.clone())
             .collect();
         for name in names {
-            self.expire(now, &name, effects);
+            self.expire(&name, effects);
         }
         self.since_sweep = 0;
     }

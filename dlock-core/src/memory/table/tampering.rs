@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use super::Table;
 use super::effects::Effects;
-use super::entry::{Entry, Lease, Standing};
 use crate::error::{Error, ErrorKind};
 use crate::mode::Mode;
 use crate::name::LockName;
 use crate::request_id::RequestId;
+use crate::spi::admission::{Entry, NameState, Phase};
 use crate::timestamp::Timestamp;
 use crate::token::Token;
 
@@ -25,41 +25,45 @@ impl Table {
     }
 
     /// Puts something there that is no record of a lock. Whoever held the name has lost it.
-    pub(in crate::memory) fn spoil(
-        &mut self,
-        now: Timestamp,
-        name: &LockName,
-        with: &str,
-        effects: &mut Effects,
-    ) {
-        let foreign = || Lease {
+    pub(in crate::memory) fn spoil(&mut self, name: &LockName, with: &str, effects: &mut Effects) {
+        // In the way of all, for ever.
+        let foreign = || Entry {
             id: RequestId::new(0, 0),
+            phase: Phase::Kept,
             mode: Mode::Exclusive,
-            token: Token::MIN,
-            expires: Timestamp::MAX,
+            priority: 0,
+            token: Some(Token::MIN),
             ttl_nanos: 0,
-            owner: Some(Arc::from(with)),
-            standing: Standing::Foreign,
+            expires: Timestamp::MAX,
             upgrading: false,
+            owner: Some(Arc::from(with)),
         };
-        let over_a_record = self.change(name, now, effects, |entry, desk, _| {
-            for lease in entry.holders.drain(..).filter(|l| l.standing != Standing::Kept) {
+        let spot = self.spot(name);
+        let over_a_record = self.change(&spot, effects, |change| {
+            let desk = &mut *change.ledger.desk;
+            for lease in change.name.holders.drain(..).filter(|l| l.phase != Phase::Kept) {
                 desk.ended(lease.id);
             }
-            entry.holders.push(foreign());
+            change.name.insert(foreign(), 0);
         });
         if over_a_record.is_none() {
-            let mut entry = Entry::new();
-            entry.holders.push(foreign());
-            let spot = self.spot(name);
-            self.names.insert(spot.hash, name.clone(), entry);
+            let mut state = NameState::default();
+            state.insert(foreign(), 0);
+            self.names.insert(spot.hash, name.clone(), state);
         }
     }
 
     /// What stands there that is no record of a lock.
     pub(in crate::memory) fn spoiled(&self, name: &LockName) -> Option<Arc<str>> {
-        self.names.get(name)?.foreign()?.owner.clone()
+        foreign_in(self.names.get(name)?)?.owner.clone()
     }
+}
+
+/// What stands at a name that the store did not write. It is the first, and there is nothing beside it that
+/// holds.
+pub(super) fn foreign_in(state: &NameState) -> Option<&Entry> {
+    let first = state.holders().first();
+    first.filter(|l| l.phase == Phase::Kept && l.expires == Timestamp::MAX)
 }
 
 /// What whoever asks for such a name is told.

@@ -36,7 +36,6 @@ use redis::{Cmd, ErrorKind, RedisError, RedisResult, ServerErrorKind as Said, Va
 
 use self::discovery::Pace;
 use self::slots::{Slots, host, slot_of};
-use crate::connection::pause;
 use crate::connection::server::{Moved, Server, Setup};
 use crate::failure::{Cause, Failed};
 
@@ -58,7 +57,7 @@ struct Node {
 pub(crate) struct Cluster {
     connect: Connect,
     seeds: Vec<Host>,
-    setup: Setup,
+    pub(crate) setup: Setup,
     state: Mutex<State>,
 }
 
@@ -143,7 +142,7 @@ impl Cluster {
             if Timestamp::now() + pause > until {
                 return Err(Failed::unsent(failed.cause));
             }
-            pause::pause(self.setup.runtime.sleep(pause)).await;
+            crate::connection::pause(self.setup.runtime.sleep(pause)).await;
             pause = (pause * 2).min(PAUSE_MAX);
         }
     }
@@ -256,10 +255,6 @@ impl Cluster {
             *at = None;
             self.look_again_in(&mut state);
         }
-    }
-
-    pub(crate) fn setup(&self) -> &Setup {
-        &self.setup
     }
 
     pub(crate) fn close(&self) {

@@ -93,7 +93,7 @@ pub(crate) struct Server {
     source: Source,
     /// Of a cluster's node that is listened on: channels are those of its slots.
     moved: Option<Moved>,
-    setup: Setup,
+    pub(crate) setup: Setup,
     state: Mutex<State>,
     /// When the last request was sent that was answered, in nanoseconds of `Timestamp`.
     heard: AtomicU64,
@@ -211,10 +211,6 @@ impl Server {
         let generation = state.generation;
         drop(state);
         self.lost(generation);
-    }
-
-    pub(crate) fn setup(&self) -> &Setup {
-        &self.setup
     }
 
     pub(crate) fn close(&self) {

@@ -46,8 +46,8 @@
 //!
 //! * **It does not renew itself** and tells nobody of a loss: use [`Owner::renew`], and the
 //!   [gate](super::gate) with the token where it matters. The locks of `dlock::Client` do both.
-//! * It does not wait: [`Entered::Busy`] says for how long at most it is held.
-//! * A [`Hold`] that is dropped is held until its time is over: a destructor cannot speak to a database.
+//! * It does not wait: [`Entered::Busy`] says for how long at most it is held. A [`Hold`] that is dropped is
+//!   held until its time is over: a destructor cannot speak to a database.
 //!
 //! # What could break it, and why it does not
 //!

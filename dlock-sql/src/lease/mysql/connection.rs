@@ -1,5 +1,4 @@
-//! How MySQL and MariaDB are connected to and asked. The rest is the same for all servers:
-//! `lease/connection.rs`.
+//! How MySQL and MariaDB are connected to and asked; the rest is in `lease/connection.rs`.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -8,15 +7,18 @@ use dlock_core::{LockName, RequestId, Result, Runtime, Timestamp};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use sqlx::mysql::{MySqlConnectOptions, MySqlConnection, MySqlRow};
-use sqlx::{AssertSqlSafe, ConnectOptions as _, Executor as _, SqlSafeStr as _};
+use sqlx::{AssertSqlSafe, ConnectOptions as _};
 
-use super::schema::{Names, Statements, migrate};
+use super::schema::{Statements, tables};
 use super::{Answer, Db, Statement};
+use crate::failure::shown;
 use crate::lately::Lately;
 use crate::lease::Config;
+use crate::lease::call::prepare;
 use crate::lease::connection::{Database, connect};
 use crate::lease::failure::nothing_done;
 use crate::lease::lock::Lease;
+use crate::lease::schema::Opening;
 
 /// What a client knows of a MySQL or MariaDB database.
 pub(in crate::lease) struct Mysql {
@@ -35,7 +37,9 @@ pub(in crate::lease) async fn open(
     config: &Config,
     runtime: Arc<dyn Runtime>,
 ) -> Result<Lease<Mysql>> {
-    let at: Arc<str> = shown(options).into();
+    let database = options.get_database().unwrap_or_default();
+    let (socket, host, port) = (options.get_socket(), options.get_host(), options.get_port());
+    let at = Arc::<str>::from(shown("MySQL", socket, host, port, database));
     let wait = config.lock_wait.as_millis().div_ceil(1_000).clamp(1, 1_000_000);
     // Assignments see the ones before, unless a mode of MariaDB says otherwise. The last is read by MariaDB
     // alone.
@@ -45,30 +49,23 @@ pub(in crate::lease) async fn open(
          SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED; \
          /*M!100300 SET SESSION idle_transaction_timeout = 1 */"
     );
-    let names = Names::new(config.schema.as_deref(), &config.table_prefix);
+    let tables = tables(config.schema.as_deref(), &config.table_prefix);
     let dialect = Mysql {
         options: options.clone().disable_statement_logging(),
         greeting: greeting.into(),
-        sql: Statements::new(&names),
+        sql: Statements::new(tables.prefix.clone()),
         offered: Mutex::default(),
     };
     // Before there are tables nothing can be prepared.
-    let mut first = connect::<Mysql>(dialect.connecting(Vec::new()), &*runtime, &at).await?;
-    migrate(&mut first, &names, &at).await?;
-    let prepared = prepare(&mut first, dialect.sql.warm()).await;
-    prepared.map_err(|e| nothing_done::<Mysql>(e, &at))?;
+    let conn = connect::<Mysql>(dialect.connecting(Vec::new()), &*runtime, &at).await?;
+    let mut opening = Opening::<Mysql> { conn, at: at.clone() };
+    opening.migrate(&tables).await?;
+    let mut first = opening.conn;
+    let prepared = prepare::<sqlx::MySql>(&mut first, &dialect.sql.prepared()).await;
+    prepared.map_err(|e| nothing_done(e, &at))?;
     let db = Database::new(dialect, first, &at, runtime, config);
     db.sweep_if_due().await;
     Ok(Lease::new(db))
-}
-
-/// Where it is, for messages: never a password.
-fn shown(options: &MySqlConnectOptions) -> String {
-    let database = options.get_database().unwrap_or("the default database");
-    match options.get_socket() {
-        Some(socket) => format!("{database} at {}", socket.display()),
-        None => format!("{database} at {}:{}", options.get_host(), options.get_port()),
-    }
 }
 
 impl Mysql {
@@ -90,25 +87,17 @@ impl Mysql {
     /// Connects, says what the session is to be like, and prepares the statements.
     pub(super) fn connecting(
         &self,
-        warm: Vec<Arc<str>>,
+        prepared: Vec<Arc<str>>,
     ) -> BoxFuture<'static, Result<MySqlConnection, sqlx::Error>> {
         let (options, greeting) = (self.options.clone(), self.greeting.clone());
         async move {
             let mut conn = options.connect().await?;
             sqlx::raw_sql(AssertSqlSafe(greeting)).execute(&mut conn).await?;
-            prepare(&mut conn, warm).await?;
+            prepare::<sqlx::MySql>(&mut conn, &prepared).await?;
             Ok(conn)
         }
         .boxed()
     }
-}
-
-/// Parses those statements at the server, which remembers them for this connection.
-async fn prepare(conn: &mut MySqlConnection, warm: Vec<Arc<str>>) -> Result<(), sqlx::Error> {
-    for text in warm {
-        (&mut *conn).prepare(AssertSqlSafe(text).into_sql_str()).await?;
-    }
-    Ok(())
 }
 
 impl Db {

@@ -2,19 +2,21 @@
 
 use std::sync::Arc;
 
-use dlock_core::{Access, Admission, FencedValue, LockName, Result, Token};
+use dlock_core::{Access, Admission, LockName, Result, Token};
 
-use super::call::bytes;
-use super::state::token;
-use super::{Db, Mysql};
-use crate::lease::call::get;
-use crate::lease::dialect::{Gate, Pass};
+use super::{Db, Mysql, bytes};
+use crate::lease::dialect::Gate;
 
 impl Gate for Mysql {
     /// The statement makes the row, or checks and writes it: nobody reads a row that was made and not written
     /// yet. What it was checked against comes back as the insert id. A new row is checked against nothing.
-    async fn admit(db: &Arc<Db>, pass: Pass<'_>) -> Result<Admission> {
-        let Pass(asked, resource, access, value) = pass;
+    async fn admit(
+        db: &Arc<Db>,
+        resource: &LockName,
+        asked: Token,
+        access: Access,
+        value: Option<&[u8]>,
+    ) -> Result<Admission> {
         let (p, key, t) = (&db.sql.prefix, bytes(resource.as_bytes()), asked.get());
         // Assignments are made from left to right, so what decides is changed last.
         let (exclusive, set) = match access {
@@ -50,14 +52,7 @@ impl Gate for Mysql {
         })
     }
 
-    async fn read(db: &Arc<Db>, resource: &LockName) -> Result<Option<FencedValue>> {
-        let (p, key) = (&db.sql.prefix, bytes(resource.as_bytes()));
-        let text = format!("SELECT value, max_exclusive, max_any FROM {p}fence WHERE resource = {key}");
-        let rows = db.read_text(text).await?;
-        let Some(row) = rows.first() else {
-            return Ok(None);
-        };
-        let (max_exclusive, max_any) = (token(row, 1)?, token(row, 2)?);
-        Ok(Some(FencedValue::new(get(row, 0)?, max_exclusive, max_any)))
+    fn tables(&self) -> &str {
+        &self.sql.prefix
     }
 }

@@ -5,29 +5,19 @@ use std::time::Duration;
 
 use dlock_core::spi::{Abandoned, Acquire, Attempt, Converted, Grant, LeaseKey, Raised, Release, Released};
 use dlock_core::{Error, Inspection, LockName, LossReason, Mode, Result, Token};
-use futures::FutureExt as _;
 use futures::future::BoxFuture;
-use sqlx::Arguments as _;
 use sqlx::mysql::{MySqlArguments, MySqlConnection};
 
+use super::state::Loaded;
 use super::transaction::Absent;
 use super::watch::Watching;
-use super::{Answer, Db, Mysql, Statement};
-use crate::admit::{Asked, Turned};
-use crate::lease::call::{get, run};
+use super::{Db, Mysql, Statement, sweep};
+use crate::admit::Asked;
+use crate::keys::bind;
+use crate::lease::call::get;
 use crate::lease::dialect::Dialect;
-use crate::lease::failure::invalid;
 use crate::lease::keys::{id_bytes, micros, read_ids};
-use crate::lease::look::Look;
-use crate::lease::wait::looking;
-
-fn bind<'q, T>(args: &mut MySqlArguments, value: T) -> Result<()>
-where
-    T: sqlx::Encode<'q, sqlx::MySql> + sqlx::Type<sqlx::MySql> + 'q,
-{
-    let added = args.add(value);
-    added.map_err(|e| invalid(format!("a value cannot be stored: {e}")))
-}
+use crate::lease::wait::{Look, looking};
 
 /// A look at the row of a name, if there is one, and the ends of its leases.
 pub(super) async fn look(db: &Arc<Db>, name: &LockName) -> Result<Option<(Look, [i64; 2])>> {
@@ -59,21 +49,13 @@ impl Dialect for Mysql {
     const CONTENDED: Duration = Duration::ZERO;
     const PING_AFTER: Option<Duration> = Some(Duration::from_secs(5));
     const LOOK: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(100));
+    const RESET: &'static str = "ROLLBACK";
 
     fn connect(&self) -> BoxFuture<'static, Result<MySqlConnection, sqlx::Error>> {
-        self.connecting(self.sql.warm())
+        self.connecting(self.sql.prepared())
     }
 
-    fn run(statement: Statement, conn: &mut MySqlConnection) -> BoxFuture<'_, Result<Answer, sqlx::Error>> {
-        run(statement, conn).boxed()
-    }
-
-    fn reset(conn: &mut MySqlConnection) -> BoxFuture<'_, Result<(), sqlx::Error>> {
-        let rolling_back = sqlx::raw_sql("ROLLBACK").execute(conn);
-        rolling_back.map(|rolled_back| rolled_back.map(drop)).boxed()
-    }
-
-    fn acquire(&self, request: &Acquire, has_row: bool) -> Result<Statement> {
+    async fn acquire(db: &Arc<Db>, request: &Acquire, has_row: bool) -> Result<Option<Grant>> {
         let (name, ttl) = (request.key.name.as_bytes(), micros(request.ttl));
         let id = id_bytes(request.key.id);
         let mut args = MySqlArguments::default();
@@ -87,64 +69,47 @@ impl Dialect for Mysql {
             true => {
                 taken(&mut args)?;
                 bind(&mut args, name)?;
-                &self.sql.acquire_again
+                &db.sql.acquire_again
             }
             false => {
                 bind(&mut args, name)?;
                 taken(&mut args)?;
                 taken(&mut args)?;
-                &self.sql.acquire
+                &db.sql.acquire
             }
         };
-        Ok(Statement::Prepared(text.clone(), args))
+        let (sent, answer) = db.send(Statement::Prepared(text.clone(), args)).await?;
+        let token = Token::new(answer.done.last_insert_id());
+        Ok(token.map(|token| Grant::new(request.key.clone(), Some(token), sent, request.ttl)))
     }
 
-    fn acquired(answer: &Answer) -> Result<Option<Token>> {
-        Ok(Token::new(answer.done.last_insert_id()))
-    }
-
-    fn release(&self, lease: &LeaseKey) -> Result<Statement> {
+    async fn release(db: &Arc<Db>, lease: &LeaseKey) -> Result<bool> {
         let mut args = MySqlArguments::default();
         bind(&mut args, lease.name.as_bytes())?;
         bind(&mut args, &id_bytes(lease.id)[..])?;
-        Ok(Statement::Prepared(self.sql.release.clone(), args))
+        let release = Statement::Prepared(db.sql.release.clone(), args);
+        Ok(db.send(release).await?.1.done.last_insert_id() != 0)
     }
 
-    fn is_released(answer: &Answer) -> bool {
-        answer.done.last_insert_id() != 0
-    }
-
-    async fn attempt(db: &Arc<Db>, request: &Acquire, _: impl FnOnce() + Send) -> Result<Attempt> {
+    async fn attempt(db: &Arc<Db>, request: &Acquire) -> Result<Attempt> {
         let (key, own) = (&request.key, request.clone());
         let asked = db.change(&key.name, Absent::Made, move |name| {
             match name.is_buried(own.key.id) {
                 true => Err(Error::lost(LossReason::Refused)),
-                false => name.state.attempt(&own, name.now, &mut name.tokens),
+                false => Ok((name.settled().attempt(&own)?, name.sent)),
             }
         });
-        let (sent, asked, mark) = asked.await?;
-        let looking = |recheck_in, ahead| {
-            let mut wait = looking(db, key, mark);
-            (wait.recheck_in, wait.ahead) = (recheck_in, ahead);
-            wait
-        };
+        let (asked, mark) = asked.await?;
+        let wake = || looking(db, key, mark);
         match asked {
-            Some(Asked::Granted { token, expires_in }) => {
-                Ok(Attempt::Granted(Grant::new(key.clone(), token, sent, expires_in)))
-            }
-            Some(Asked::Queued { recheck_in, ahead }) => Ok(Attempt::Queued(looking(recheck_in, ahead))),
-            Some(Asked::Held { recheck_in }) => Ok(Attempt::Held(looking(recheck_in, None))),
-            Some(Asked::Gone) | None => Err(Error::lost(LossReason::Released)),
+            Some((Asked::Granted(lease), sent)) => Ok(Attempt::Granted(lease.grant(key.clone(), sent))),
+            Some((Asked::Queued(place), _)) => Ok(Attempt::Queued(place.wait(wake()))),
+            Some((Asked::Held(place), _)) => Ok(Attempt::Held(place.wait(wake()))),
+            None => Err(Error::lost(LossReason::Released)),
         }
     }
 
-    async fn release_in_full(
-        db: &Arc<Db>,
-        lease: &LeaseKey,
-        keep: Duration,
-        bury: bool,
-        _: impl FnOnce() + Send,
-    ) -> Result<bool> {
+    async fn release_in_full(db: &Arc<Db>, lease: &LeaseKey, keep: Duration, bury: bool) -> Result<bool> {
         let absent = if bury { Absent::Made } else { Absent::Left };
         let id = lease.id;
         let how = match keep.is_zero() {
@@ -152,50 +117,40 @@ impl Dialect for Mysql {
             false => Release::KeepFor(keep),
         };
         let released = db.change(&lease.name, absent, move |name| {
-            let released = name.state.release(id, how, name.now, &mut name.tokens);
+            let released = name.settled().release(id, how);
             if bury {
                 name.bury(id);
             }
             Ok(released)
         });
-        Ok(released.await?.1 == Some(Released::Released))
+        Ok(released.await?.0 == Some(Released::Released))
     }
 
     async fn abandon(db: &Arc<Db>, key: &LeaseKey) -> Result<Abandoned> {
         let id = key.id;
         let abandoned = db.change(&key.name, Absent::Made, move |name| {
-            let abandoned = name.state.abandon(id, name.now, &mut name.tokens);
+            let abandoned = name.settled().abandon(id);
             name.bury(id);
             Ok(abandoned)
         });
-        Ok(abandoned.await?.1.unwrap_or(Abandoned::Nothing))
+        Ok(abandoned.await?.0.unwrap_or(Abandoned::Nothing))
     }
 
     async fn convert(db: &Arc<Db>, lease: &LeaseKey, to: Mode) -> Result<Converted> {
-        let id = lease.id;
-        let turned = db.change(&lease.name, Absent::Left, move |name| {
-            name.state.convert(id, to, name.now, &mut name.tokens)
-        });
-        let (sent, turned, _) = turned.await?;
-        match turned {
-            Some(Turned::Done { token, expires_in }) => Ok(Converted::Done(Grant::new(
-                lease.clone(),
-                token,
-                sent,
-                expires_in,
-            ))),
-            Some(Turned::Busy) => Ok(Converted::Busy),
-            Some(Turned::WouldDeadlock) => Ok(Converted::WouldDeadlock),
-            None => Err(Error::lost(LossReason::Refused)),
-        }
+        let key = lease.clone();
+        let convert = move |name: &mut Loaded| {
+            let sent = name.sent;
+            name.settled().convert(&key, to, sent)
+        };
+        let (converted, _) = db.change(&lease.name, Absent::Left, convert).await?;
+        converted.ok_or_else(|| Error::lost(LossReason::Refused))
     }
 
     async fn raise(db: &Arc<Db>, lease: &LeaseKey, to: Token) -> Result<Raised> {
         let id = lease.id;
-        let raised = db.change(&lease.name, Absent::Left, move |name| {
-            Ok(name.state.raise(id, to, &mut name.tokens))
-        });
-        Ok(raised.await?.1.unwrap_or(Raised::NotHeld))
+        let raise = move |name: &mut Loaded| Ok(name.settled().raise(id, to));
+        let (raised, _) = db.change(&lease.name, Absent::Left, raise).await?;
+        Ok(raised.unwrap_or(Raised::NotHeld))
     }
 
     async fn look(db: &Arc<Db>, name: &LockName) -> Result<Look> {
@@ -204,13 +159,22 @@ impl Dialect for Mysql {
 
     async fn inspect(db: &Arc<Db>, name: &LockName) -> Result<Inspection> {
         let loaded = db.look_at(name).await?;
-        Ok(loaded.map_or_else(Inspection::default, |loaded| loaded.state.inspect(loaded.now)))
+        Ok(loaded.map_or_else(Inspection::default, |loaded| {
+            loaded.state.rows.inspect(loaded.now)
+        }))
     }
 
     async fn force_release(db: &Arc<Db>, name: &LockName) -> Result<u32> {
-        let forced = db.change(name, Absent::Left, |name| {
-            Ok(name.state.force_release(name.now, &mut name.tokens))
-        });
-        Ok(forced.await?.1.unwrap_or(0))
+        let force = |name: &mut Loaded| Ok(name.settled().force_release());
+        let (forced, _) = db.change(name, Absent::Left, force).await?;
+        Ok(forced.unwrap_or(0))
+    }
+
+    async fn is_due(db: &Arc<Db>) -> Result<bool> {
+        sweep::is_due(db).await
+    }
+
+    async fn sweep(db: &Arc<Db>) -> Result<()> {
+        sweep::sweep(db).await
     }
 }

@@ -12,9 +12,7 @@
 //! * Whoever watches a name looks too, every 5 to 30 ms, and keeps the watch with two transactions a second.
 //!   While somebody does, taking the name is a transaction.
 
-mod call;
 mod connection;
-mod failure;
 mod gate;
 mod lock;
 mod renew;
@@ -25,8 +23,26 @@ mod transaction;
 mod watch;
 
 use super::connection::Database;
+use crate::direct::Dialect as _;
 pub(super) use connection::{Mysql, open};
 
 type Db = Database<Mysql>;
 type Statement = super::call::Statement<sqlx::MySql>;
 type Answer = super::call::Answer<sqlx::MySql>;
+
+// The few statements of the fast path are prepared. A transaction on a name is two texts of several
+// statements each, in two round trips; prepared statements would make it six. Nothing of a value can be read
+// as SQL in them: bytes and texts are written as hexadecimal digits, numbers as numbers.
+
+fn bytes(bytes: &[u8]) -> String {
+    sqlx::MySql::bytes(bytes)
+}
+
+fn label(owner: Option<&str>) -> String {
+    owner.map_or_else(|| "NULL".to_owned(), sqlx::MySql::text)
+}
+
+fn list<'a>(all: impl IntoIterator<Item = &'a [u8]>) -> String {
+    let all: Vec<_> = all.into_iter().map(bytes).collect();
+    all.join(",")
+}

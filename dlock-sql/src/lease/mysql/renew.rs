@@ -14,17 +14,15 @@ use dlock_core::spi::{Grant, LeaseKey, RenewItem, RenewKind, RenewOutcome, Renew
 use dlock_core::{LockName, Result};
 use sqlx::mysql::MySqlRow;
 
-use super::call::bytes;
 use super::schema::NOW;
 use super::state::token;
-use super::transaction::Absent;
-use super::{Db, Mysql, Statement};
-use crate::admit::Asked;
+use super::transaction::{Absent, View};
+use super::{Db, Mysql, bytes};
 use crate::lease::call::get;
+use crate::lease::connection::again;
 use crate::lease::dialect::{Outcomes, Renewing};
 use crate::lease::keys::{id_bytes, micros, read_id, read_micros};
 use crate::lease::renew::BATCH;
-use crate::requests::round_up;
 
 /// How many names are locked in one transaction.
 const LOCKED: usize = 50;
@@ -40,8 +38,8 @@ impl Renewing for Mysql {
         for (n, item) in &items {
             match item.kind {
                 RenewKind::Lease => {
-                    let ttl = micros(round_up(item.ttl));
-                    by_ttl.entry(Some(ttl)).or_default().push((*n, item));
+                    let ttl = Some(micros(item.ttl));
+                    by_ttl.entry(ttl).or_default().push((*n, item));
                 }
                 _ if db.take_offer(&item.key) => by_ttl.entry(None).or_default().push((*n, item)),
                 _ => drop(rest.insert(*n)),
@@ -120,8 +118,7 @@ async fn extend(db: &Arc<Db>, batch: &[Item<'_>], ttl: i64) -> Result<HashMap<Le
         "UPDATE {p}name SET ttl = {ttl}, phase = 2, ends = {NOW} + {ttl} WHERE {live} AND ends <= \
             {NOW} + {ttl}"
     );
-    let statement = || Ok(Statement::Text(extend.clone()));
-    let (sent, told) = db.send_again(statement, || ()).await?;
+    let (sent, told) = again(|| db.tell(extend.clone())).await.0?;
     let renewed = |life| RenewOutcome::Renewed(Renewal::new(sent, life));
     if usize::try_from(told.done.rows_affected()).is_ok_and(|found| found == batch.len()) {
         let all = batch.iter().map(|(_, item)| item.key.clone());
@@ -145,40 +142,20 @@ async fn renew_each(db: &Arc<Db>, batch: &[Item<'_>]) -> Outcomes {
     let mut names: Vec<_> = batch.iter().map(|(_, item)| item.key.name.clone()).collect();
     names.dedup();
     let own: Vec<_> = batch.iter().map(|(_, item)| (*item).clone()).collect();
-    let done = db.change_all(&names, Absent::Left, move |names| {
-        let each = own.iter().map(|item| {
-            let (id, ttl) = (item.key.id, round_up(item.ttl));
-            let name = match names.get_mut(&item.key.name) {
-                Some(Ok(name)) => name,
-                Some(Err(e)) => return Err(e.clone()),
-                None => return Ok(Asked::Gone),
-            };
-            if item.kind != RenewKind::Lease {
-                return Ok(name.state.ask_again(id, ttl, name.now));
+    let renew = move |names: &mut View| {
+        let each = own.iter().map(|item| match names.get_mut(&item.key.name) {
+            Some(Ok(name)) => {
+                let sent = name.sent;
+                Ok(name.settled().renew(item, sent))
             }
-            let left = name.state.renew(id, ttl, name.now);
-            Ok(left.map_or(Asked::Gone, |expires_in| Asked::Granted {
-                token: None,
-                expires_in,
-            }))
+            Some(Err(e)) => Err(e.clone()),
+            None => Ok(RenewOutcome::Gone),
         });
         Ok(each.collect::<Vec<_>>())
-    });
-    let (sent, asked, _) = match done.await {
-        Ok(done) => done,
-        Err(e) => return batch.iter().map(|(n, _)| (*n, Err(e.clone()))).collect(),
     };
-    let outcome = |item: &RenewItem, asked| match asked {
-        Asked::Granted { expires_in, .. } if item.kind == RenewKind::Lease => {
-            RenewOutcome::Renewed(Renewal::new(sent, expires_in))
-        }
-        Asked::Granted { token, expires_in } => {
-            RenewOutcome::Granted(Grant::new(item.key.clone(), token, sent, expires_in))
-        }
-        Asked::Queued { recheck_in, ahead } => RenewOutcome::Queued { recheck_in, ahead },
-        _ => RenewOutcome::Gone,
-    };
-    let all = batch.iter().zip(asked);
-    all.map(|((n, item), asked)| (*n, asked.map(|asked| outcome(item, asked))))
-        .collect()
+    let numbers = batch.iter().map(|(n, _)| *n);
+    match db.change_all(&names, Absent::Left, renew).await {
+        Ok((outcomes, _)) => numbers.zip(outcomes).collect(),
+        Err(e) => numbers.map(|n| (n, Err(e.clone()))).collect(),
+    }
 }

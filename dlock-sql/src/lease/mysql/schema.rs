@@ -15,23 +15,24 @@
 
 use std::sync::Arc;
 
-use dlock_core::{Error, ErrorKind, Result};
-use sqlx::mysql::{MySqlConnection, MySqlRow};
-
-use super::call::bytes;
-use super::{Mysql, Statement};
-use crate::lease::call::{get, run};
-use crate::lease::failure::{known_version, nothing_done};
+use super::bytes;
+use crate::direct::Dialect as _;
+use crate::lease::schema::Tables;
 
 /// The server's clock in microseconds since 1970, without time zones. It is that of the beginning of the
 /// statement: what ends is judged late by that, and what begins is counted from before.
 pub(super) const NOW: &str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6))";
 
-/// Step `n` leads from version `n` to `n + 1`. A step is never changed after a release; a new version adds
-/// one.
-const MIGRATIONS: &[&str] = &[V1];
-
-const V1: &str = "
+/// The version is in the first table, and set when a step is done.
+const MIGRATIONS: &[&str] = &["
+CREATE TABLE IF NOT EXISTS {p}meta (
+  only_row TINYINT NOT NULL PRIMARY KEY,
+  schema_version INT NOT NULL,
+  token_floor BIGINT NOT NULL,
+  older_floor BIGINT NOT NULL,
+  swept BIGINT NOT NULL
+) ENGINE = InnoDB;
+INSERT IGNORE INTO {p}meta VALUES (1, 0, 0, 0, {now});
 CREATE TABLE IF NOT EXISTS {p}name (
   name VARBINARY(1024) NOT NULL PRIMARY KEY,
   phase TINYINT NOT NULL,
@@ -68,51 +69,35 @@ CREATE TABLE IF NOT EXISTS {p}fence (
   max_any BIGINT,
   value LONGBLOB NOT NULL
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
-";
+"];
 
-/// Not part of a step: the version is in it.
-const META: &str = "
-CREATE TABLE IF NOT EXISTS {p}meta (
-  only_row TINYINT NOT NULL PRIMARY KEY,
-  schema_version INT NOT NULL,
-  token_floor BIGINT NOT NULL,
-  older_floor BIGINT NOT NULL,
-  swept BIGINT NOT NULL
-) ENGINE = InnoDB;
-INSERT IGNORE INTO {p}meta VALUES (1, 0, 0, 0, {now});
-";
-
-/// Where the tables are: the prefix, with the schema before it if one was named.
-#[derive(Clone, Debug)]
-pub(super) struct Names {
-    schema: Option<String>,
-    prefix: String,
+fn fill(text: &str, prefix: &str) -> String {
+    text.replace("{p}", prefix).replace("{now}", NOW)
 }
 
-impl Names {
-    /// `prefix` has been checked; `schema` is quoted, so it may be anything.
-    pub(super) fn new(schema: Option<&str>, prefix: &str) -> Self {
-        Self {
-            schema: schema.map(str::to_owned),
-            prefix: prefix.to_owned(),
-        }
-    }
-
-    /// What the name of each table begins with.
-    pub(super) fn all(&self) -> String {
-        match &self.schema {
-            Some(schema) => format!("`{}`.{}", schema.replace('`', "``"), self.prefix),
-            None => self.prefix.clone(),
-        }
-    }
-
-    fn fill(&self, text: &str) -> String {
-        text.replace("{p}", &self.all()).replace("{now}", NOW)
+/// The tables of a prefix, which has been checked, in a schema, which may be anything.
+pub(super) fn tables(schema: Option<&str>, prefix: &str) -> Tables {
+    let (all, named) = match schema {
+        Some(schema) => (
+            format!("`{}`.{prefix}", schema.replace('`', "``")),
+            sqlx::MySql::text(schema),
+        ),
+        None => (prefix.to_owned(), "DATABASE()".to_owned()),
+    };
+    let lock = bytes(format!("dlock migrates {prefix}").as_bytes());
+    Tables {
+        there: format!(
+            "SELECT 1 FROM information_schema.tables WHERE table_schema = {named} AND table_name = \
+             '{prefix}meta'"
+        ),
+        lock: format!("SELECT CAST(GET_LOCK({lock}, 10) AS SIGNED)"),
+        steps: MIGRATIONS.iter().map(|step| fill(step, &all)).collect(),
+        unlock: format!("DO RELEASE_LOCK({lock})"),
+        prefix: all,
     }
 }
 
 /// The statements, with the names filled in once.
-#[derive(Debug)]
 pub(super) struct Statements {
     pub(super) prefix: String,
     /// Take a name alone, where nobody else holds, waits or was abandoned, or that has no row. The token
@@ -137,10 +122,9 @@ pub(super) struct Statements {
 }
 
 impl Statements {
-    pub(super) fn new(names: &Names) -> Self {
-        let fill = |text: &str| Arc::<str>::from(names.fill(text));
+    pub(super) fn new(prefix: String) -> Self {
+        let fill = |text: &str| Arc::<str>::from(fill(text, &prefix));
         Self {
-            prefix: names.all(),
             acquire: fill(
                 "INSERT INTO {p}name (name, phase, share, priority, arrival, token, ttl, ends, upgrading, \
                     owner, id, others, changes, taken) \
@@ -178,11 +162,12 @@ impl Statements {
                     o.name = k.name AND o.phase IN (1, 2, 3)) ELSE 0 END AS SIGNED) \
                  FROM {p}name AS k WHERE k.name = ?",
             ),
+            prefix,
         }
     }
 
     /// What each connection prepares.
-    pub(super) fn warm(&self) -> Vec<Arc<str>> {
+    pub(super) fn prepared(&self) -> Vec<Arc<str>> {
         let all = [&self.acquire, &self.acquire_again, &self.release, &self.look];
         all.map(Arc::clone).into()
     }
@@ -222,60 +207,4 @@ impl Statements {
             bytes(name)
         )
     }
-}
-
-/// Brings the tables up to the version of this program.
-pub(super) async fn migrate(conn: &mut MySqlConnection, names: &Names, at: &str) -> Result<()> {
-    if version(conn, names, at).await? == MIGRATIONS.len() {
-        return Ok(());
-    }
-    let lock = bytes(format!("dlock migrates {}", names.prefix).as_bytes());
-    let got = ask(conn, format!("SELECT GET_LOCK({lock}, 10)"), at).await?;
-    let got = got.and_then(|row| get::<Option<i64>, _>(&row, 0).ok());
-    if got.flatten() != Some(1) {
-        let text =
-            format!("another program has been making the lock tables in {at} for ten seconds; try again");
-        return Err(Error::new(ErrorKind::Unavailable, text));
-    }
-    let upgraded = upgrade(conn, names, at).await;
-    let released = ask(conn, format!("DO RELEASE_LOCK({lock})"), at).await;
-    upgraded.and(released.map(drop))
-}
-
-async fn upgrade(conn: &mut MySqlConnection, names: &Names, at: &str) -> Result<()> {
-    ask(conn, names.fill(META), at).await?;
-    let from = version(conn, names, at).await?;
-    for step in MIGRATIONS.iter().skip(from) {
-        ask(conn, names.fill(step), at).await?;
-    }
-    let set = format!("UPDATE {{p}}meta SET schema_version = {}", MIGRATIONS.len());
-    ask(conn, names.fill(&set), at).await.map(drop)
-}
-
-async fn ask(conn: &mut MySqlConnection, text: String, at: &str) -> Result<Option<MySqlRow>> {
-    let answer = run(Statement::Text(text), conn).await;
-    let answer = answer.map_err(|e| nothing_done::<Mysql>(e, at))?;
-    Ok(answer.rows.into_iter().next())
-}
-
-/// Nought if there are no tables yet. What a newer dlock has made is refused.
-async fn version(conn: &mut MySqlConnection, names: &Names, at: &str) -> Result<usize> {
-    let schema = match &names.schema {
-        Some(schema) => format!("CONVERT({} USING utf8mb4)", bytes(schema.as_bytes())),
-        None => "DATABASE()".to_owned(),
-    };
-    let there = format!(
-        "SELECT 1 FROM information_schema.tables WHERE table_schema = {schema} AND table_name = '{}meta'",
-        names.prefix
-    );
-    if ask(conn, there, at).await?.is_none() {
-        return Ok(0);
-    }
-    let text = names.fill("SELECT CAST(schema_version AS SIGNED) FROM {p}meta");
-    // Another program may have made the table and not yet its row.
-    let Some(row) = ask(conn, text, at).await? else {
-        return Ok(0);
-    };
-    let tables = format!("{}*", names.all());
-    known_version(get(&row, 0)?, MIGRATIONS.len(), &tables, at)
 }

@@ -12,18 +12,17 @@ use std::time::Duration;
 use dlock_core::{LockName, RequestId, Result, Timestamp, Token};
 use sqlx::mysql::MySqlRow;
 
-use super::call::{bytes, label};
-use crate::admit::{Entry, NameState, Phase, Row, Tokens, Watch};
+use super::{bytes, label};
+use crate::admit::{Entry, NameState, Row, Settled, Tokens, WATCHED, Watch, phase_number, read_phase};
 use crate::lease::call::get;
 use crate::lease::failure::foreign;
-use crate::lease::keys::{hex, id_bytes, read_id, read_mode, read_token, share};
-use crate::lease::look::Mark;
+use crate::lease::keys::{id_bytes, read_id, read_mode, read_token, share};
+use crate::lease::wait::Mark;
 
 /// How long a tombstone stands: longer than a request can be under way.
 const TOMBSTONE: Duration = Duration::from_secs(60);
 
-/// The phases of rows that are no entries.
-const WATCHED: i64 = 4;
+/// In the place of a phase: that the row is a tombstone.
 const BURIED: i64 = 5;
 
 /// Which row of an answer it is: its first column.
@@ -42,9 +41,10 @@ pub(super) struct Loaded {
     /// Ids that have a row in `entry`.
     rows: HashSet<RequestId>,
     graves: HashMap<RequestId, Timestamp>,
-    buried: Vec<RequestId>,
-    exhumed: Vec<RequestId>,
-    /// The server's clock.
+    /// Those of which the tombstone is to be written, or deleted.
+    dug: Vec<RequestId>,
+    /// When the transaction was begun, by the clock of the client, and then by that of the server.
+    pub(super) sent: Timestamp,
     pub(super) now: Timestamp,
 }
 
@@ -76,16 +76,15 @@ pub(super) fn read_name(row: &MySqlRow) -> Result<LockName> {
 
 /// The columns of both tables in one order: name, id, phase, share, priority, arrival, token, ttl, ends,
 /// upgrading, owner, changes.
-fn read_entry(row: &MySqlRow, phase: Phase) -> Result<Entry> {
+fn read_entry(row: &MySqlRow, phase: i64) -> Result<Entry> {
     let owner: Option<String> = get(row, 11)?;
     Ok(Entry {
         id: read_key(row)?,
-        phase,
+        phase: read_phase(phase).ok_or_else(|| foreign("an unknown phase"))?,
         mode: read_mode(get(row, 4)?)?,
         priority: u8::try_from(get::<i64, _>(row, 5)?).map_err(|_| foreign("an unknown priority"))?,
-        arrival: get(row, 6)?,
         token: token(row, 7)?,
-        ttl: Duration::from_micros(positive(row, 8)?),
+        ttl_nanos: timestamp(positive(row, 8)?).as_nanos(),
         expires: timestamp(positive(row, 9)?),
         upgrading: get::<i64, _>(row, 10)? == 1,
         owner: owner.map(Arc::from),
@@ -95,25 +94,6 @@ fn read_entry(row: &MySqlRow, phase: Phase) -> Result<Entry> {
 fn read_key(row: &MySqlRow) -> Result<RequestId> {
     let id: Option<Vec<u8>> = get(row, 2)?;
     read_id(&id.unwrap_or_default())
-}
-
-fn read_phase(number: i64) -> Result<Phase> {
-    match number {
-        0 => Ok(Phase::Queued),
-        1 => Ok(Phase::Offered),
-        2 => Ok(Phase::Held),
-        3 => Ok(Phase::Kept),
-        _ => Err(foreign("an unknown phase")),
-    }
-}
-
-fn phase_number(phase: Phase) -> u8 {
-    match phase {
-        Phase::Queued => 0,
-        Phase::Offered => 1,
-        Phase::Held => 2,
-        Phase::Kept => 3,
-    }
 }
 
 impl Loaded {
@@ -126,15 +106,15 @@ impl Loaded {
             mark: (get(row, 12)?, 0, get(row, 7)?, get(row, 3)?),
             rows: HashSet::new(),
             graves: HashMap::new(),
-            buried: Vec::new(),
-            exhumed: Vec::new(),
+            dug: Vec::new(),
+            sent: Timestamp::ZERO,
             now: Timestamp::ZERO,
         };
         // In the name's own row no phase means that nobody holds it alone: nobody in it waits.
         let phase = get(row, 3)?;
         if phase != 0 {
-            let holder = read_entry(row, read_phase(phase)?)?;
-            loaded.state.insert_stored(Row::Entry(holder));
+            let holder = read_entry(row, phase)?;
+            loaded.state.insert_stored(Row::Entry(holder, 0));
         }
         Ok(loaded)
     }
@@ -156,25 +136,27 @@ impl Loaded {
             }
             phase => {
                 self.rows.insert(read_key(row)?);
-                let entry = read_entry(row, read_phase(phase)?)?;
-                self.state.insert_stored(Row::Entry(entry));
+                let entry = read_entry(row, phase)?;
+                self.state.insert_stored(Row::Entry(entry, get(row, 6)?));
             }
         }
         Ok(())
     }
 
     /// All of it is there: takes back what has run out. First in every change.
-    pub(super) fn settle(&mut self, now: Timestamp) {
-        self.state.loaded();
+    pub(super) fn settle(&mut self, sent: Timestamp, now: Timestamp) {
+        self.state.rows.sort();
         // No token is less than the server's clock: they go on growing where a backup was put back.
         self.tokens.last = self.token.max(micros(now).saturating_sub(1));
-        let over = self.graves.iter().filter(|(_, until)| **until <= now);
-        self.exhumed = over.map(|(id, _)| *id).collect();
-        for id in &self.exhumed {
-            self.graves.remove(id);
-        }
-        self.state.settle(now, &mut self.tokens);
-        self.now = now;
+        let over = self.graves.extract_if(|_, until| *until <= now);
+        self.dug = over.map(|(id, _)| id).collect();
+        (self.sent, self.now) = (sent, now);
+        self.settled();
+    }
+
+    /// To be changed.
+    pub(super) fn settled(&mut self) -> Settled<'_> {
+        self.state.settle(self.now, &mut self.tokens)
     }
 
     pub(super) fn is_buried(&self, id: RequestId) -> bool {
@@ -184,23 +166,22 @@ impl Loaded {
     /// A copy of that request that is on its way is not heard.
     pub(super) fn bury(&mut self, id: RequestId) {
         self.graves.insert(id, self.now + TOMBSTONE);
-        self.buried.push(id);
+        self.dug.push(id);
     }
 
     /// How many rows of `entry` there are when it has been written.
     pub(super) fn others(&self) -> usize {
-        self.state.rows() - usize::from(self.state.sole_holder().is_some()) + self.graves.len()
+        self.state.len() - usize::from(self.state.sole_holder().is_some()) + self.graves.len()
     }
 
     /// The statements that write back what has changed; nothing if nothing has.
     pub(super) fn write(&mut self, prefix: &str, name: &LockName, to: &mut String) -> Result<()> {
-        if !self.state.is_dirty() && self.buried.is_empty() && self.exhumed.is_empty() && !self.tokens.dirty {
+        if !self.state.is_dirty() && self.dug.is_empty() && !self.tokens.dirty {
             return Ok(());
         }
         let key = bytes(name.as_bytes());
         let sole = self.state.sole_holder().map(|e| e.id);
-        let mut gone: Vec<_> = self.exhumed.drain(..).map(grave_key).collect();
-        let mut put = Vec::new();
+        let (mut gone, mut put) = (Vec::new(), Vec::new());
         let mut token = match self.tokens.dirty {
             true => self.tokens.last,
             false => self.token,
@@ -208,7 +189,7 @@ impl Loaded {
         for (id, row) in self.state.dirty() {
             // One that was raised to less than the clock says: the name has to know of it, since a clock may
             // go back.
-            if let Some(Row::Entry(Entry { token: Some(own), .. })) = row {
+            if let Some(Row::Entry(Entry { token: Some(own), .. }, _)) = row {
                 token = token.max(own.get());
             }
             match row {
@@ -217,10 +198,12 @@ impl Loaded {
                 _ => {}
             }
         }
-        for id in self.buried.drain(..) {
-            let until = self.graves.get(&id).copied().map_or(0, micros);
+        for id in self.dug.drain(..) {
             let grave = grave_key(id);
-            put.push(format!("({key},{grave},{BURIED},-1,0,0,NULL,0,{until},0,NULL)"));
+            match self.graves.get(&id).copied().map(micros) {
+                Some(until) => put.push(format!("({key},{grave},{BURIED},-1,0,0,NULL,0,{until},0,NULL)")),
+                None => gone.push(grave),
+            }
         }
         if !gone.is_empty() {
             let gone = gone.join(",");
@@ -246,7 +229,7 @@ impl Loaded {
             Some(e) => format!(
                 "id = {}, ttl = {}, ends = {}, upgrading = 0, owner = {}",
                 bytes(&id_bytes(e.id)),
-                e.ttl.as_micros(),
+                e.ttl().as_micros(),
                 micros(e.expires),
                 label(e.owner.as_deref()),
             ),
@@ -254,7 +237,7 @@ impl Loaded {
         };
         let news = i64::from(self.state.written().1);
         let stored = i64::try_from(token).unwrap_or(i64::MAX);
-        self.mark = (self.mark.0 + news, 0, stored, i64::from(phase));
+        self.mark = (self.mark.0 + news, 0, stored, phase);
         push(
             to,
             format_args!(
@@ -273,20 +256,20 @@ fn push(to: &mut String, what: std::fmt::Arguments<'_>) {
 
 /// The key of a tombstone.
 fn grave_key(id: RequestId) -> String {
-    format!("X'{}00'", hex(&id_bytes(id)))
+    bytes(&[&id_bytes(id)[..], &[0]].concat())
 }
 
 fn values(key: &str, id: RequestId, row: &Row<&Entry, &Watch>) -> Result<String> {
     let id = bytes(&id_bytes(id));
     Ok(match row {
-        Row::Entry(e) => format!(
+        Row::Entry(e, arrival) => format!(
             "({key},{id},{},{},{},{},{},{},{},{},{})",
             phase_number(e.phase),
             share(e.mode)?,
             e.priority,
-            e.arrival,
+            arrival,
             e.token.map_or("NULL".to_owned(), |t| t.to_string()),
-            e.ttl.as_micros(),
+            e.ttl().as_micros(),
             micros(e.expires),
             u8::from(e.upgrading),
             label(e.owner.as_deref()),

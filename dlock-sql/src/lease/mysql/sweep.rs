@@ -5,19 +5,14 @@
 //! another.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use dlock_core::{LockName, Result};
 
-use super::call::{bytes, list};
 use super::schema::NOW;
 use super::transaction::Absent;
-use super::{Db, Mysql};
+use super::{Db, bytes, list};
 use crate::lease::call::get;
-use crate::lease::dialect::Sweeping;
-
-/// For how long nobody has used a dead name. Longer than a tombstone stands.
-const AGE: Duration = Duration::from_secs(120);
+use crate::lease::contention::AGE;
 
 /// How many names at once.
 const MOST: u32 = 1_000;
@@ -29,38 +24,36 @@ const TOGETHER: usize = 50;
 /// left. Such a name keeps its row.
 const FAR: u64 = 1 << 62;
 
-impl Sweeping for Mysql {
-    /// Whether it is this client's turn. If it is, nobody else's comes before some time has passed; and the
-    /// floor has risen.
-    async fn is_due(db: &Arc<Db>) -> Result<bool> {
-        let (p, every) = (&db.sql.prefix, db.sweep_every.as_micros());
-        let turn = format!(
-            "UPDATE {p}meta SET older_floor = token_floor, token_floor = GREATEST(token_floor, (SELECT \
-                COALESCE(MAX(k.token), 0) FROM {p}name AS k WHERE k.token < {FAR})), swept = {NOW} WHERE \
-                only_row = 1 AND (swept <= {NOW} - {} OR swept > {NOW} + {every})",
-            every / 2
-        );
-        // Found rows are counted, and the time is another one each time.
-        Ok(db.tell(turn).await?.1.done.rows_affected() > 0)
-    }
+/// Whether it is this client's turn. If it is, nobody else's comes before some time has passed; and the
+/// floor has risen.
+pub(super) async fn is_due(db: &Arc<Db>) -> Result<bool> {
+    let (p, every) = (&db.sql.prefix, db.sweep_every.as_micros());
+    let turn = format!(
+        "UPDATE {p}meta SET older_floor = token_floor, token_floor = GREATEST(token_floor, (SELECT \
+            COALESCE(MAX(k.token), 0) FROM {p}name AS k WHERE k.token < {FAR})), swept = {NOW} WHERE \
+            only_row = 1 AND (swept <= {NOW} - {} OR swept > {NOW} + {every})",
+        every / 2
+    );
+    // Found rows are counted, and the time is another one each time.
+    Ok(db.tell(turn).await?.1.done.rows_affected() > 0)
+}
 
-    async fn sweep(db: &Arc<Db>) -> Result<()> {
-        let (p, age) = (&db.sql.prefix, AGE.as_micros());
-        settle_dead(db).await?;
-        let floor = format!("SELECT older_floor FROM {p}meta WHERE only_row = 1");
-        let floor = db.read_text(floor).await?;
-        let Some(floor) = floor.first() else { return Ok(()) };
-        let floor: i64 = get(floor, 0)?;
-        let dead = format!("others = 0 AND ends < {NOW} - {age} AND token <= {floor}");
-        let which = format!("name FROM {p}name WHERE {dead} ORDER BY name LIMIT {MOST}");
-        let all = names(db, which).await?;
-        for some in all.chunks(TOGETHER) {
-            let some = list(some.iter().map(Vec::as_slice));
-            let delete = format!("DELETE FROM {p}name WHERE name IN ({some}) AND {dead}");
-            db.tell(delete).await?;
-        }
-        Ok(())
+pub(super) async fn sweep(db: &Arc<Db>) -> Result<()> {
+    let (p, age) = (&db.sql.prefix, AGE.as_micros());
+    settle_dead(db).await?;
+    let floor = format!("SELECT older_floor FROM {p}meta WHERE only_row = 1");
+    let floor = db.read_text(floor).await?;
+    let Some(floor) = floor.first() else { return Ok(()) };
+    let floor: i64 = get(floor, 0)?;
+    let dead = format!("others = 0 AND ends < {NOW} - {age} AND token <= {floor}");
+    let which = format!("name FROM {p}name WHERE {dead} ORDER BY name LIMIT {MOST}");
+    let all = names(db, which).await?;
+    for some in all.chunks(TOGETHER) {
+        let some = list(some.iter().map(Vec::as_slice));
+        let delete = format!("DELETE FROM {p}name WHERE name IN ({some}) AND {dead}");
+        db.tell(delete).await?;
     }
+    Ok(())
 }
 
 async fn names(db: &Arc<Db>, which: String) -> Result<Vec<Vec<u8>>> {

@@ -7,14 +7,12 @@ use std::sync::Arc;
 use dlock_core::{LockName, Result, Timestamp};
 use sqlx::mysql::MySqlRow;
 
-use super::call::list;
 use super::state::{CLOCK, ENTRY, Loaded, NAME, read_clock, read_name};
-use super::{Db, Mysql, Statement};
+use super::{Db, Mysql, Statement, list};
 use crate::lease::call::get;
 use crate::lease::connection::Lent;
-use crate::lease::failure::Failures as _;
-use crate::lease::failure::{foreign, nothing_done, perhaps_done};
-use crate::lease::look::Mark;
+use crate::lease::failure::{foreign, is_fatal, nothing_done, perhaps_done};
+use crate::lease::wait::Mark;
 
 /// What becomes of a name that has no row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,8 +28,7 @@ pub(super) type View = HashMap<LockName, Result<Loaded>>;
 
 impl Db {
     /// A transaction on those names: they are locked and loaded, `work` changes them, and what has changed is
-    /// written and committed. Answers when it was begun, and how a look will find the one name, if nobody
-    /// changes it meanwhile.
+    /// written and committed. Answers also how a look will find the one name, if nobody changes it meanwhile.
     ///
     /// *Another one changes a name in between*: it cannot, the row is locked. *The commit is not answered*:
     /// that is `Unknown`. *Anything before it fails*: it is rolled back, and nothing was done. *Whoever asked
@@ -41,7 +38,7 @@ impl Db {
         names: &[LockName],
         absent: Absent,
         work: impl FnOnce(&mut View) -> Result<T> + Send + 'static,
-    ) -> Result<(Timestamp, T, Option<Mark>)> {
+    ) -> Result<(T, Option<Mark>)> {
         let (db, names) = (self.clone(), names.to_vec());
         self.in_background(async move { db.transact(&names, absent, work).await })
             .await
@@ -53,7 +50,7 @@ impl Db {
         name: &LockName,
         absent: Absent,
         work: impl FnOnce(&mut Loaded) -> Result<T> + Send + 'static,
-    ) -> Result<(Timestamp, Option<T>, Option<Mark>)> {
+    ) -> Result<(Option<T>, Option<Mark>)> {
         let own = name.clone();
         self.change_all(std::slice::from_ref(name), absent, move |names| {
             match names.get_mut(&own) {
@@ -77,8 +74,8 @@ impl Db {
                 Ok(answer) => return Ok((lent, sent, answer.rows)),
                 Err(e) => {
                     self.finish(lent, Some(&e));
-                    if !std::mem::replace(&mut again, false) || !Mysql::is_fatal(&e) {
-                        return Err(nothing_done::<Mysql>(e, &self.at));
+                    if !std::mem::replace(&mut again, false) || !is_fatal(&e) {
+                        return Err(nothing_done(e, &self.at));
                     }
                 }
             }
@@ -90,7 +87,7 @@ impl Db {
         names: &[LockName],
         absent: Absent,
         work: impl FnOnce(&mut View) -> Result<T>,
-    ) -> Result<(Timestamp, T, Option<Mark>)> {
+    ) -> Result<(T, Option<Mark>)> {
         let text = self.sql.load(&list(names.iter().map(LockName::as_bytes)));
         let (mut lent, sent, mut found) = self.begin(&text).await?;
         let (now, mut view) = loop {
@@ -108,10 +105,10 @@ impl Db {
             }
             make.push_str(&text);
             let made = lent.run(Statement::Text(make)).await;
-            found = made.map_err(|e| nothing_done::<Mysql>(e, &self.at))?.rows;
+            found = made.map_err(|e| nothing_done(e, &self.at))?.rows;
         };
         for loaded in view.values_mut().flatten() {
-            loaded.settle(now);
+            loaded.settle(sent, now);
         }
         let worked = work(&mut view);
         let mut text = String::new();
@@ -124,7 +121,7 @@ impl Db {
         text.push_str("COMMIT");
         let committed = lent.run(Statement::Text(text)).await;
         self.finish(lent, committed.as_ref().err());
-        committed.map_err(|e| perhaps_done::<Mysql>(e, &self.at))?;
+        committed.map_err(|e| perhaps_done(e, &self.at))?;
         let mut mark = None;
         for (name, loaded) in &view {
             if let Ok(loaded) = loaded {
@@ -132,7 +129,7 @@ impl Db {
                 mark = (names.len() == 1).then_some(loaded.mark);
             }
         }
-        Ok((sent, worked?, mark))
+        Ok((worked?, mark))
     }
 
     /// A name as it is at one moment, without waiting for whoever changes it and without keeping anybody
@@ -143,7 +140,7 @@ impl Db {
         let mut loaded = names.remove(name).transpose()?;
         if let Some(loaded) = &mut loaded {
             loaded.now = now;
-            loaded.state.loaded();
+            loaded.state.rows.sort();
         }
         Ok(loaded)
     }

@@ -30,7 +30,7 @@ use super::{Db, Mysql};
 use crate::admit::Told;
 use crate::lease::dialect::Watcher;
 use crate::lease::failure::foreign;
-use crate::lease::look::Mark;
+use crate::lease::wait::Mark;
 
 const LOOK_MIN: Duration = Duration::from_millis(5);
 const LOOK_MAX: Duration = Duration::from_millis(30);
@@ -54,41 +54,19 @@ pub(in crate::lease) struct Watching {
 /// nothing.
 async fn see(db: &Arc<Db>, name: &LockName, told: Option<Told>) -> Result<(Told, Vec<Change>)> {
     let seen = db.change(name, Absent::Made, move |name| {
-        let (state, now) = (&mut name.state, name.now);
-        state.keep_watch(now, COUNTED_FOR);
+        let now = name.now;
+        name.settled().ledger.keep_watch(now, COUNTED_FOR);
+        let state = &name.state;
         let skipped = told.is_some();
         if let Some(mut told) = told
             && let Some(changes) = told.compare(state, now)
         {
             return Ok((told, changes));
         }
-        let now = state.inspect(now);
+        let now = state.rows.inspect(now);
         Ok((Told::of(state), vec![Change::Snapshot { now, skipped }]))
     });
-    seen.await?.1.ok_or_else(|| foreign("a row that vanished"))
-}
-
-impl Watching {
-    /// One look; `None` if something is to be taken back, or there is no row.
-    async fn mark(&self) -> Result<Option<(Mark, [i64; 2])>> {
-        let look = look(&self.db, &self.name).await?;
-        Ok(look
-            .filter(|(look, _)| !look.due)
-            .map(|(look, ends)| (look.mark, ends)))
-    }
-
-    /// Compares with what was told, and keeps nobody waiting; `None` if something is to be taken back, or the
-    /// changes were not counted.
-    async fn compare(&self) -> Result<Option<(Told, Vec<Change>)>> {
-        let mut told = self.told.clone();
-        Ok(match self.db.look_at(&self.name).await? {
-            Some(name) if !name.state.is_due(name.now) => {
-                let changes = told.compare(&name.state, name.now);
-                changes.map(|changes| (told, changes))
-            }
-            _ => None,
-        })
-    }
+    seen.await?.0.ok_or_else(|| foreign("a row that vanished"))
 }
 
 impl Watcher<Mysql> for Watching {
@@ -107,20 +85,30 @@ impl Watcher<Mysql> for Watching {
     }
 
     async fn look(&mut self) -> Result<(Vec<Change>, Duration)> {
-        let mark = self.mark().await?;
+        let (db, name) = (&self.db, &self.name);
         let is_kept = Timestamp::now() < self.keep_at;
-        if mark.is_some() && mark == self.mark && is_kept {
-            self.pause = (self.pause * 2).min(LOOK_MAX);
-            return Ok((Vec::new(), self.pause));
+        let seen = look(db, name).await?.filter(|(look, _)| !look.due);
+        let mark = seen.map(|(look, ends)| (look.mark, ends));
+        let mut compared = None;
+        if mark.is_some() && is_kept {
+            if mark == self.mark {
+                self.pause = (self.pause * 2).min(LOOK_MAX);
+                return Ok((Vec::new(), self.pause));
+            }
+            // This keeps nobody waiting.
+            if let Some(now) = db.look_at(name).await?
+                && !now.state.is_due(now.now)
+            {
+                let mut told = self.told.clone();
+                compared = told.compare(&now.state, now.now).map(|changes| (told, changes));
+            }
         }
-        let compared = match mark.is_some() && is_kept {
-            true => self.compare().await?,
-            false => None,
-        };
         let (told, changes) = match compared {
             Some(compared) => compared,
+            // Something is to be taken back, there is no row, or the changes were not counted or soon would not
+            // be.
             None => {
-                let seen = see(&self.db, &self.name, Some(self.told.clone())).await?;
+                let seen = see(db, name, Some(self.told.clone())).await?;
                 self.keep_at = Timestamp::now() + COUNTED_FOR / 3;
                 seen
             }

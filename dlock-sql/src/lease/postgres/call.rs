@@ -7,7 +7,6 @@
 //!   which is one transaction. Nothing of a value can be read as SQL: bytes and texts are written as
 //!   hexadecimal digits, numbers as numbers.
 
-use std::fmt::Write as _;
 use std::sync::Arc;
 
 use dlock_core::Result;
@@ -15,11 +14,9 @@ use sqlx::Arguments as _;
 use sqlx::error::BoxDynError;
 use sqlx::postgres::PgArguments;
 
-use crate::lease::call;
+use super::Statement;
+use crate::direct::Dialect as _;
 use crate::lease::failure::invalid;
-use crate::lease::keys::hex;
-
-pub(super) type Statement = call::Statement<sqlx::Postgres>;
 
 /// A value of a statement.
 #[derive(Clone, Debug)]
@@ -41,8 +38,8 @@ pub(super) fn statement<'a>(
     mut values: impl Iterator<Item = &'a Value<'a>>,
 ) -> Result<Statement> {
     if in_full {
-        let values: Vec<_> = values.collect();
-        return Ok(Statement::Text(written_in_full(text, &values)));
+        let literals: Vec<_> = values.map(Value::literal).collect();
+        return Ok(Statement::Text(written_in_full(text, &literals)));
     }
     let mut args = PgArguments::default();
     let bound = values.try_for_each(|value| value.bind(&mut args));
@@ -64,61 +61,34 @@ impl Value<'_> {
         }
     }
 
-    fn write(&self, to: &mut String) {
+    fn literal(&self) -> String {
         match self {
-            Self::Bytes(v) => bytes(to, v),
-            Self::Number(v) => put(to, format_args!("({v})::integer")),
-            Self::Long(v) => put(to, format_args!("({v})::bigint")),
-            Self::Truth(v) => put(to, format_args!("{v}")),
-            Self::Text(None) => to.push_str("NULL::text"),
-            Self::Text(Some(v)) => {
-                to.push_str("convert_from(");
-                bytes(to, v.as_bytes());
-                to.push_str(", 'UTF8')");
-            }
-            Self::ManyBytes(all) => list(to, all, "bytea", |to, v| bytes(to, v)),
-            Self::Longs(all) => list(to, all, "bigint", |to, v| put(to, format_args!("{v}"))),
-            Self::Truths(all) => list(to, all, "boolean", |to, v| put(to, format_args!("{v}"))),
+            Self::Bytes(v) => sqlx::Postgres::bytes(v),
+            Self::Number(v) => format!("({v})::integer"),
+            Self::Long(v) => format!("({v})::bigint"),
+            Self::Truth(v) => v.to_string(),
+            Self::Text(v) => v.map_or_else(|| "NULL::text".to_owned(), sqlx::Postgres::text),
+            Self::ManyBytes(all) => list("bytea", all.iter().map(|v| sqlx::Postgres::bytes(v))),
+            Self::Longs(all) => list("bigint", all.iter().map(i64::to_string)),
+            Self::Truths(all) => list("boolean", all.iter().map(bool::to_string)),
         }
     }
 }
 
-fn put(to: &mut String, what: std::fmt::Arguments<'_>) {
-    // A string takes everything.
-    let _ = to.write_fmt(what);
-}
-
-fn bytes(to: &mut String, bytes: &[u8]) {
-    to.push_str("decode('");
-    to.push_str(&hex(bytes));
-    to.push_str("', 'hex')");
-}
-
-fn list<T>(to: &mut String, all: &[T], of: &str, write: impl Fn(&mut String, &T)) {
-    to.push_str("ARRAY[");
-    for (n, one) in all.iter().enumerate() {
-        if n > 0 {
-            to.push(',');
-        }
-        write(to, one);
-    }
-    put(to, format_args!("]::{of}[]"));
+fn list(of: &str, literals: impl Iterator<Item = String>) -> String {
+    format!("ARRAY[{}]::{of}[]", literals.collect::<Vec<_>>().join(","))
 }
 
 /// The statement with its values in place of `$1`, `$2`, … No text of ours has a dollar sign but there.
-fn written_in_full(text: &str, values: &[&Value<'_>]) -> String {
+fn written_in_full(text: &str, literals: &[String]) -> String {
     let mut parts = text.split('$');
-    let mut full = String::with_capacity(text.len() * 2);
-    full.push_str(parts.next().unwrap_or_default());
+    let mut full = parts.next().unwrap_or_default().to_owned();
     for part in parts {
         let digits = part.bytes().take_while(u8::is_ascii_digit).count();
         let (number, rest) = part.split_at(digits);
-        let value = || values.get(number.parse::<usize>().ok()?.checked_sub(1)?);
-        match value() {
-            Some(value) => value.write(&mut full),
-            // The server refuses it, by its place.
-            None => put(&mut full, format_args!("${number}")),
-        }
+        let literal = || literals.get(number.parse::<usize>().ok()?.checked_sub(1)?);
+        // What is not there the server refuses.
+        full.push_str(literal().map_or("$", String::as_str));
         full.push_str(rest);
     }
     full
@@ -141,9 +111,9 @@ mod tests {
         ];
         let full = written_in_full(
             "SELECT f($1, $2, $3, $4, $5, $6) WHERE $3 > 0",
-            &values.each_ref(),
+            &values.map(|v| v.literal()),
         );
-        let digits = hex(evil.as_bytes());
+        let digits: String = evil.bytes().map(|byte| format!("{byte:02x}")).collect();
         assert!(!full.contains("DROP") && !full.contains('$'), "{full}");
         assert_eq!(
             full,

@@ -6,20 +6,23 @@ use dlock_core::spi::LeaseKey;
 use dlock_core::{Result, Runtime, Timestamp};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
-use sqlx::postgres::{PgConnectOptions, PgConnection};
-use sqlx::{AssertSqlSafe, ConnectOptions as _, Executor as _, SqlSafeStr as _};
+use sqlx::ConnectOptions as _;
+use sqlx::postgres::{PgConnectOptions, PgConnection, PgRow};
 
 use super::answer::Answer;
-use super::call::{Statement, Value, statement};
+use super::call::{Value, statement};
 use super::notify::listen;
-use super::schema::{Session, Statements};
+use super::schema::{Statements, tables};
 use super::wait::Pushes;
-use super::{Db, Rows};
+use super::{Db, Rows, Statement};
+use crate::failure::{OTHER_ISOLATION, shown, unsupported};
 use crate::lease::Config;
+use crate::lease::call::{get, prepare, run};
 use crate::lease::connection::{Database, connect};
-use crate::lease::failure::{Failures as _, nothing_done};
-use crate::lease::keys::{hex, id_bytes};
+use crate::lease::failure::{foreign, invalid, is_fatal, nothing_done};
+use crate::lease::keys::id_bytes;
 use crate::lease::lock::Lease;
+use crate::lease::schema::Opening;
 
 /// What a client knows of a PostgreSQL database.
 pub(in crate::lease) struct Postgres {
@@ -38,7 +41,9 @@ pub(in crate::lease) async fn open(
     config: &Config,
     runtime: Arc<dyn Runtime>,
 ) -> Result<Lease<Postgres>> {
-    let at: Arc<str> = shown(options).into();
+    let database = options.get_database().unwrap_or(options.get_username());
+    let (socket, host, port) = (options.get_socket(), options.get_host(), options.get_port());
+    let at = Arc::<str>::from(shown("PostgreSQL", socket, host, port, database));
     let in_full = config.behind_pooler;
     let mut options = options.clone().disable_statement_logging();
     if !in_full {
@@ -55,21 +60,21 @@ pub(in crate::lease) async fn open(
             ("jit", "off".to_owned()),
         ]);
     }
-    let mut session = Session {
-        conn: connect::<Postgres>(connecting(&options, None), &*runtime, &at).await?,
-        in_full,
-        at: at.clone(),
-    };
-    let sql = Arc::new(Statements::new(session.migrated(config).await?));
-    let mut first = session.conn;
+    // Before there are tables nothing can be prepared.
+    let connecting = connecting(&options, None);
+    let conn = connect::<Postgres>(connecting, &*runtime, &at).await?;
+    let mut opening = Opening::<Postgres> { conn, at: at.clone() };
+    let tables = tables(&schema(&mut opening, config).await?, &config.table_prefix);
+    opening.migrate(&tables).await?;
+    let (sql, mut first) = (Arc::new(Statements::new(tables.prefix)), opening.conn);
     if !in_full {
-        let prepared = prepare(&mut first, &sql).await;
-        prepared.map_err(|e| nothing_done::<Postgres>(e, &at))?;
+        let ready = make_ready(&mut first, &sql).await;
+        ready.map_err(|e| nothing_done(e, &at))?;
     }
     let channel = (!in_full).then(|| {
         let mut own = [0; 16];
         runtime.fill_random(&mut own);
-        Arc::from(format!("dlock_{}", hex(&own)))
+        Arc::from(format!("dlock_{:032x}", u128::from_be_bytes(own)))
     });
     let dialect = Postgres {
         options,
@@ -84,13 +89,21 @@ pub(in crate::lease) async fn open(
     Ok(Lease::new(db))
 }
 
-/// Where it is, for messages: never a password.
-fn shown(options: &PgConnectOptions) -> String {
-    let database = options.get_database().unwrap_or(options.get_username());
-    match options.get_socket() {
-        Some(socket) => format!("{database} at {}", socket.display()),
-        None => format!("{database} at {}:{}", options.get_host(), options.get_port()),
+/// The schema that the tables are in. Where nothing can be set, also whether the isolation level is what the
+/// short statements need, since they do not look.
+async fn schema(opening: &mut Opening<Postgres>, config: &Config) -> Result<String> {
+    let row = "SELECT current_schema()::text, current_setting('transaction_isolation')";
+    let row = opening.ask(row).await?.ok_or_else(|| foreign("no row"))?;
+    if config.behind_pooler && get::<String, _>(&row, 1)? != "read committed" {
+        return Err(unsupported(format!("{} {OTHER_ISOLATION}", opening.at)));
     }
+    let schema = config.schema.clone().or(get(&row, 0)?);
+    schema.ok_or_else(|| {
+        invalid(format!(
+            "no schema of the search path of {} exists; name one",
+            opening.at
+        ))
+    })
 }
 
 impl Postgres {
@@ -103,17 +116,6 @@ impl Postgres {
         let id = id_bytes(key.id);
         let values = [Value::Bytes(key.name.as_bytes()), Value::Bytes(&id)];
         statement(self.in_full, text, values.iter().chain(rest))
-    }
-
-    /// Connects, and makes the connection ready before it is used.
-    pub(super) fn connecting(&self) -> BoxFuture<'static, Result<PgConnection, sqlx::Error>> {
-        connecting(&self.options, (!self.in_full).then(|| self.sql.clone()))
-    }
-
-    fn read_answer(&self, (sent, rows): (Timestamp, Rows)) -> Result<(Timestamp, Answer)> {
-        let answer = Answer::of(&rows)?;
-        self.pushes.anchor(sent, answer.at);
-        Ok((sent, answer))
     }
 }
 
@@ -134,28 +136,24 @@ impl Db {
         key: &LeaseKey,
         rest: &[Value<'_>],
     ) -> Result<(Timestamp, Answer)> {
-        self.read_answer(self.send(self.about(text, key, rest)?).await?)
-    }
-
-    /// One that may be heard twice: see [`Database::send_again`].
-    pub(super) async fn call_again(
-        self: &Arc<Self>,
-        text: &Arc<str>,
-        key: &LeaseKey,
-        rest: &[Value<'_>],
-        noted: impl FnOnce() + Send,
-    ) -> Result<(Timestamp, Answer)> {
-        let answered = self.send_again(|| self.about(text, key, rest), noted);
-        self.read_answer(answered.await?)
+        let (sent, rows) = self.send(self.about(text, key, rest)?).await?;
+        let answer = Answer::of(&rows)?;
+        self.pushes.anchor(sent, answer.at);
+        Ok((sent, answer))
     }
 
     /// A statement that reads.
-    pub(super) async fn read_rows(self: &Arc<Self>, text: &Arc<str>, values: &[Value<'_>]) -> Result<Rows> {
-        self.read(|| self.statement(text, values)).await
+    pub(super) async fn read_rows(
+        self: &Arc<Self>,
+        text: &Arc<str>,
+        values: &[Value<'_>],
+    ) -> Result<Vec<PgRow>> {
+        Ok(self.read(|| self.statement(text, values)).await?.rows)
     }
 }
 
-fn connecting(
+/// Connects, and makes the connection ready before it is used.
+pub(super) fn connecting(
     options: &PgConnectOptions,
     sql: Option<Arc<Statements>>,
 ) -> BoxFuture<'static, Result<PgConnection, sqlx::Error>> {
@@ -163,7 +161,7 @@ fn connecting(
     async move {
         let mut conn = options.connect().await?;
         if let Some(sql) = sql {
-            prepare(&mut conn, &sql).await?;
+            make_ready(&mut conn, &sql).await?;
         }
         Ok(conn)
     }
@@ -173,17 +171,11 @@ fn connecting(
 /// Has statements parsed, and functions compiled. The server does that in each session anew, at the first
 /// call, and it takes several milliseconds, with the name's row locked: where a hundred clients come for one
 /// name after a restart, they would do it one after the other.
-async fn prepare(conn: &mut PgConnection, sql: &Statements) -> Result<(), sqlx::Error> {
-    for text in sql.prepared() {
-        let text = AssertSqlSafe(text.clone()).into_sql_str();
-        (&mut *conn).prepare(text).await?;
-    }
-    let called = sqlx::raw_sql(AssertSqlSafe(sql.calls.clone()))
-        .execute(conn)
-        .await;
+async fn make_ready(conn: &mut PgConnection, sql: &Statements) -> Result<(), sqlx::Error> {
+    prepare::<sqlx::Postgres>(conn, &sql.prepared()).await?;
     // What the server refuses here it refuses again, to somebody who hears of it.
-    match called {
-        Err(e) if Postgres::is_fatal(&e) => Err(e),
+    match run::<sqlx::Postgres>(Statement::Text(sql.calls.to_string()), conn).await {
+        Err(e) if is_fatal(&e) => Err(e),
         _ => Ok(()),
     }
 }

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use dlock_core::{Access, Admission, FencedValue, LockName, Result};
+use dlock_core::{Access, Admission, LockName, Result, Token};
 
 use super::call::Value;
 use super::{Db, Postgres};
 use crate::lease::call::get;
-use crate::lease::dialect::{Gate, Pass};
+use crate::lease::dialect::Gate;
 use crate::lease::keys::read_token;
 
 /// Checks, notes, and writes if it shall; it begins with locking the row. A row if it was admitted.
@@ -23,8 +23,13 @@ const BAR: &str =
     "SELECT CASE WHEN $2 THEN f.max_any ELSE f.max_exclusive END FROM {p}fence AS f WHERE f.resource = $1";
 
 impl Gate for Postgres {
-    async fn admit(db: &Arc<Db>, pass: Pass<'_>) -> Result<Admission> {
-        let Pass(token, resource, access, value) = pass;
+    async fn admit(
+        db: &Arc<Db>,
+        resource: &LockName,
+        token: Token,
+        access: Access,
+        value: Option<&[u8]>,
+    ) -> Result<Admission> {
         let name = Value::Bytes(resource.as_bytes());
         let exclusive = Value::Truth(access == Access::Exclusive);
         let values = [
@@ -40,19 +45,12 @@ impl Gate for Postgres {
         // The token that was in the way. Where none is any more, somebody has removed the row since: then it
         // is the one that was refused.
         let bar = db.read_rows(&db.sql.fill(BAR), &[name, exclusive]).await?;
-        let bar = bar.rows.first().and_then(|row| get::<Option<_>, _>(row, 0).ok());
+        let bar = bar.first().and_then(|row| get::<Option<_>, _>(row, 0).ok());
         let highest = bar.flatten().and_then(|n| read_token(n).ok()).unwrap_or(token);
         Ok(Admission::Refused { highest })
     }
 
-    async fn read(db: &Arc<Db>, resource: &LockName) -> Result<Option<FencedValue>> {
-        let name = [Value::Bytes(resource.as_bytes())];
-        let text = "SELECT f.value, f.max_exclusive, f.max_any FROM {p}fence AS f WHERE f.resource = $1";
-        let rows = db.read_rows(&db.sql.fill(text), &name).await?;
-        let Some(row) = rows.rows.first() else {
-            return Ok(None);
-        };
-        let stored = |column| get::<Option<_>, _>(row, column)?.map(read_token).transpose();
-        Ok(Some(FencedValue::new(get(row, 0)?, stored(1)?, stored(2)?)))
+    fn tables(&self) -> &str {
+        &self.sql.prefix
     }
 }

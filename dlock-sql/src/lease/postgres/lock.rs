@@ -4,28 +4,24 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dlock_core::spi::{
-    Abandoned, Acquire, Attempt, Converted, LeaseKey, Queueing, Raised, Signal, Wait, Wake,
+    Abandoned, Acquire, Attempt, Converted, Grant, LeaseKey, Queueing, Raised, Signal, Wait, Wake,
 };
 use dlock_core::{Error, Holder, Inspection, LockName, LossReason, Mode, Result, Timestamp, Token};
-use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use futures::stream::{self, BoxStream, StreamExt as _};
-use sqlx::Connection as _;
 use sqlx::postgres::PgConnection;
 
 use super::answer::Answer;
-use super::call::{Statement, Value};
+use super::call::Value;
+use super::connection::connecting;
 use super::watch::Watching;
-use super::{Db, Postgres, Rows};
-use crate::lease::call::{get, run};
-use crate::lease::dialect::{Dialect, Sweeping};
+use super::{Db, Postgres};
+use crate::lease::call::get;
+use crate::lease::contention::AGE;
+use crate::lease::dialect::Dialect;
 use crate::lease::failure::foreign;
 use crate::lease::keys::{micros, read_id, read_ids, read_micros, read_mode, read_token, share};
-use crate::lease::look::Look;
-use crate::lease::wait::looking;
-
-/// For how long nobody has used a name whose row is deleted. Longer than a tombstone stands.
-const AGE: Duration = Duration::from_secs(120);
+use crate::lease::wait::{Look, looking};
 
 /// How many names a sweep deletes, which keeps none that is in use waiting.
 const MOST: i32 = 10_000;
@@ -48,45 +44,33 @@ impl Dialect for Postgres {
     const CONTENDED: Duration = Duration::from_millis(100);
     const PING_AFTER: Option<Duration> = None;
     const LOOK: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(200));
+    const RESET: &'static str = "SELECT 1";
 
     fn connect(&self) -> BoxFuture<'static, Result<PgConnection, sqlx::Error>> {
-        self.connecting()
+        connecting(&self.options, (!self.in_full).then(|| self.sql.clone()))
     }
 
-    fn run(statement: Statement, conn: &mut PgConnection) -> BoxFuture<'_, Result<Rows, sqlx::Error>> {
-        run(statement, conn).boxed()
-    }
-
-    fn reset(conn: &mut PgConnection) -> BoxFuture<'_, Result<(), sqlx::Error>> {
-        conn.ping().boxed()
-    }
-
-    fn acquire(&self, request: &Acquire, has_row: bool) -> Result<Statement> {
+    async fn acquire(db: &Arc<Db>, request: &Acquire, has_row: bool) -> Result<Option<Grant>> {
         let text = match has_row {
-            true => &self.sql.acquire_again,
-            false => &self.sql.acquire,
+            true => &db.sql.acquire_again,
+            false => &db.sql.acquire,
         };
         let values = [
             Value::Long(micros(request.ttl)),
             Value::Text(request.owner.as_deref()),
         ];
-        self.about(text, &request.key, &values)
-    }
-
-    fn acquired(answer: &Rows) -> Result<Option<Token>> {
+        let (sent, answer) = db.send(db.about(text, &request.key, &values)?).await?;
         let token = answer.rows.first().map(|row| read_token(get(row, 0)?));
-        token.transpose()
+        let token = token.transpose()?;
+        Ok(token.map(|token| Grant::new(request.key.clone(), Some(token), sent, request.ttl)))
     }
 
-    fn release(&self, lease: &LeaseKey) -> Result<Statement> {
-        self.about(&self.sql.release, lease, &[])
+    async fn release(db: &Arc<Db>, lease: &LeaseKey) -> Result<bool> {
+        let (_, answer) = db.send(db.about(&db.sql.release, lease, &[])?).await?;
+        Ok(answer.done.rows_affected() > 0)
     }
 
-    fn is_released(answer: &Rows) -> bool {
-        answer.done.rows_affected() > 0
-    }
-
-    async fn attempt(db: &Arc<Db>, request: &Acquire, noted: impl FnOnce() + Send) -> Result<Attempt> {
+    async fn attempt(db: &Arc<Db>, request: &Acquire) -> Result<Attempt> {
         let key = &request.key;
         let joins = request.queue == Queueing::Join;
         // Before the request is sent: a push may overtake the answer. While nobody listens whoever waits
@@ -104,18 +88,19 @@ impl Dialect for Postgres {
             Value::Text(pushes.as_ref().and(db.channel.as_deref())),
             Value::Text(request.owner.as_deref()),
         ];
-        let (sent, answer) = db.call_again(&db.sql.attempt, key, &values, noted).await?;
+        let (sent, answer) = db.call(&db.sql.attempt, key, &values).await?;
         // Where somebody else holds it the short statement finds nothing either.
         let others = answer.others > 0 || answer.word == "H";
         db.contention.tell(&key.name, others, Timestamp::now());
-        let wait = |mut wait: Wait| {
+        let wait = |wake| {
+            let mut wait = Wait::new(wake);
             (wait.recheck_in, wait.ahead) = (answer.life, answer.ahead);
             wait
         };
         match answer.word.as_str() {
             "G" => Ok(Attempt::Granted(answer.grant(key, sent)?)),
             "Q" => Ok(Attempt::Queued(wait(match pushes {
-                Some(pushes) => Wait::new(Wake::Push(pushes)),
+                Some(pushes) => Wake::Push(pushes),
                 None => looking(db, key, None),
             }))),
             "H" => Ok(Attempt::Held(wait(looking(db, key, None)))),
@@ -126,18 +111,9 @@ impl Dialect for Postgres {
         }
     }
 
-    async fn release_in_full(
-        db: &Arc<Db>,
-        lease: &LeaseKey,
-        keep: Duration,
-        bury: bool,
-        noted: impl FnOnce() + Send,
-    ) -> Result<bool> {
-        let (release, values) = (
-            &db.sql.release_in_full,
-            [Value::Long(micros(keep)), Value::Truth(bury)],
-        );
-        let (_, answer) = db.call_again(release, lease, &values, noted).await?;
+    async fn release_in_full(db: &Arc<Db>, lease: &LeaseKey, keep: Duration, bury: bool) -> Result<bool> {
+        let values = [Value::Long(micros(keep)), Value::Truth(bury)];
+        let (_, answer) = db.call(&db.sql.release_in_full, lease, &values).await?;
         // Otherwise there is no row.
         if answer.at.is_some() {
             let others = answer.others > 0;
@@ -148,7 +124,7 @@ impl Dialect for Postgres {
 
     async fn abandon(db: &Arc<Db>, key: &LeaseKey) -> Result<Abandoned> {
         let abandon = db.sql.call("abandon($1, $2)");
-        let (_, answer) = db.call_again(&abandon, key, &[], || ()).await?;
+        let (_, answer) = db.call(&abandon, key, &[]).await?;
         Ok(match answer.word.as_str() {
             "W" => Abandoned::Withdrawn,
             "G" => Abandoned::WasGranted(Some(answer.token()?)),
@@ -170,7 +146,7 @@ impl Dialect for Postgres {
 
     async fn raise(db: &Arc<Db>, lease: &LeaseKey, to: Token) -> Result<Raised> {
         let (raise, to) = (db.sql.call("raise($1, $2, $3)"), [Value::Long(to.get() as i64)]);
-        let (_, answer) = db.call_again(&raise, lease, &to, || ()).await?;
+        let (_, answer) = db.call(&raise, lease, &to).await?;
         match answer.word.as_str() {
             "G" => Ok(Raised::Raised(answer.token()?)),
             _ => Ok(Raised::NotHeld),
@@ -180,7 +156,7 @@ impl Dialect for Postgres {
     async fn look(db: &Arc<Db>, name: &LockName) -> Result<Look> {
         let name = [Value::Bytes(name.as_bytes())];
         let rows = db.read_rows(&db.sql.look, &name).await?;
-        let Some(row) = rows.rows.first() else {
+        let Some(row) = rows.first() else {
             return Ok(Look::default());
         };
         Ok(Look {
@@ -201,6 +177,19 @@ impl Dialect for Postgres {
         many.map_err(|_| foreign("an impossible number of holders"))
     }
 
+    async fn is_due(db: &Arc<Db>) -> Result<bool> {
+        let age = [Value::Long(micros(AGE / 2))];
+        let due = "SELECT m.swept < clock_timestamp() - $1 * interval '1 microsecond' FROM {p}meta AS m";
+        let rows = db.read_rows(&db.sql.fill(due), &age).await?;
+        rows.first().map_or(Ok(false), |row| get(row, 0))
+    }
+
+    async fn sweep(db: &Arc<Db>) -> Result<()> {
+        let values = [Value::Long(micros(AGE)), Value::Number(MOST)];
+        let sweep = db.sql.fill("SELECT {p}sweep($1, $2)");
+        db.ask(&sweep, &values).await.map(drop)
+    }
+
     fn signals(&self) -> BoxStream<'static, Signal> {
         self.pushes.signals().chain(stream::pending()).boxed()
     }
@@ -210,27 +199,12 @@ impl Dialect for Postgres {
     }
 }
 
-impl Sweeping for Postgres {
-    async fn is_due(db: &Arc<Db>) -> Result<bool> {
-        let age = [Value::Long(micros(AGE / 2))];
-        let due = "SELECT m.swept < clock_timestamp() - $1 * interval '1 microsecond' FROM {p}meta AS m";
-        let rows = db.read_rows(&db.sql.fill(due), &age).await?;
-        rows.rows.first().map_or(Ok(false), |row| get(row, 0))
-    }
-
-    async fn sweep(db: &Arc<Db>) -> Result<()> {
-        let values = [Value::Long(micros(AGE)), Value::Number(MOST)];
-        let sweep = db.sql.fill("SELECT {p}sweep($1, $2)");
-        db.ask(&sweep, &values).await.map(drop)
-    }
-}
-
 /// The state, and the number of the last change in it.
 pub(super) async fn inspect(db: &Arc<Db>, name: &LockName) -> Result<(Inspection, u64)> {
     let name = [Value::Bytes(name.as_bytes())];
     let rows = db.read_rows(&db.sql.fill(INSPECT), &name).await?;
     let (mut waiting, mut changes, mut holders) = (0, 0, Vec::new());
-    for row in &rows.rows {
+    for row in &rows {
         let (id, share): (Option<Vec<u8>>, i32) = (get(row, 0)?, get(row, 1)?);
         let number: Option<i64> = get(row, 2)?;
         let Some(id) = id else {

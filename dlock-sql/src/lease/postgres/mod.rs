@@ -14,7 +14,6 @@
 mod answer;
 mod call;
 mod connection;
-mod failure;
 mod gate;
 mod lock;
 mod notify;
@@ -23,9 +22,9 @@ mod schema;
 mod wait;
 mod watch;
 
-use super::call::Answer;
 use super::connection::Database;
 pub(super) use connection::{Postgres, open};
 
 type Db = Database<Postgres>;
-type Rows = Answer<sqlx::Postgres>;
+type Statement = super::call::Statement<sqlx::Postgres>;
+type Rows = super::call::Answer<sqlx::Postgres>;

@@ -7,19 +7,18 @@
 //!   Until then waiters are found by their own re-asks, at a third of their queue lease.
 //! * *The runtime ends*: the task goes with it, and with it the client's keeper.
 
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use dlock_core::runtime::yield_now;
 use dlock_core::{Result, Runtime};
 use futures::channel::oneshot;
-use futures::future::{Either, select};
 use sqlx::Executor as _;
 use sqlx::postgres::{PgConnectOptions, PgListener, PgPoolOptions};
 
+use super::Db;
 use super::wait::Pushes;
-use super::{Db, Postgres};
+use crate::lease::connection::within;
 use crate::lease::failure::{nothing_done, runtime_ended};
 
 /// After so much silence it is asked whether anybody is there, and has as long to answer.
@@ -34,85 +33,61 @@ pub(super) async fn listen(db: &Arc<Db>) -> Result<()> {
     let Some(channel) = db.channel.clone() else {
         return Ok(());
     };
-    let listening = Listening {
-        options: db.options.clone(),
-        channel,
-        pushes: db.pushes.clone(),
-        runtime: db.runtime.clone(),
-    };
     let (send, begun) = oneshot::channel();
-    db.spawn(listening.serve(send));
-    match begun.await {
-        Ok(begun) => begun.map_err(|e| nothing_done::<Postgres>(e, &db.at)),
-        Err(_) => Err(runtime_ended::<Postgres>()),
-    }
-}
-
-struct Listening {
-    options: PgConnectOptions,
-    channel: Arc<str>,
-    pushes: Arc<Pushes>,
-    runtime: Arc<dyn Runtime>,
-}
-
-impl Listening {
-    async fn serve(self, begun: oneshot::Sender<Result<(), sqlx::Error>>) {
-        let (mut begun, mut pause) = (Some(begun), FIRST_PAUSE);
+    let (options, pushes, runtime) = (db.options.clone(), db.pushes.clone(), db.runtime.clone());
+    // Nothing in it keeps the backend from being dropped.
+    db.spawn(async move {
+        let (mut begun, mut pause) = (Some(send), FIRST_PAUSE);
         loop {
-            match (self.connect().await, begun.take()) {
+            match (connect(&options, &channel).await, begun.take()) {
                 (Ok(mut listener), first) => {
                     pause = FIRST_PAUSE;
-                    self.pushes.connected();
+                    pushes.connected();
                     first.map(|begun| begun.send(Ok(())));
-                    self.hear(&mut listener).await;
+                    hear(&mut listener, &pushes, &*runtime).await;
                     drop(listener);
-                    self.pushes.disconnected();
+                    pushes.disconnected();
                 }
                 // Opening fails by this, and there is nobody to listen for.
-                (Err(e), Some(begun)) => {
-                    let _ = begun.send(Err(e));
-                    return;
-                }
+                (Err(e), Some(begun)) => return drop(begun.send(Err(e))),
                 (Err(_), None) => {}
             }
-            self.runtime.sleep(pause).await;
+            runtime.sleep(pause).await;
             yield_now().await;
             pause = (pause * 2).min(LONGEST_PAUSE);
         }
+    });
+    match begun.await {
+        Ok(begun) => begun.map_err(|e| nothing_done(e, &db.at)),
+        Err(_) => Err(runtime_ended()),
     }
+}
 
-    async fn connect(&self) -> Result<PgListener, sqlx::Error> {
-        // A listener wants a pool. This one is for it alone.
-        let pool = PgPoolOptions::new()
-            .max_connections(1)
-            .max_lifetime(None)
-            .idle_timeout(None)
-            .acquire_timeout(SILENCE)
-            .connect_lazy_with(self.options.clone());
-        let mut listener = PgListener::connect_with(&pool).await?;
-        // It must say so when it broke, and not go on by itself.
-        listener.eager_reconnect(false);
-        listener.listen(&self.channel).await?;
-        Ok(listener)
-    }
+async fn connect(options: &PgConnectOptions, channel: &str) -> Result<PgListener, sqlx::Error> {
+    // A listener wants a pool. This one is for it alone.
+    let pool = PgPoolOptions::new()
+        .max_connections(1)
+        .max_lifetime(None)
+        .idle_timeout(None)
+        .acquire_timeout(SILENCE)
+        .connect_lazy_with(options.clone());
+    let mut listener = PgListener::connect_with(&pool).await?;
+    // It must say so when it broke, and not go on by itself.
+    listener.eager_reconnect(false);
+    listener.listen(channel).await?;
+    Ok(listener)
+}
 
-    /// Hears until the connection breaks.
-    async fn hear(&self, listener: &mut PgListener) {
-        loop {
-            let silence = self.runtime.sleep(SILENCE);
-            let heard = match select(pin!(listener.try_recv()), silence).await {
-                Either::Left((heard, _)) => Some(heard),
-                Either::Right(_) => None,
-            };
-            match heard {
-                Some(Ok(Some(message))) => self.pushes.hear(message.payload()),
-                Some(_) => return,
-                None => {
-                    let asked = pin!(listener.execute("SELECT 1"));
-                    match select(asked, self.runtime.sleep(SILENCE)).await {
-                        Either::Left((Ok(_), _)) => {}
-                        _ => return,
-                    }
+/// Hears until the connection breaks.
+async fn hear(listener: &mut PgListener, pushes: &Pushes, runtime: &dyn Runtime) {
+    loop {
+        match within(runtime.sleep(SILENCE), listener.try_recv()).await {
+            Some(Ok(Some(message))) => pushes.hear(message.payload()),
+            Some(_) => return,
+            None => {
+                let asked = within(runtime.sleep(SILENCE), listener.execute("SELECT 1")).await;
+                if !matches!(asked, Some(Ok(_))) {
+                    return;
                 }
             }
         }

@@ -13,6 +13,7 @@ use super::answer::Answer;
 use super::call::Value;
 use super::{Db, Postgres};
 use crate::lease::call::get;
+use crate::lease::connection::again;
 use crate::lease::dialect::{Outcomes, Renewing};
 use crate::lease::failure::foreign;
 use crate::lease::keys::{id_bytes, micros};
@@ -68,9 +69,7 @@ async fn ask(db: &Arc<Db>, batch: &[Item<'_>], waits: bool) -> Result<(Timestamp
         Value::Text(db.channel.as_deref().filter(|_| db.pushes.listens())),
         Value::Truth(waits),
     ];
-    let (sent, rows) = db
-        .send_again(|| db.statement(&db.sql.renew, &values), || ())
-        .await?;
+    let (sent, rows) = again(|| db.ask(&db.sql.renew, &values)).await.0?;
     let mut answers: Vec<Option<Answer>> = batch.iter().map(|_| None).collect();
     for row in &rows.rows {
         let number: i32 = get(row, 6)?;

@@ -144,12 +144,12 @@ mod tests {
     use futures::{FutureExt as _, StreamExt as _};
 
     use super::*;
-    use crate::lease::keys::{hex, id_bytes};
+    use crate::lease::keys::digits;
 
     #[test]
     fn a_request_is_told_what_is_said_of_it_and_no_other() {
         let key = |n| LeaseKey::new(LockName::new("a").unwrap(), RequestId::new(1, n));
-        let digits = |n| hex(&id_bytes(key(n).id));
+        let digits = |n| digits(key(n).id);
         let pushes = Pushes::new();
         assert!(pushes.wait_for(&key(1)).is_none(), "nobody listens yet");
         pushes.connected();

@@ -29,6 +29,7 @@ use super::answer::Answer;
 use super::call::Value;
 use super::lock::inspect;
 use super::{Db, Postgres};
+use crate::lease::connection::again;
 use crate::lease::dialect::{Dialect as _, Watcher};
 use crate::lease::failure::foreign;
 use crate::lease::keys::{micros, read_id_digits, read_micros, read_mode, read_token};
@@ -59,19 +60,21 @@ pub(in crate::lease) struct Watching {
     asks: bool,
 }
 
-/// Comes for what stands in the row of a watch, and keeps it for so many microseconds. A copy of it that was
-/// not answered is `noted`.
-async fn listen(db: &Arc<Db>, watch: &LeaseKey, time: i64, noted: impl FnOnce() + Send) -> Result<Answer> {
+/// Comes for what stands in the row of a watch, and keeps it for so many microseconds. Also says whether a
+/// copy of it may be on its way yet.
+async fn listen(db: &Arc<Db>, watch: &LeaseKey, time: i64) -> (Result<Answer>, bool) {
     let (listen, channel) = (db.sql.call("listen($1, $2, $3, $4)"), db.channel.as_deref());
     let values = [Value::Text(channel), Value::Long(time)];
-    Ok(db.call_again(&listen, watch, &values, noted).await?.1)
+    let (came, strayed) = again(|| db.call(&listen, watch, &values)).await;
+    let is_unknown = came.as_ref().is_err_and(|e| e.kind() == ErrorKind::Unknown);
+    (came.map(|(_, answer)| answer), strayed || is_unknown)
 }
 
 impl Watching {
     async fn come(&mut self) -> Result<Answer> {
-        let (before, mut strayed) = (std::mem::replace(&mut self.asks, true), false);
-        let came = listen(&self.db, &self.key, micros(TOLD_FOR), || strayed = true).await;
-        self.asks = before || strayed || matches!(&came, Err(e) if e.kind() == ErrorKind::Unknown);
+        let before = std::mem::replace(&mut self.asks, true);
+        let (came, strayed) = listen(&self.db, &self.key, micros(TOLD_FOR)).await;
+        self.asks = before || strayed;
         self.keep_at = Timestamp::now() + TOLD_FOR / 3;
         came
     }
@@ -149,8 +152,7 @@ impl Drop for Watching {
         let (db, key) = (Arc::clone(&self.db), self.key.clone());
         let time = if self.asks { BURIED } else { ENDED };
         // Where this fails, changes are told to nobody for a while.
-        self.db
-            .spawn(async move { drop(listen(&db, &key, time, || ()).await) });
+        self.db.spawn(async move { drop(listen(&db, &key, time).await) });
     }
 }
 
@@ -201,12 +203,12 @@ fn read_change(message: &str) -> Option<(i64, Change)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lease::keys::{hex, id_bytes};
+    use crate::lease::keys::digits;
 
     #[test]
     fn changes_are_read_as_the_database_writes_them() {
         let id = RequestId::new(7, 9);
-        let digits = hex(&id_bytes(id));
+        let digits = digits(id);
         let row = [
             format!("11:R{digits}"),
             format!("12:X{digits}"),

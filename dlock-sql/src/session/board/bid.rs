@@ -28,7 +28,7 @@ pub(super) struct Waiter {
 pub(super) struct Bidding {
     /// Whose try it is, or whose abandon has ended the wait.
     pub(super) of: Option<RequestId>,
-    /// Ends a wait. A try has none, nor has a wait that was told.
+    /// Ends a wait. A try has none, nor has a wait that was told, or that nobody wants any more.
     stop: Option<Stopper>,
     /// Says that this was dropped.
     pub(super) over: Event,
@@ -48,7 +48,6 @@ pub(crate) struct Bid {
     lease: Option<LeaseKey>,
     /// It may be granted, and until when if no more is heard of its session.
     pub(crate) doubt: Option<Timestamp>,
-    was_wanted: bool,
     was_won: bool,
 }
 
@@ -56,11 +55,9 @@ pub(crate) struct Bid {
 pub(crate) enum Asked {
     /// It has it.
     Granted(Holder),
-    /// Somebody of this client is there.
+    /// Somebody of this client is there; or somebody of another client was a moment ago, and there is a
+    /// connection to wait on at once, where a try in vain would be one request more.
     Wait,
-    /// Somebody of another client was there a moment ago, and this connection is to spare: wait on it at
-    /// once, where a try in vain would be one request more.
-    Contend(Arc<Handle>, Bid, Stop),
     /// Try it.
     Try(Bid),
 }
@@ -102,15 +99,9 @@ impl Board {
         let is_crowded = state.crowded.of(key).is_some_and(|at| now.since(*at) < CROWDED);
         // The last connection is for whoever has met somebody.
         let to_spare = state.idle.len() > 1 || state.waiting < self.most_waiting;
-        if waits
-            && is_crowded
-            && to_spare
-            && let Some((idle, _)) = state.idle.pop()
-        {
-            // It listens from its next question on.
-            name.join(lease).left = Some(now);
-            let (bid, stop) = name.contend(self, key);
-            return Ok(Asked::Contend(idle, bid, stop));
+        if waits && is_crowded && to_spare && !state.idle.is_empty() {
+            state.tidy(key);
+            return Ok(Asked::Wait);
         }
         name.bidding = Some(Bidding::new(Some(lease.id), None));
         Ok(Asked::Try(Bid::new(self, key, Some(lease.clone()))))
@@ -143,19 +134,21 @@ impl Bid {
             key: *key,
             lease,
             doubt: None,
-            was_wanted: true,
             was_won: false,
         }
     }
 
     /// Whether there is somebody to wait for, and nobody has stopped that: asked between two turns.
-    pub(crate) fn is_wanted(&mut self, now: Timestamp) -> bool {
-        let name = &mut self.board.state().names;
-        self.was_wanted = name.get_mut(&self.key).is_some_and(|name| {
+    pub(crate) fn is_wanted(&self, now: Timestamp) -> bool {
+        let names = &mut self.board.state().names;
+        names.get_mut(&self.key).is_some_and(|name| {
             name.pass_over(now);
-            !name.line.is_empty() && name.bidding.as_ref().is_some_and(|b| b.stop.is_some())
-        });
-        self.was_wanted
+            let Some(bidding) = &mut name.bidding else {
+                return false;
+            };
+            bidding.stop.take_if(|_| name.line.is_empty());
+            bidding.stop.is_some()
+        })
     }
 
     /// The server has let it in, on that connection. Answers for whom. If that is nobody, the connection
@@ -218,9 +211,8 @@ impl Drop for Bid {
         if let Some((of, until)) = of.zip(self.doubt) {
             state.doubtful.insert(of, until);
         }
-        let could_not = self.lease.is_none() && self.was_wanted;
-        if let Some(first) = first.filter(|_| could_not) {
-            // The next one tries, and tells its caller what is wrong.
+        if let Some(first) = first.filter(|_| bidding.stop.is_some()) {
+            // It could not wait. The next one tries, and tells its caller what is wrong.
             first.failed = true;
             state.crowded.forget(&self.key);
         }

@@ -25,25 +25,21 @@ use futures::future::pending;
 use sqlx::mysql::{MySqlConnectOptions, MySqlConnection};
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Executor as _, Row as _};
 
-use super::failure::{failed, is_interrupted, is_no_thread};
-use super::schema::{self, Product, age, run};
+use super::schema::{self, run_and_age};
+use crate::direct::Failure;
+use crate::failure::is_no_thread;
 use crate::session::config::Config;
 use crate::session::dialect::{
-    Backend, Database, Limits, Request, Server, Session, Site, Told, Wire, pooled,
+    Backend, Dialect, Limits, Product, Request, Session, Site, Told, Wire, pooled,
 };
 use crate::session::failure::{Answer, Failed};
 use crate::session::keys::Key;
 
 /// Where sessions come from.
-struct MySqlServer {
-    options: MySqlConnectOptions,
-    config: Config,
-    site: Site,
-    product: Product,
-}
+pub(in crate::session) struct MySql(MySqlConnectOptions);
 
 #[async_trait]
-impl Database for MySqlConnectOptions {
+impl Dialect for MySql {
     fn limits(&self) -> Limits {
         Limits {
             name: "mysql-session",
@@ -57,71 +53,67 @@ impl Database for MySqlConnectOptions {
         }
     }
 
-    async fn open(&self, config: Config) -> Result<Arc<dyn Server>> {
-        let (product, site) = schema::prepare(self, &config).await?;
-        Ok(Arc::new(MySqlServer {
-            // Not logged: a wait is slow by design.
-            options: self.clone().disable_statement_logging(),
-            config,
-            site,
-            product,
-        }))
-    }
-}
-
-impl MySqlServer {
-    async fn begin(&self) -> sqlx::Result<(MySqlConnection, (i64, i64, i64, i64))> {
-        let mut connection = MySqlConnection::connect_with(&self.options).await?;
-        let (ttl, product) = (self.config.ttl.as_secs(), self.product);
-        let limit = match product {
-            Product::MariaDb => "max_statement_time",
-            Product::MySql => "max_execution_time",
-        };
-        let set = format!(
-            "SET SESSION wait_timeout = {ttl}, lock_wait_timeout = 1, innodb_lock_wait_timeout = 1, \
-             {limit} = 0, autocommit = 1"
-        );
-        connection.execute(AssertSqlSafe(set)).await?;
-        let (run, age) = (run(product), age(product));
-        let who = format!(
-            "SELECT CAST(CONNECTION_ID() AS SIGNED), CAST(@@SESSION.wait_timeout AS SIGNED), {run}, {age}"
-        );
-        let who = sqlx::query_as(AssertSqlSafe(who));
-        let who = who.fetch_one(&mut connection).await?;
-        Ok((connection, who))
-    }
-}
-
-#[async_trait]
-impl Server for MySqlServer {
-    fn site(&self) -> &Site {
-        &self.site
+    async fn prepare(&self, config: &Config) -> Result<Site> {
+        schema::prepare(&self.0, config).await
     }
 
-    async fn connect(&self) -> Answer<Session> {
-        let (connection, (id, limit, run, age)) = self.begin().await.map_err(|e| self.failed(e))?;
-        if u64::try_from(limit) != Ok(self.config.ttl.as_secs()) {
-            return Err(pooled(&self.site.at));
+    async fn connect(&self, config: &Config, site: &Site) -> Answer<Session> {
+        let (ttl, product) = (config.ttl.as_secs(), site.product);
+        let begun = self.begin(ttl, product).await;
+        let (connection, (id, limit, run, age)) = begun.map_err(|e| self.failed(e, &site.at))?;
+        if u64::try_from(limit) != Ok(ttl) {
+            return Err(pooled(&site.at));
         }
         // In whole seconds, of which the last one may not be over.
         let age = Duration::from_secs(u64::try_from(age - 1).unwrap_or(0));
         let wire = MySqlWire {
             connection,
-            turn: self.config.turn().as_secs(),
-            product: self.product,
-            tokens: self.site.quoted.clone(),
+            turn: config.turn().as_secs(),
+            product,
+            tokens: site.quoted.clone(),
         };
         // Numbers of sessions do not come again while the server runs.
         let since = String::new();
         Ok(Session {
             wire: Box::new(wire),
             backend: Backend { id, since },
-            closed_for: self.site.grace.left(&run.to_string(), age),
+            closed_for: site.grace.left(&run.to_string(), age),
         })
     }
 
-    fn failed(&self, e: sqlx::Error) -> Failed {
-        failed(e, &self.site.at)
+    fn failed(&self, e: sqlx::Error, at: &str) -> Failed {
+        Failed::of(e, at)
+    }
+}
+
+impl MySql {
+    pub(in crate::session) fn dialect(options: MySqlConnectOptions) -> Arc<dyn Dialect> {
+        // Not logged: a wait is slow by design.
+        Arc::new(Self(options.disable_statement_logging()))
+    }
+
+    async fn begin(
+        &self,
+        ttl: u64,
+        product: Product,
+    ) -> sqlx::Result<(MySqlConnection, (i64, i64, i64, i64))> {
+        let mut connection = MySqlConnection::connect_with(&self.0).await?;
+        let limit = match product {
+            Product::MariaDb => "max_statement_time",
+            _ => "max_execution_time",
+        };
+        let set = format!(
+            "SET SESSION wait_timeout = {ttl}, lock_wait_timeout = 1, innodb_lock_wait_timeout = 1, \
+             {limit} = 0, autocommit = 1"
+        );
+        connection.execute(AssertSqlSafe(set)).await?;
+        let who = format!(
+            "SELECT CAST(CONNECTION_ID() AS SIGNED), CAST(@@SESSION.wait_timeout AS SIGNED), {}",
+            run_and_age(product)
+        );
+        let who = sqlx::query_as(AssertSqlSafe(who));
+        let who = who.fetch_one(&mut connection).await?;
+        Ok((connection, who))
     }
 }
 
@@ -141,14 +133,6 @@ impl MySqlWire {
     async fn take(&mut self, key: &Key, turn: Option<u64>) -> sqlx::Result<Told> {
         let (tokens, key) = (&self.tokens, key.as_text());
         match (self.product, turn) {
-            (Product::MySql, turn) => {
-                let got = format!("CAST(GET_LOCK(?, {}) AS SIGNED)", turn.unwrap_or(0));
-                let (got, by) = self.fetch(&got, Some(&key)).await?;
-                match got {
-                    Some(1) => Ok((Some(self.draw().await?), by)),
-                    _ => Ok((None, by)),
-                }
-            }
             (Product::MariaDb, None) => {
                 let drawn = format!("CASE WHEN GET_LOCK(?, 0) = 1 THEN NEXTVAL({tokens}) END");
                 self.fetch(&drawn, Some(&key)).await
@@ -164,6 +148,14 @@ impl MySqlWire {
                 let rows = rows.await?;
                 let row = rows.first().ok_or(sqlx::Error::RowNotFound)?;
                 Ok((row.try_get(0)?, row.try_get(1)?))
+            }
+            (_, turn) => {
+                let got = format!("CAST(GET_LOCK(?, {}) AS SIGNED)", turn.unwrap_or(0));
+                let (got, by) = self.fetch(&got, Some(&key)).await?;
+                match got {
+                    Some(1) => Ok((Some(self.draw().await?), by)),
+                    _ => Ok((None, by)),
+                }
             }
         }
     }
@@ -198,7 +190,7 @@ impl Wire for MySqlWire {
         match request {
             Request::Try(key) => self.take(key, None).await,
             Request::Wait(key) => match self.take(key, Some(self.turn)).await {
-                Err(e) if is_interrupted(&e) => Ok((None, None)),
+                Err(e) if Failure::of(&e) == Failure::Cancelled => Ok((None, None)),
                 told => told,
             },
             Request::Unlock(key) => {
@@ -206,7 +198,7 @@ impl Wire for MySqlWire {
                 self.fetch(unlocked, Some(&key.as_text())).await
             }
             Request::Clean => match self.fetch(CLEAN, None).await {
-                Err(e) if is_interrupted(&e) => self.fetch(CLEAN, None).await,
+                Err(e) if Failure::of(&e) == Failure::Cancelled => self.fetch(CLEAN, None).await,
                 told => told,
             },
             Request::Ping => self.fetch("CAST(NULL AS SIGNED)", None).await,

@@ -19,5 +19,6 @@
 //! * Nodes of a Galera cluster know nothing of one another's locks.
 
 mod connection;
-mod failure;
 mod schema;
+
+pub(super) use self::connection::MySql;

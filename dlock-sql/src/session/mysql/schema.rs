@@ -4,39 +4,29 @@ use dlock_core::{Error, ErrorKind, Result, Strength};
 use sqlx::mysql::{MySqlConnectOptions, MySqlConnection};
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _};
 
-use super::failure::failed;
+use crate::failure::shown;
 use crate::session::config::Config;
-use crate::session::dialect::{Site, quote, shown};
-use crate::session::failure::{invalid, unsupported};
+use crate::session::dialect::{Product, Site, quote};
+use crate::session::failure::{Failed, invalid, unsupported};
 use crate::session::restart::{Grace, comment};
 
-/// Which of the two it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Product {
-    MySql,
-    MariaDb,
-}
-
-/// How old this run of the server is, in seconds: see [`restart`](crate::session::restart). Both servers tell
-/// that in whole seconds, by the time of the statement.
-pub(super) fn age(product: Product) -> String {
+/// The name of this run of the server, and how old it is, in seconds: see
+/// [`restart`](crate::session::restart). It is called by the second in which the server started, the same
+/// each time. Both servers tell their age in whole seconds, by the time of the statement.
+pub(super) fn run_and_age(product: Product) -> String {
     let status = match product {
         Product::MariaDb => "information_schema.GLOBAL_STATUS",
-        Product::MySql => "performance_schema.global_status",
+        _ => "performance_schema.global_status",
     };
-    format!("(SELECT CAST(VARIABLE_VALUE AS SIGNED) FROM {status} WHERE VARIABLE_NAME = 'UPTIME')")
+    let age = format!("(SELECT CAST(VARIABLE_VALUE AS SIGNED) FROM {status} WHERE VARIABLE_NAME = 'UPTIME')");
+    format!("CAST(UNIX_TIMESTAMP() AS SIGNED) - {age}, {age}")
 }
 
-/// The name of this run: the second in which the server started, the same each time.
-pub(super) fn run(product: Product) -> String {
-    format!("CAST(UNIX_TIMESTAMP() AS SIGNED) - {}", age(product))
-}
-
-pub(super) async fn prepare(options: &MySqlConnectOptions, config: &Config) -> Result<(Product, Site)> {
+pub(super) async fn prepare(options: &MySqlConnectOptions, config: &Config) -> Result<Site> {
     let database = options.get_database().unwrap_or_default();
     let (host, port) = (options.get_host(), options.get_port());
-    let at = &shown(options.get_socket(), host, port, database);
-    let told = |e| failed(e, at).error;
+    let at = &shown("MySQL", options.get_socket(), host, port, database);
+    let told = |e| Failed::of(e, at).error;
     let mut connection = MySqlConnection::connect_with(options).await.map_err(told)?;
     const WHO: &str = "SELECT CAST(VERSION() AS CHAR), \
          CAST(@@GLOBAL.innodb_flush_log_at_trx_commit AS SIGNED), \
@@ -52,13 +42,14 @@ pub(super) async fn prepare(options: &MySqlConnectOptions, config: &Config) -> R
     let made = make(&mut connection, product, (&database, name), &quoted).await;
     let noted = made.map_err(told)?.ok_or_else(|| {
         let message = format!(
-            "`{name}` at {at} is not as dlock makes it: tokens from it would not follow one another; choose \
+            "`{name}` of {at} is not as dlock makes it: tokens from it would not follow one another; choose \
              another prefix, or remove it"
         );
         Error::new(ErrorKind::BackendData, message)
     })?;
     let _ = connection.close().await;
-    let site = Site {
+    Ok(Site {
+        product,
         at: at.clone(),
         space: format!("{database}.{name}"),
         quoted,
@@ -68,8 +59,7 @@ pub(super) async fn prepare(options: &MySqlConnectOptions, config: &Config) -> R
             _ => Strength::WhileStateSurvives,
         },
         grace: Grace::new(config.grace(), Some(&noted)),
-    };
-    Ok((product, site))
+    })
 }
 
 /// Which it is, if it is new enough.
@@ -93,7 +83,7 @@ fn product(version: &str) -> Option<Product> {
 /// any later run begins in another one. That is waited for once in the life of a prefix.
 async fn this_run(connection: &mut MySqlConnection, product: Product) -> sqlx::Result<String> {
     loop {
-        let sql = AssertSqlSafe(format!("SELECT {}, {}", run(product), age(product)));
+        let sql = AssertSqlSafe(format!("SELECT {}", run_and_age(product)));
         let asked = sqlx::query_as::<_, (i64, i64)>(sql);
         let (run, age) = asked.fetch_one(&mut *connection).await?;
         if age >= 1 {
@@ -110,26 +100,23 @@ async fn make(
     name: (&str, &str),
     quoted: &str,
 ) -> sqlx::Result<Option<String>> {
+    let (kind, create) = match product {
+        Product::MariaDb => {
+            let counts = "START WITH 1 MINVALUE 1 INCREMENT BY 1 CACHE 1000 NOCYCLE";
+            ("SEQUENCE", format!("SEQUENCE IF NOT EXISTS {quoted} {counts}"))
+        }
+        _ => {
+            let columns = "(one TINYINT NOT NULL PRIMARY KEY, n BIGINT UNSIGNED NOT NULL)";
+            ("BASE TABLE", format!("TABLE IF NOT EXISTS {quoted} {columns}"))
+        }
+    };
     let mut found = look(connection, name).await?;
     if found.is_none() {
         let comment = this_run(connection, product).await?;
-        let sql = match product {
-            Product::MariaDb => format!(
-                "CREATE SEQUENCE IF NOT EXISTS {quoted} START WITH 1 MINVALUE 1 INCREMENT BY 1 CACHE 1000 \
-                 NOCYCLE ENGINE = InnoDB COMMENT = '{comment}'"
-            ),
-            Product::MySql => format!(
-                "CREATE TABLE IF NOT EXISTS {quoted} (one TINYINT NOT NULL PRIMARY KEY, \
-                 n BIGINT UNSIGNED NOT NULL) ENGINE = InnoDB COMMENT = '{comment}'"
-            ),
-        };
+        let sql = format!("CREATE {create} ENGINE = InnoDB COMMENT = '{comment}'");
         connection.execute(AssertSqlSafe(sql)).await?;
         found = look(connection, name).await?;
     }
-    let kind = match product {
-        Product::MariaDb => "SEQUENCE",
-        Product::MySql => "BASE TABLE",
-    };
     let Some((_, _, comment)) =
         found.filter(|(is, engine, _)| is == kind && engine.eq_ignore_ascii_case("InnoDB"))
     else {
@@ -145,7 +132,7 @@ async fn make(
             let good = sqlx::query_scalar::<_, i64>(AssertSqlSafe(sql));
             good.fetch_one(connection).await? == 1
         }
-        Product::MySql => {
+        _ => {
             // Whoever made the table may have come no further.
             let sql = format!("SELECT CAST(COUNT(*) AS SIGNED) FROM {quoted}");
             let rows = sqlx::query_scalar::<_, i64>(AssertSqlSafe(sql));

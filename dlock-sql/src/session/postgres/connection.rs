@@ -19,29 +19,22 @@ use dlock_core::{ErrorKind, Result};
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgListener, PgPool, PgPoolOptions};
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _};
 
-use super::failure::{failed, is_not_yet};
 use super::schema::{self, AGE, RUN, draw};
+use crate::direct::Failure;
 use crate::session::config::Config;
-use crate::session::dialect::{
-    Backend, Database, Limits, Request, Server, Session, Site, Told, Wire, pooled,
-};
+use crate::session::dialect::{Backend, Dialect, Limits, Request, Session, Site, Told, Wire, pooled};
 use crate::session::failure::{Answer, Failed};
 use crate::session::keys::Key;
 
 /// Where sessions come from.
-struct PgServer {
+pub(in crate::session) struct Postgres {
     options: PgConnectOptions,
-    config: Config,
-    site: Site,
-    /// They take a key and draw a token.
-    try_lock: Arc<str>,
-    wait: Arc<str>,
     /// A connection has ended, and the server was not seen since.
     away: AtomicBool,
 }
 
 #[async_trait]
-impl Database for PgConnectOptions {
+impl Dialect for Postgres {
     fn limits(&self) -> Limits {
         Limits {
             name: "postgres-session",
@@ -54,28 +47,73 @@ impl Database for PgConnectOptions {
         }
     }
 
-    async fn open(&self, config: Config) -> Result<Arc<dyn Server>> {
-        let site = schema::prepare(self, &config).await?;
+    async fn prepare(&self, config: &Config) -> Result<Site> {
+        schema::prepare(&self.options, config).await
+    }
+
+    async fn connect(&self, config: &Config, site: &Site) -> Answer<Session> {
+        let told = |e| self.failed(e, &site.at);
+        if self.away.load(Ordering::Relaxed) {
+            // A pool tries again and again where nobody listens. The caller is to hear of it at once.
+            let seen = PgConnection::connect_with(&self.options).await;
+            let _ = seen.map_err(told)?.close().await;
+            self.away.store(false, Ordering::Relaxed);
+        }
+        // For one connection, which the driver's listener insists on taking from a pool.
+        let pool = PgPoolOptions::new()
+            .max_connections(1)
+            .acquire_timeout(config.timeout)
+            .idle_timeout(None)
+            .max_lifetime(None)
+            .test_before_acquire(false)
+            .connect_lazy_with(self.options.clone().options(start(config.ttl, config.turn())));
+        let mut listener = PgListener::connect_with(&pool).await.map_err(told)?;
+        listener.eager_reconnect(false);
+        listener.ignore_pool_close_event(true);
+        let (backend, closed_for) = self.greet(&mut listener, config.ttl, site).await?;
         let (token, by) = (draw(&site.quoted), "pg_backend_pid()");
         let try_lock = format!("SELECT CASE WHEN pg_try_advisory_lock($1) THEN {token} END, {by}");
         // It is never null, and evaluated before what depends on that.
         let wait = format!("SELECT CASE WHEN pg_advisory_lock($1) IS NULL THEN NULL ELSE {token} END, {by}");
-        Ok(Arc::new(PgServer {
-            // Not logged: a wait is slow by design.
-            options: self.clone().disable_statement_logging(),
-            config,
-            site,
+        let wire = PgWire {
+            listener,
+            pool,
             try_lock: try_lock.into(),
             wait: wait.into(),
-            away: AtomicBool::new(false),
-        }))
+        };
+        Ok(Session {
+            wire: Box::new(wire),
+            backend,
+            closed_for,
+        })
+    }
+
+    fn failed(&self, e: sqlx::Error, at: &str) -> Failed {
+        let failed = Failed::of(e, at);
+        if failed.fatal {
+            self.away.store(true, Ordering::Relaxed);
+        }
+        failed
     }
 }
 
-impl PgServer {
+impl Postgres {
+    pub(in crate::session) fn dialect(options: PgConnectOptions) -> Arc<dyn Dialect> {
+        Arc::new(Self {
+            // Not logged: a wait is slow by design.
+            options: options.disable_statement_logging(),
+            away: AtomicBool::new(false),
+        })
+    }
+
     /// Who it is that answers, and whether it has taken what the session was started with.
-    async fn greet(&self, listener: &mut PgListener) -> Answer<(Backend, Duration)> {
-        let (at, ttl) = (&self.site.at, self.config.ttl);
+    async fn greet(
+        &self,
+        listener: &mut PgListener,
+        ttl: Duration,
+        site: &Site,
+    ) -> Answer<(Backend, Duration)> {
+        let at = &site.at;
         let who = format!(
             "SELECT pg_backend_pid(), \
              (SELECT backend_start::text FROM pg_stat_activity WHERE pid = pg_backend_pid()), \
@@ -84,7 +122,7 @@ impl PgServer {
         );
         let who = sqlx::query_as(AssertSqlSafe(who)).fetch_one(&mut *listener).await;
         let who: (i32, Option<String>, Option<String>, bool, String, f64) =
-            who.map_err(|e| self.failed(e))?;
+            who.map_err(|e| self.failed(e, at))?;
         let (pid, since, limit, is_standby, run, age) = who;
         if limit != Some(ttl.as_millis().to_string()) {
             return Err(pooled(at));
@@ -97,17 +135,20 @@ impl PgServer {
         const NO_LIMIT: &str =
             "SELECT set_config(name, '0', false) FROM pg_settings WHERE name = 'transaction_timeout'";
         let lifted = sqlx::query(NO_LIMIT).execute(&mut *listener).await;
-        lifted.map_err(|e| self.failed(e))?;
+        lifted.map_err(|e| self.failed(e, at))?;
         // Not every system can: then a waiter whose client is gone waits to the end of its turn.
         const LOOK: &str = "SELECT set_config('client_connection_check_interval', $1, false)";
         let looked = sqlx::query(LOOK).bind((ttl.as_millis() / 3).to_string());
-        let looked = looked.execute(&mut *listener).await.map_err(|e| self.failed(e));
+        let looked = looked
+            .execute(&mut *listener)
+            .await
+            .map_err(|e| self.failed(e, at));
         if let Some(failed) = looked.err().filter(|failed| failed.fatal) {
             return Err(failed);
         }
         let age = Duration::try_from_secs_f64(age.max(0.0)).unwrap_or_default();
         let (id, since) = (pid.into(), since.unwrap_or_default());
-        Ok((Backend { id, since }, self.site.grace.left(&run, age)))
+        Ok((Backend { id, since }, site.grace.left(&run, age)))
     }
 }
 
@@ -133,61 +174,10 @@ fn start(ttl: Duration, turn: Duration) -> Vec<(&'static str, String)> {
     ]
 }
 
-#[async_trait]
-impl Server for PgServer {
-    fn site(&self) -> &Site {
-        &self.site
-    }
-
-    async fn connect(&self) -> Answer<Session> {
-        let (ttl, turn, timeout) = (self.config.ttl, self.config.turn(), self.config.timeout);
-        if self.away.load(Ordering::Relaxed) {
-            // A pool tries again and again where nobody listens. The caller is to hear of it at once.
-            let seen = PgConnection::connect_with(&self.options).await;
-            let _ = seen.map_err(|e| self.failed(e))?.close().await;
-            self.away.store(false, Ordering::Relaxed);
-        }
-        // For one connection, which the driver's listener insists on taking from a pool.
-        let pool = PgPoolOptions::new()
-            .max_connections(1)
-            .acquire_timeout(timeout)
-            .idle_timeout(None)
-            .max_lifetime(None)
-            .test_before_acquire(false)
-            .connect_lazy_with(self.options.clone().options(start(ttl, turn)));
-        let mut listener = PgListener::connect_with(&pool).await.map_err(|e| {
-            self.away.store(true, Ordering::Relaxed);
-            self.failed(e)
-        })?;
-        listener.eager_reconnect(false);
-        listener.ignore_pool_close_event(true);
-        let (backend, closed_for) = self.greet(&mut listener).await?;
-        let (try_lock, wait) = (self.try_lock.clone(), self.wait.clone());
-        let wire = PgWire {
-            listener,
-            pool,
-            try_lock,
-            wait,
-        };
-        Ok(Session {
-            wire: Box::new(wire),
-            backend,
-            closed_for,
-        })
-    }
-
-    fn failed(&self, e: sqlx::Error) -> Failed {
-        let failed = failed(e, &self.site.at);
-        if failed.fatal {
-            self.away.store(true, Ordering::Relaxed);
-        }
-        failed
-    }
-}
-
 struct PgWire {
     listener: PgListener,
     pool: PgPool,
+    /// They take a key and draw a token.
     try_lock: Arc<str>,
     wait: Arc<str>,
 }
@@ -217,6 +207,7 @@ impl Wire for PgWire {
         let told: sqlx::Result<(Option<i64>, i32)> = asked.fetch_one(&mut self.listener).await;
         match told {
             Ok((value, pid)) => Ok((value, Some(pid.into()))),
+            // The session may have the lock all the same.
             Err(e) if matches!(request, Request::Wait(_)) && is_not_yet(&e) => Ok((None, None)),
             Err(e) => Err(e),
         }
@@ -238,6 +229,11 @@ impl Wire for PgWire {
         drop(self.listener);
         self.pool.close().await;
     }
+}
+
+/// Whether a wait has been told to end, or its turn is over, and nothing is wrong.
+fn is_not_yet(e: &sqlx::Error) -> bool {
+    matches!(Failure::of(e), Failure::Cancelled | Failure::LockTimeout)
 }
 
 #[cfg(test)]

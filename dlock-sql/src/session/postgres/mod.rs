@@ -10,8 +10,8 @@
 //! of somebody else under the same number is waited for.
 
 mod connection;
-mod failure;
 mod schema;
 mod transaction;
 
+pub(super) use self::connection::Postgres;
 pub use self::transaction::TransactionLocks;

@@ -4,10 +4,10 @@ use dlock_core::{Error, ErrorKind, Result, Strength};
 use sqlx::postgres::{PgConnectOptions, PgConnection};
 use sqlx::{AssertSqlSafe, Connection as _};
 
-use super::failure::{code, failed};
+use crate::failure::shown;
 use crate::session::config::Config;
-use crate::session::dialect::{Site, quote, shown};
-use crate::session::failure::invalid;
+use crate::session::dialect::{Product, Site, quote};
+use crate::session::failure::{Failed, invalid};
 use crate::session::restart::{Grace, comment};
 
 /// When this run of the server began: see [`restart`](crate::session::restart).
@@ -37,8 +37,8 @@ pub(super) fn draw(quoted: &str) -> String {
 pub(super) async fn prepare(options: &PgConnectOptions, config: &Config) -> Result<Site> {
     let database = options.get_database().unwrap_or(options.get_username());
     let (host, port) = (options.get_host(), options.get_port());
-    let at = &shown(options.get_socket(), host, port, database);
-    let told = |e| failed(e, at).error;
+    let at = &shown("PostgreSQL", options.get_socket(), host, port, database);
+    let told = |e| Failed::of(e, at).error;
     let mut connection = PgConnection::connect_with(options).await.map_err(told)?;
     // Behind a pooler the statements of a transaction are of one session, and others are not.
     let mut tx = connection.begin().await.map_err(told)?;
@@ -47,7 +47,7 @@ pub(super) async fn prepare(options: &PgConnectOptions, config: &Config) -> Resu
         None => {
             let first = sqlx::query_scalar::<_, Option<String>>("SELECT current_schema()::text");
             let first = first.persistent(false).fetch_one(&mut *tx).await.map_err(told)?;
-            let none = || format!("the search path at {at} has no schema that exists; choose one for dlock");
+            let none = || format!("the search path of {at} has no schema that exists; choose one for dlock");
             first.ok_or_else(|| invalid(none()))?
         }
     };
@@ -57,7 +57,7 @@ pub(super) async fn prepare(options: &PgConnectOptions, config: &Config) -> Resu
     if found.is_none() {
         match make(&mut tx, &quoted).await {
             // unique_violation, duplicate_table: somebody has just made it, which ends this transaction.
-            Err(e) if matches!(code(&e), Some("23505" | "42P07")) => {
+            Err(sqlx::Error::Database(e)) if matches!(e.code().as_deref(), Some("23505" | "42P07")) => {
                 tx.rollback().await.map_err(told)?;
                 tx = connection.begin().await.map_err(told)?;
             }
@@ -69,12 +69,13 @@ pub(super) async fn prepare(options: &PgConnectOptions, config: &Config) -> Resu
     let _ = connection.close().await;
     let Some((true, comment)) = found else {
         let message = format!(
-            "the sequence {quoted} at {at} does not count up by one, without a cache and without an end: \
+            "the sequence {quoted} of {at} does not count up by one, without a cache and without an end: \
              tokens from it would not follow one another"
         );
         return Err(Error::new(ErrorKind::BackendData, message));
     };
     Ok(Site {
+        product: Product::Postgres,
         at: at.clone(),
         space: format!("{schema}.{sequence}"),
         quoted,

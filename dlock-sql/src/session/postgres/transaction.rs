@@ -5,10 +5,9 @@ use std::sync::Arc;
 use dlock_core::{Capabilities, LockName, Result, Token};
 use sqlx::{AssertSqlSafe, Postgres, Transaction};
 
-use super::failure::failed;
 use super::schema::{AGE, RUN, draw};
 use crate::session::dialect::Site;
-use crate::session::failure::token;
+use crate::session::failure::{Failed, token};
 use crate::session::keys::Key;
 
 /// Locks in a transaction of yours: taken in it, and given back by its end, be it a commit, a rollback or the
@@ -112,6 +111,6 @@ impl TransactionLocks {
             .bind(key.as_i64())
             .persistent(false);
         let answer = asked.fetch_one(&mut **tx).await;
-        answer.map_err(|e| failed(e, &self.at).error.with_name(name))
+        answer.map_err(|e| Failed::of(e, &self.at).error.with_name(name))
     }
 }

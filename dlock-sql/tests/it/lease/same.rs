@@ -1,5 +1,5 @@
-//! The admission rule is written twice: in Rust, for SQLite and MySQL, and in PL/pgSQL. The same operations
-//! in the same order get the same answers.
+//! The admission rule is written twice: in Rust, for memory, SQLite and MySQL, and in PL/pgSQL. The same
+//! operations in the same order get the same answers.
 //!
 //! Nothing in it runs out: what depends on when is left to the contract. Tokens are compared by their order,
 //! since PostgreSQL takes them from its clock.

@@ -7,7 +7,7 @@ fn a_held_name_is_refused_and_leaves_nothing_behind() {
     let Asked::Held(place) = b.ask(2, Mode::Exclusive, No, 5).unwrap() else {
         panic!("granted twice")
     };
-    assert_eq!(place.recheck, Some(at(TTL)));
+    assert_eq!(place.recheck_in, Some(ms(TTL)));
     assert_eq!(b.release(1), Released::Released);
     assert!(b.told.granted.is_empty());
     assert_eq!(b.table.sizes(), (0, 0, 0));
@@ -18,7 +18,8 @@ fn a_retry_answers_the_same_grant_with_its_remaining_life() {
     let mut b = Bench::new();
     let first = b.take(1, Mode::Exclusive);
     b.now = at(400);
-    assert_eq!(b.take(1, Mode::Exclusive), first);
+    let again = b.take(1, Mode::Exclusive);
+    assert_eq!((again.token, again.expires_in), (first.token, ms(TTL - 400)));
     b.join(2, Mode::Exclusive);
     assert!(is_queued(&b.join(2, Mode::Exclusive), 0));
     assert_eq!(b.inspect().waiting, 1);
@@ -84,13 +85,13 @@ fn a_withdrawn_or_lapsed_writer_lets_in_the_readers_behind_it() {
 
     let mut b = Bench::new();
     b.take(1, Mode::READER);
-    b.call(|t, now, fx| t.renew(now, &key(1), ms(QUEUE_TTL * 2), fx));
+    b.renew_for(1, QUEUE_TTL * 2);
     b.join(2, Mode::Exclusive);
     b.now = at(QUEUE_TTL - 1);
     assert!(is_queued(&b.join(3, Mode::READER), 1));
     b.now = at(QUEUE_TTL);
-    let again = b.call(|t, now, fx| t.ask_again(now, &key(3), ms(QUEUE_TTL), fx));
-    assert!(matches!(again, Some(Asked::Granted(_))), "{again:?}");
+    let again = b.ask_again(3, QUEUE_TTL);
+    assert!(matches!(again, RenewOutcome::Granted(_)), "{again:?}");
     assert_eq!(b.told.dropped, [key(2)]);
 }
 
@@ -101,9 +102,9 @@ fn expiry_hands_over_to_the_waiter_that_asks_again() {
     let Asked::Queued(place) = b.join(2, Mode::Exclusive) else {
         panic!()
     };
-    b.now = place.recheck.unwrap();
-    let again = b.call(|t, now, fx| t.ask_again(now, &key(2), ms(QUEUE_TTL), fx));
-    assert!(matches!(again, Some(Asked::Granted(_))));
+    b.now = b.now + place.recheck_in.unwrap();
+    let again = b.ask_again(2, QUEUE_TTL);
+    assert!(matches!(again, RenewOutcome::Granted(_)));
     assert!(matches!(
         b.told.changes.as_slice(),
         [(_, Change::Expired { .. }), (_, Change::Granted(_))]
@@ -159,16 +160,16 @@ fn a_claim_window_is_confirmed_by_the_first_renewal() {
     b.join(2, Mode::Exclusive);
     b.join(3, Mode::Exclusive);
     b.release(1);
-    let (_, held) = b.told.granted[0].clone();
-    assert_eq!((held.provisional, held.expires), (true, at(50)));
+    let pushed = b.told.granted[0].clone();
+    assert_eq!((pushed.provisional, pushed.expires_in), (true, ms(50)));
     b.now = at(50);
-    let again = b.call(|t, now, fx| t.ask_again(now, &key(3), ms(QUEUE_TTL), fx));
+    let again = b.ask_again(3, QUEUE_TTL);
     assert!(
-        matches!(again, Some(Asked::Granted(h)) if h.provisional),
+        matches!(again, RenewOutcome::Granted(g) if g.provisional),
         "an unclaimed window costs one window"
     );
-    let full = b.renew(3).unwrap();
-    assert_eq!((full.provisional, full.expires), (false, at(50 + TTL)));
+    assert_eq!(b.renew(3), Some(ms(TTL)));
+    assert!(!b.take(3, Mode::Exclusive).provisional);
 }
 
 #[test]
@@ -176,7 +177,7 @@ fn a_minimum_hold_keeps_the_name_taken_and_belongs_to_nobody() {
     let mut b = Bench::new();
     b.take(1, Mode::Exclusive);
     b.join(2, Mode::Exclusive);
-    let keep = |b: &mut Bench, d| b.call(|t, now, fx| t.release(now, &key(1), Release::KeepFor(ms(d)), fx));
+    let keep = |b: &mut Bench, d| b.call(|t, fx| t.release(&key(1), Release::KeepFor(ms(d)), fx));
     assert_eq!(keep(&mut b, 300), Released::Released);
     b.now = at(299);
     assert_eq!(
@@ -205,7 +206,7 @@ fn an_abandoned_or_released_request_does_not_come_back() {
     );
     let held = b.take(2, Mode::Exclusive);
     b.join(3, Mode::Exclusive);
-    assert_eq!(b.abandon(2), Abandoned::WasGranted(Some(held.token)));
+    assert_eq!(b.abandon(2), Abandoned::WasGranted(held.token));
     assert_eq!(b.granted(), [3]);
     b.release(3);
     assert_eq!(b.release(3), Released::Released, "a retried release");
@@ -225,7 +226,7 @@ fn a_downgrade_keeps_the_token_and_admits_readers() {
     let held = b.take(1, Mode::Exclusive);
     b.join(2, Mode::READER);
     b.join(3, Mode::Exclusive);
-    let Ok(Conversion::Done(after)) = b.convert(1, Mode::READER) else {
+    let Ok(Converted::Done(after)) = b.convert(1, Mode::READER) else {
         panic!()
     };
     assert_eq!(after.token, held.token);
@@ -238,11 +239,11 @@ fn an_upgrade_needs_to_be_alone_and_two_upgraders_do_not_deadlock() {
     b.take(1, Mode::READER);
     let second = b.take(2, Mode::READER);
     b.join(3, Mode::Exclusive);
-    assert_eq!(b.convert(1, Mode::Exclusive).unwrap(), Conversion::Busy);
-    assert_eq!(b.convert(2, Mode::Exclusive).unwrap(), Conversion::WouldDeadlock);
+    assert_eq!(b.convert(1, Mode::Exclusive).unwrap(), Converted::Busy);
+    assert_eq!(b.convert(2, Mode::Exclusive).unwrap(), Converted::WouldDeadlock);
     assert!(b.renew(2).is_some(), "a failed upgrade keeps the shared lease");
     b.release(2);
-    let Ok(Conversion::Done(up)) = b.convert(1, Mode::Exclusive) else {
+    let Ok(Converted::Done(up)) = b.convert(1, Mode::Exclusive) else {
         panic!()
     };
     assert!(up.token > second.token);
@@ -254,7 +255,7 @@ fn a_raise_lifts_the_lease_and_every_later_token() {
     let mut b = Bench::new();
     b.take(1, Mode::Exclusive);
     let to = Token::new(500).unwrap();
-    let raise = |b: &mut Bench, to| b.call(|t, now, fx| t.raise(now, &key(1), to, fx));
+    let raise = |b: &mut Bench, to| b.call(|t, fx| t.raise(&key(1), to, fx));
     assert_eq!(raise(&mut b, to).unwrap(), Raised::Raised(to));
     assert_eq!(
         raise(&mut b, Token::MIN).unwrap(),
@@ -263,7 +264,7 @@ fn a_raise_lifts_the_lease_and_every_later_token() {
     );
     b.release(1);
     assert_eq!(raise(&mut b, Token::new(900).unwrap()).unwrap(), Raised::NotHeld);
-    assert_eq!(b.take(2, Mode::Exclusive).token.get(), 501);
+    assert_eq!(b.take(2, Mode::Exclusive).token, Token::new(501));
 }
 
 #[test]
@@ -272,7 +273,7 @@ fn force_release_ends_all_and_admits_the_next() {
     b.take(1, Mode::READER);
     b.take(2, Mode::READER);
     b.join(3, Mode::Exclusive);
-    assert_eq!(b.call(|t, now, fx| t.force_release(now, &key(1).name, fx)), 2);
+    assert_eq!(b.call(|t, fx| t.force_release(&key(1).name, fx)), 2);
     assert_eq!(b.granted(), [3]);
     assert_eq!((b.renew(1), b.release(2)), (None, Released::NotHeld));
 }
@@ -287,7 +288,7 @@ fn limits_refuse_and_free_up_again() {
     let mut b = Bench::with(settings);
     b.take(3, Mode::Exclusive); // client 0
     let other = Acquire::new(named("b", 6), ms(TTL));
-    let refused = b.call(|t, now, fx| t.attempt(now, &other, fx));
+    let refused = b.call(|t, fx| t.attempt(&other, fx));
     assert_eq!(refused.unwrap_err().kind(), ErrorKind::LimitReached);
     b.join(4, Mode::Exclusive); // client 1
     assert_eq!(
@@ -295,7 +296,7 @@ fn limits_refuse_and_free_up_again() {
         ErrorKind::LimitReached
     );
     b.release(3);
-    assert!(b.call(|t, now, fx| t.attempt(now, &other, fx)).is_ok());
+    assert!(b.call(|t, fx| t.attempt(&other, fx)).is_ok());
 }
 
 /// A small generator of its own, so that a failure is a function of the seed in its message.
@@ -347,7 +348,7 @@ fn no_sequence_of_calls_breaks_exclusion_order_or_leaves_a_residue() {
                         shared
                     },
                 )),
-                _ => drop(b.call(|t, now, fx| t.ask_again(now, &key(n), ms(500), fx))),
+                _ => drop(b.ask_again(n, 500)),
             }
             let changes: Vec<_> = b.told.changes.drain(..).collect();
             for (_, change) in changes {

@@ -3,10 +3,13 @@
 mod cases;
 
 use std::num::NonZeroU32;
+use std::time::Duration;
 
 use super::*;
+use crate::inspection::Change;
+use crate::spi::Queueing;
 use crate::spi::Queueing::{Join, No};
-use crate::spi::{Abandoned, Acquire, Queueing, Release, Released};
+use crate::spi::admission::Lease;
 
 const TTL: u64 = 1000;
 const QUEUE_TTL: u64 = 100_000;
@@ -51,9 +54,9 @@ impl Bench {
         }
     }
 
-    fn call<R>(&mut self, f: impl FnOnce(&mut Table, Timestamp, &mut Effects) -> R) -> R {
-        let mut effects = Effects::of(true);
-        let answer = f(&mut self.table, self.now, &mut effects);
+    fn call<R>(&mut self, f: impl FnOnce(&mut Table, &mut Effects) -> R) -> R {
+        let mut effects = Effects::of(self.now, true);
+        let answer = f(&mut self.table, &mut effects);
         self.told = effects.into_news().map(|news| *news).unwrap_or_default();
         answer
     }
@@ -64,42 +67,56 @@ impl Bench {
             .with_priority(priority);
         request.queue = queue;
         request.queue_ttl = ms(QUEUE_TTL);
-        self.call(|t, now, fx| t.attempt(now, &request, fx))
+        self.call(|t, fx| t.attempt(&request, fx))
     }
 
     fn join(&mut self, n: u64, mode: Mode) -> Asked {
         self.ask(n, mode, Join, 5).unwrap()
     }
 
-    fn take(&mut self, n: u64, mode: Mode) -> Held {
+    fn take(&mut self, n: u64, mode: Mode) -> Lease {
         match self.ask(n, mode, No, 5).unwrap() {
-            Asked::Granted(held) => held,
+            Asked::Granted(lease) => lease,
             other => panic!("{other:?}"),
         }
     }
 
     fn release(&mut self, n: u64) -> Released {
-        self.call(|t, now, fx| t.release(now, &key(n), Release::Now, fx))
+        self.call(|t, fx| t.release(&key(n), Release::Now, fx))
     }
 
-    fn renew(&mut self, n: u64) -> Option<Held> {
-        self.call(|t, now, fx| t.renew(now, &key(n), ms(TTL), fx))
+    /// How long the lease lives then, if there is one.
+    fn renew_for(&mut self, n: u64, ttl: u64) -> Option<Duration> {
+        let item = RenewItem::lease(key(n), ms(ttl));
+        match self.call(|t, fx| t.renew(fx.now, &item, fx)) {
+            RenewOutcome::Renewed(renewal) => Some(renewal.expires_in),
+            _ => None,
+        }
+    }
+
+    fn renew(&mut self, n: u64) -> Option<Duration> {
+        self.renew_for(n, TTL)
+    }
+
+    fn ask_again(&mut self, n: u64, queue_ttl: u64) -> RenewOutcome {
+        let item = RenewItem::queued(key(n), ms(queue_ttl));
+        self.call(|t, fx| t.renew(fx.now, &item, fx))
     }
 
     fn abandon(&mut self, n: u64) -> Abandoned {
-        self.call(|t, now, fx| t.abandon(now, &key(n), fx))
+        self.call(|t, fx| t.abandon(&key(n), fx))
     }
 
-    fn convert(&mut self, n: u64, to: Mode) -> Result<Conversion> {
-        self.call(|t, now, fx| t.convert(now, &key(n), to, fx))
+    fn convert(&mut self, n: u64, to: Mode) -> Result<Converted> {
+        self.call(|t, fx| t.convert(fx.now, &key(n), to, fx))
     }
 
     fn inspect(&mut self) -> Inspection {
-        self.call(|t, now, fx| t.inspect(now, &key(0).name, fx))
+        self.call(|t, fx| t.inspect(&key(0).name, fx))
     }
 
     fn granted(&self) -> Vec<u64> {
-        self.told.granted.iter().map(|(k, _)| k.id.sequence()).collect()
+        self.told.granted.iter().map(|g| g.key.id.sequence()).collect()
     }
 
     fn is_free(&mut self) -> bool {

@@ -9,8 +9,7 @@ CREATE FUNCTION {p}micros(d interval) RETURNS bigint LANGUAGE sql STABLE AS
 -- first has made. One that was deleted meanwhile: the deletion is committed when the row is not found, so the
 -- floor that rose before it is seen by the statement after.
 --
--- Of no name there is no row, and none is made: that is how a new connection has the functions compiled
--- before they are needed.
+-- Of no name there is no row, and none is made: so a new connection has the functions compiled beforehand.
 CREATE FUNCTION {p}take(p_name bytea, p_make boolean) RETURNS {p}name LANGUAGE plpgsql AS $$
 DECLARE
   n {p}name;
@@ -73,8 +72,25 @@ BEGIN
   RETURN n;
 END $$;
 
-CREATE FUNCTION {p}remove(n {p}name, e {p}entry) RETURNS {p}name LANGUAGE plpgsql AS $$
+-- Who holds, waits or has a mark under that id, be it in the name's own row; null if there is nobody.
+CREATE FUNCTION {p}find(n {p}name, who bytea) RETURNS {p}entry LANGUAGE plpgsql AS $$
+DECLARE
+  e {p}entry;
 BEGIN
+  IF n.phase <> 0 AND n.id = who THEN
+    SELECT n.name, n.id, n.phase, -1, 5, 0, n.token, n.ttl, n.ends, n.owner, NULL INTO e;
+  ELSE
+    SELECT * INTO e FROM {p}entry o WHERE o.name = n.name AND o.id = who;
+  END IF;
+  RETURN e;
+END $$;
+
+CREATE FUNCTION {p}remove(n {p}name, e {p}entry, t timestamptz) RETURNS {p}name LANGUAGE plpgsql AS $$
+BEGIN
+  -- The mark beside a minimum hold has the same id, and another phase.
+  IF n.phase = e.phase AND n.id = e.id THEN
+    RETURN {p}clear(n, t);
+  END IF;
   DELETE FROM {p}entry d WHERE d.name = e.name AND d.id = e.id;
   n.others := n.others - 1;
   IF e.phase = 0 THEN
@@ -94,8 +110,7 @@ BEGIN
 END $$;
 
 -- A copy of a request that is on its way is not heard for a minute, which is longer than one can be. Where a
--- minimum hold of its own stands in the row, that keeps it from being heard for now, and the mark comes after
--- it: place -1.
+-- minimum hold of its own stands in the row, that keeps it out for now; the mark comes after it: place -1.
 CREATE FUNCTION {p}bury(n {p}name, who bytea, t timestamptz) RETURNS {p}name LANGUAGE plpgsql AS $$
 BEGIN
   INSERT INTO {p}entry (name, id, phase, share, priority, place, ttl, ends)
@@ -123,7 +138,7 @@ BEGIN
   END IF;
   IF n.others > 0 AND n.earliest <= t THEN
     FOR e IN SELECT * FROM {p}entry o WHERE o.name = n.name AND o.ends <= t ORDER BY o.token LOOP
-      n := {p}remove(n, e);
+      n := {p}remove(n, e, t);
       n.hints := n.hints + 1;
       IF e.phase IN (1, 2, 3) THEN
         n := {p}tell(n, CASE e.phase WHEN 3 THEN 'R' ELSE 'X' END, e.id, '');
@@ -142,8 +157,7 @@ CREATE FUNCTION {p}admissible(n {p}name, share integer) RETURNS boolean LANGUAGE
   'SELECT n.phase = 0 AND CASE WHEN share < 0 THEN n.held = 0 ELSE share = 0 OR n.held < share END';
 
 -- The one admission routine, run by every change: grants from the head of the queue while the head is
--- admissible. Not only a release opens the way: a withdrawn writer lets in the readers behind it, and so does
--- a downgrade.
+-- admissible. Not only a release opens the way: a withdrawn writer, or a downgrade, lets in readers.
 --
 -- Who waits is offered the lease for what is left of its place in the queue, and told. If it is dead, that is
 -- over as soon as the place would have been; if the message is lost, it is told when it asks again. Either
@@ -159,7 +173,7 @@ BEGIN
     n.token := greatest(n.token + 1, {p}micros(t));
     last := least(e.ends, t + e.ttl);
     IF e.share < 0 THEN
-      n := {p}remove(n, e);
+      n := {p}remove(n, e, t);
       n.phase := 1;
       n.id := e.id;
       n.ttl := e.ttl;
@@ -202,8 +216,7 @@ BEGIN
   RETURN s;
 END $$;
 
--- Something in the way ends sooner than was known, or who is next has changed: whoever is next asks again,
--- and learns when.
+-- Something in the way ends sooner, or who is next has changed: whoever is next asks again, and learns when.
 CREATE FUNCTION {p}hint(n {p}name) RETURNS {p}name LANGUAGE plpgsql AS $$
 DECLARE
   e {p}entry;

@@ -7,69 +7,55 @@ DECLARE
   n {p}name := s.n;
   a {p}answer := s.a;
   t timestamptz := s.t;
-  e {p}entry;
+  e {p}entry := {p}find(n, p_id);
 BEGIN
-  IF n.phase IN (1, 2) AND n.id = p_id THEN
-    IF p_share < 0 THEN
-      n.phase := 2;
-      n.ends := greatest(n.ends, t + n.ttl);
-      a.word := 'G';
-      a.token := n.token;
-      a.life := {p}micros(n.ends - t);
-    ELSIF n.classed > 0 AND n.class <> p_share THEN
-      a.word := 'M';
-      a.token := n.class;
+  IF (e.phase IN (1, 2)) IS NOT TRUE THEN
+    a.word := 'N';
+  ELSIF p_share < 0 AND n.held > 1 THEN
+    IF n.alone <> p_id AND n.alone_until > t THEN
+      a.word := 'D';
     ELSE
-      a.word := 'G';
-      a.token := n.token;
-      a.life := {p}micros(greatest(n.ends - t, n.ttl));
-      INSERT INTO {p}entry (name, id, phase, share, priority, place, token, ttl, ends, owner)
-        VALUES (p_name, p_id, 2, p_share, 5, 0, n.token, n.ttl, greatest(n.ends, t + n.ttl), n.owner);
-      n.others := n.others + 1;
-      n.held := 1;
-      n.classed := n.classed + 1;
-      n.class := p_share;
-      n.earliest := least(n.earliest, n.ends, t + n.ttl);
-      n := {p}tell_grant(n, p_id, p_share, n.token, n.ttl, n.owner);
-      n := {p}clear(n, t);
+      n.alone := p_id;
+      n.alone_until := t + e.ttl;
+      a.word := 'B';
     END IF;
+  ELSIF p_share >= 0 AND n.classed > 0 AND n.class <> p_share THEN
+    a.word := 'M';
+    a.token := n.class;
   ELSE
-    SELECT * INTO e FROM {p}entry o WHERE o.name = p_name AND o.id = p_id AND o.phase IN (1, 2);
-    IF NOT FOUND THEN
-      a.word := 'N';
-    ELSIF p_share < 0 AND n.held > 1 THEN
-      IF n.alone <> p_id AND n.alone_until > t THEN
-        a.word := 'D';
-      ELSE
-        n.alone := p_id;
-        n.alone_until := t + e.ttl;
-        a.word := 'B';
-      END IF;
-    ELSIF p_share < 0 THEN
-      n := {p}remove(n, e);
-      n.token := greatest(n.token + 1, {p}micros(t));
+    e.ends := greatest(e.ends, t + e.ttl);
+    IF p_share = e.share AND n.id = p_id THEN
       n.phase := 2;
-      n.id := p_id;
-      n.ttl := e.ttl;
-      n.ends := greatest(e.ends, t + e.ttl);
-      n.owner := e.owner;
-      n := {p}tell_grant(n, p_id, -1, n.token, n.ends - t, n.owner);
-      a.word := 'G';
-      a.token := n.token;
-      a.life := {p}micros(n.ends - t);
-    ELSIF p_share <> e.share THEN
-      a.word := 'M';
-      a.token := e.share;
-    ELSE
-      e.ends := greatest(e.ends, t + e.ttl);
+      n.ends := e.ends;
+    ELSIF p_share = e.share THEN
       UPDATE {p}entry o SET phase = 2, ends = e.ends WHERE o.name = p_name AND o.id = p_id;
       IF n.alone = p_id THEN
         n.alone := NULL;
       END IF;
-      a.word := 'G';
-      a.token := e.token;
-      a.life := {p}micros(e.ends - t);
+    ELSE
+      n := {p}remove(n, e, t);
+      IF p_share < 0 THEN
+        e.token := greatest(n.token + 1, {p}micros(t));
+        n.token := e.token;
+        n.phase := 2;
+        n.id := p_id;
+        n.ttl := e.ttl;
+        n.ends := e.ends;
+        n.owner := e.owner;
+      ELSE
+        INSERT INTO {p}entry (name, id, phase, share, priority, place, token, ttl, ends, owner)
+          VALUES (p_name, p_id, 2, p_share, 5, 0, e.token, e.ttl, e.ends, e.owner);
+        n.others := n.others + 1;
+        n.held := 1;
+        n.classed := n.classed + 1;
+        n.class := p_share;
+        n.earliest := least(n.earliest, e.ends);
+      END IF;
+      n := {p}tell_grant(n, p_id, p_share, e.token, e.ends - t, e.owner);
     END IF;
+    a.word := 'G';
+    a.token := e.token;
+    a.life := {p}micros(e.ends - t);
   END IF;
   PERFORM {p}put({p}admit(n, t));
   RETURN a;
@@ -82,18 +68,13 @@ DECLARE
   s {p}step := {p}enter(p_name, false, true);
   n {p}name := s.n;
   a {p}answer := s.a;
+  e {p}entry := {p}find(n, p_id);
 BEGIN
-  IF n.phase IN (1, 2) AND n.id = p_id THEN
-    n.token := greatest(n.token, p_to);
+  IF e.phase IN (1, 2) THEN
     a.word := 'G';
-    a.token := n.token;
-  ELSE
-    UPDATE {p}entry o SET token = greatest(o.token, p_to)
-      WHERE o.name = p_name AND o.id = p_id AND o.phase IN (1, 2) RETURNING o.token INTO a.token;
-    IF FOUND THEN
-      n.token := greatest(n.token, p_to);
-      a.word := 'G';
-    END IF;
+    a.token := greatest(e.token, p_to);
+    n.token := greatest(n.token, p_to);
+    UPDATE {p}entry o SET token = a.token WHERE o.name = p_name AND o.id = p_id;
   END IF;
   PERFORM {p}put(n);
   RETURN a;
@@ -116,8 +97,7 @@ BEGIN
   END IF;
   FOR e IN SELECT * FROM {p}entry o WHERE o.name = p_name AND o.phase IN (1, 2, 3) ORDER BY o.token LOOP
     a.token := a.token + 1;
-    n := {p}remove(n, e);
-    n := {p}tell(n, 'F', e.id, '');
+    n := {p}tell({p}remove(n, e, t), 'F', e.id, '');
   END LOOP;
   PERFORM {p}put({p}admit(n, t));
   RETURN a;
@@ -140,7 +120,7 @@ BEGIN
   SELECT * INTO e FROM {p}entry o WHERE o.name = p_name AND o.id = p_id;
   IF p_for <= 0 THEN
     IF e.phase = 4 THEN
-      n := {p}remove(n, e);
+      n := {p}remove(n, e, t);
     END IF;
     IF p_for < 0 THEN
       n := {p}bury(n, p_id, t);

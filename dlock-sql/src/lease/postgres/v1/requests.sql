@@ -78,8 +78,7 @@ BEGIN
   RETURN a;
 END $$;
 
--- Ends a lease by its id, at once or after a minimum hold, and hands the name to whoever is next in the same
--- step.
+-- Ends a lease, at once or after a minimum hold, and hands the name to whoever is next in the same step.
 --
 -- Most of them are plain: whoever has the name alone lets go, the head of the queue wants it alone, nobody
 -- watches, and nothing has run out. Three statements leave behind then what `settle`, `tell`, `clear` and
@@ -126,31 +125,23 @@ BEGIN
   t := clock_timestamp();
   a.at := {p}micros(t);
   n := {p}settle(n, t);
-  IF n.phase <> 0 AND n.id = p_id THEN
+  e := {p}find(n, p_id);
+  IF e.phase IN (1, 2, 3) THEN
     a.word := 'R';
-    IF n.phase <> 3 AND p_keep > 0 THEN
-      n.phase := 3;
-      n.ends := t + keep;
-      n := {p}hint(n);
-    ELSIF n.phase <> 3 THEN
-      n := {p}tell(n, 'R', p_id, '');
-      n := {p}clear(n, t);
-    END IF;
-  ELSE
-    SELECT * INTO e FROM {p}entry o WHERE o.name = p_name AND o.id = p_id AND o.phase IN (1, 2, 3);
-    IF FOUND THEN
-      a.word := 'R';
-      IF e.phase <> 3 AND p_keep > 0 THEN
+    IF e.phase <> 3 AND p_keep > 0 THEN
+      IF n.id = p_id THEN
+        n.phase := 3;
+        n.ends := t + keep;
+      ELSE
         UPDATE {p}entry o SET phase = 3, ends = t + keep WHERE o.name = p_name AND o.id = p_id;
         IF n.alone = p_id THEN
           n.alone := NULL;
         END IF;
         n.earliest := least(n.earliest, t + keep);
-        n := {p}hint(n);
-      ELSIF e.phase <> 3 THEN
-        n := {p}remove(n, e);
-        n := {p}tell(n, 'R', p_id, '');
       END IF;
+      n := {p}hint(n);
+    ELSIF e.phase <> 3 THEN
+      n := {p}tell({p}remove(n, e, t), 'R', p_id, '');
     END IF;
   END IF;
   IF p_bury THEN
@@ -169,27 +160,16 @@ DECLARE
   n {p}name := s.n;
   a {p}answer := s.a;
   t timestamptz := s.t;
-  e {p}entry;
+  e {p}entry := {p}find(n, p_id);
 BEGIN
+  IF e.phase = 0 THEN
+    a.word := 'W';
+    n := {p}hint({p}remove(n, e, t));
   -- A minimum hold stands: it is owed to the others.
-  IF n.phase IN (1, 2) AND n.id = p_id THEN
+  ELSIF e.phase <= 2 THEN
     a.word := 'G';
-    a.token := n.token;
-    n := {p}tell(n, 'R', p_id, '');
-    n := {p}clear(n, t);
-  ELSE
-    SELECT * INTO e FROM {p}entry o WHERE o.name = p_name AND o.id = p_id AND o.phase <= 2;
-    IF FOUND THEN
-      n := {p}remove(n, e);
-      IF e.phase = 0 THEN
-        a.word := 'W';
-        n := {p}hint(n);
-      ELSE
-        a.word := 'G';
-        a.token := e.token;
-        n := {p}tell(n, 'R', p_id, '');
-      END IF;
-    END IF;
+    a.token := e.token;
+    n := {p}tell({p}remove(n, e, t), 'R', p_id, '');
   END IF;
   n := {p}bury(n, p_id, t);
   PERFORM {p}put({p}admit(n, t));

@@ -1,4 +1,5 @@
--- Version 1. {p} is the schema and the prefix, {n} the prefix alone (an index is in the schema of its table).
+-- Version 1. {p} is the schema and the prefix, {n} the prefix alone (an index is in the schema of its table),
+-- {schema} the name of the schema as a text.
 --
 -- Whoever changes a name locks its row in `name` first and reads everything else in later statements, so
 -- under `read committed` it sees what the one before has committed. Several names are locked in the order of
@@ -7,6 +8,13 @@
 -- Invariants: while `phase` of a name is not 0 it has no shared holder (`held` = 0). `others` is the number
 -- of its rows in `entry`: while it is 0 the row in `name` is all there is, which is what the short statements
 -- go by. `earliest` is not after the end of any entry.
+
+DO $$ BEGIN
+  -- `IF NOT EXISTS` of the statement itself wants the right to make schemas, be it there or not.
+  IF NOT EXISTS (SELECT 1 FROM pg_namespace WHERE nspname = {schema}) THEN
+    EXECUTE format('CREATE SCHEMA %I', {schema});
+  END IF;
+END $$;
 
 CREATE TABLE {p}meta (
   only_row smallint PRIMARY KEY CHECK (only_row = 1),
@@ -20,8 +28,7 @@ INSERT INTO {p}meta VALUES (1, 0, 0, clock_timestamp());
 
 CREATE TABLE {p}name (
   name bytea PRIMARY KEY,
-  -- Of the exclusive holder: 0 none, 1 offered to a waiter who has not come for it yet, 2 held, 3 kept by a
-  -- minimum hold.
+  -- Of the exclusive holder: 0 none, 1 offered to a waiter who is to come, 2 held, 3 kept by a minimum hold.
   phase smallint NOT NULL DEFAULT 0,
   -- The last token that was granted. While somebody holds it alone: the holder's.
   token bigint NOT NULL,
@@ -30,8 +37,7 @@ CREATE TABLE {p}name (
   ttl interval NOT NULL DEFAULT interval '0',
   id bytea,
   owner text,
-  -- Rows in entry; of these the shared holders, the waiters, the watches, and those of a shared mode, be they
-  -- holders or waiters.
+  -- Rows in entry; of these the shared holders, the waiters, the watches, and all of a shared mode.
   others integer NOT NULL DEFAULT 0,
   held integer NOT NULL DEFAULT 0,
   waiting integer NOT NULL DEFAULT 0,
@@ -40,8 +46,7 @@ CREATE TABLE {p}name (
   -- Of these last: 0 readers, n permits of n.
   class integer NOT NULL DEFAULT 0,
   arrivals bigint NOT NULL DEFAULT 0,
-  -- Changes of the holders, which have numbers without a gap; and of anything else that those who wait should
-  -- look at.
+  -- Changes of the holders, which have numbers without a gap; and of what else those who wait should look at.
   changes bigint NOT NULL DEFAULT 0,
   hints bigint NOT NULL DEFAULT 0,
   earliest timestamptz NOT NULL DEFAULT 'infinity',
@@ -53,8 +58,7 @@ CREATE TABLE {p}name (
 CREATE TABLE {p}entry (
   name bytea NOT NULL,
   id bytea NOT NULL,
-  -- 0 queued, 1 offered, 2 held, 3 kept by a minimum hold, 4 a watch, 5 the tombstone of a request that may
-  -- still arrive.
+  -- 0 queued, 1 offered, 2 held, 3 kept by a minimum hold, 4 a watch, 5 the tombstone of a late request.
   phase smallint NOT NULL,
   -- -1 exclusive, 0 a reader, n one of n permits.
   share integer NOT NULL,

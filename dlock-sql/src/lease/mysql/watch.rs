@@ -105,7 +105,7 @@ impl Watcher<Mysql> for Watching {
         }
         let (told, changes) = match compared {
             Some(compared) => compared,
-            // Something is to be taken back, there is no row, or the changes were not counted or soon are not.
+            // Something is to be taken back, there is no row, or the changes were not counted.
             None => {
                 let seen = see(db, name, Some(self.told.clone())).await?;
                 self.keep_at = Timestamp::now() + COUNTED_FOR / 3;

@@ -76,12 +76,15 @@ impl Hooks for Idle {
     fn mend<'a>(&'a self, _: &'a LockName) -> Offer<'a> {
         nothing(())
     }
+    fn fill(&self, _: bool) -> Offer<'_> {
+        nothing(())
+    }
     fn evict<'a>(&'a self, _: &'a LockName) -> Offer<'a> {
         nothing(())
     }
 }
 
-const RULES: [(&str, &str); 9] = [
+const RULES: [(&str, &str); 10] = [
     ("6.02", "evict"),
     ("6.09", "evict"),
     ("7.06", "restart"),
@@ -91,6 +94,7 @@ const RULES: [(&str, &str); 9] = [
     ("16.08", "restart"),
     ("16.12", "fail_over"),
     ("16.14", "spoil"),
+    ("16.16", "fill"),
 ];
 
 fn outcome(id: &str, hooks: Option<Idle>) -> Outcome {

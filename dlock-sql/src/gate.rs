@@ -31,54 +31,57 @@ pub(crate) fn table<DB: Store>(table: &str) -> String {
     )
 }
 
-/// Checks a token inside the transaction on `conn`, and notes it in `table`, with the value if there is one.
+/// Statements that check a token against the row of its resource in `table` and note it, with the value if
+/// there is one, which only a writer brings. They go in one request, inside a transaction, and answer the row
+/// as it was: see [`admission`]. The name of the table stands in them as it is, so it was checked or is
+/// quoted.
 ///
-/// The outer error is the database's. The inner one is of this row alone: a token that SQL cannot store, or a
-/// row that dlock did not write. The name of the table stands in the statements as it is, so it was checked
-/// or is quoted.
-pub(crate) async fn admit<DB: Store>(
-    conn: &mut DB::Connection,
+/// First that there is a row: one that is not there cannot be locked, and two who both find none are a
+/// deadlock in MySQL. The second statement reads what was committed while the first one waited. The third is
+/// the rule of [`FencedValue::admit`], and changes nothing where nothing is new.
+///
+/// # Errors
+/// `InvalidInput` for a token that SQL cannot store.
+pub(crate) fn pass<DB: Store>(
     table: &str,
     resource: &LockName,
     token: Token,
     access: Access,
     value: Option<&[u8]>,
-) -> Result<Result<Admission>, sqlx::Error> {
-    if let Err(e) = check_token(token) {
-        return Ok(Err(e));
-    }
-    let name = DB::bytes(resource.as_bytes());
-    // First that there is a row: one that is not there cannot be locked, and two who both find none are a
-    // deadlock in MySQL. One request, and two statements: the second one reads what was committed while the
-    // first one waited.
-    let lock = format!(
-        "INSERT INTO {table} (resource, max_exclusive, max_any, value) VALUES ({name}, NULL, NULL, {}) {}; \
-         SELECT max_exclusive, max_any FROM {table} WHERE resource = {name}{}",
-        DB::bytes(&[]),
-        DB::or_nothing("resource"),
-        DB::LOCKING,
-    );
-    let rows = DB::ask(conn, lock).await?;
-    let Some(row) = rows.first() else {
+) -> Result<String> {
+    check_token(token)?;
+    let (bar, own, both) = match access {
+        Access::Exclusive => ("max_any", "max_exclusive", format!("max_any = {token}, ")),
+        _ => ("max_exclusive", "max_any", String::new()),
+    };
+    let (written, is_new) = match value {
+        Some(value) => (format!(", value = {}", DB::bytes(value)), String::new()),
+        None => (String::new(), format!(" AND COALESCE({own}, 0) < {token}")),
+    };
+    let (name, none) = (DB::bytes(resource.as_bytes()), DB::bytes(&[]));
+    let (or_nothing, locking) = (DB::or_nothing("resource"), DB::LOCKING);
+    Ok(format!(
+        "INSERT INTO {table} (resource, max_exclusive, max_any, value) VALUES ({name}, NULL, NULL, {none}) \
+         {or_nothing}; SELECT max_exclusive, max_any FROM {table} WHERE resource = {name}{locking}; \
+         UPDATE {table} SET {both}{own} = {token}{written} \
+         WHERE resource = {name} AND COALESCE({bar}, 0) <= {token}{is_new}"
+    ))
+}
+
+/// What [`pass`] has done, by the row that it answers.
+pub(crate) fn admission<DB: Store>(rows: &[DB::Row], token: Token, access: Access) -> Result<Admission> {
+    let row = rows.first().ok_or_else(|| {
         let text = "the row of a resource of the fence gate vanished while it was locked; does something \
                     else delete from that table?";
-        return Ok(Err(Error::new(ErrorKind::BackendData, text)));
-    };
-    let mut seen = match read::<DB>(row, Vec::new()) {
-        Ok(seen) => seen,
-        Err(e) => return Ok(Err(e)),
-    };
-    let before = seen.clone();
-    let admission = seen.admit(token, access);
-    if admission.is_admitted() && (seen != before || value.is_some()) {
-        let number = |token: Option<Token>| token.map_or("NULL".to_owned(), |t| t.get().to_string());
-        let value = value.map_or(String::new(), |v| format!(", value = {}", DB::bytes(v)));
-        let (max_exclusive, max_any) = (number(seen.max_exclusive), number(seen.max_any));
-        let set = format!("max_exclusive = {max_exclusive}, max_any = {max_any}{value}");
-        let note = format!("UPDATE {table} SET {set} WHERE resource = {name}");
-        DB::ask(conn, note).await?;
-    }
-    Ok(Ok(admission))
+        Error::new(ErrorKind::BackendData, text)
+    })?;
+    Ok(read::<DB>(row, Vec::new())?.admit(token, access))
+}
+
+/// The statement that reads what there is of a resource: see [`value`].
+pub(crate) fn look<DB: Store>(table: &str, resource: &LockName) -> String {
+    let name = DB::bytes(resource.as_bytes());
+    format!("SELECT max_exclusive, max_any, value FROM {table} WHERE resource = {name}")
 }
 
 /// What a row says of tokens and value.

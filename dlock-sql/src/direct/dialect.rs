@@ -106,6 +106,11 @@ pub trait Dialect:
         Box::pin(sqlx::Connection::begin_with(conn, Self::BEGIN))
     }
 
+    /// Those statements as a text that is one transaction.
+    fn at_once(text: &str) -> String {
+        format!("{}; {text}; COMMIT", Self::BEGIN)
+    }
+
     /// What a text without values answers: one statement or several, in one request, or none and no request.
     fn ask(conn: &mut Self::Connection, text: String) -> Done<'_, Vec<Self::Row>> {
         if text.is_empty() {
@@ -169,6 +174,11 @@ impl Dialect for sqlx::Postgres {
 
     fn text(text: &str) -> String {
         format!("convert_from({}, 'UTF8')", Self::bytes(text.as_bytes()))
+    }
+
+    // It is one as it is, and nothing stays open where one of them fails.
+    fn at_once(text: &str) -> String {
+        text.to_owned()
     }
 
     // Not now(), which is when the transaction began, before the wait for the row.

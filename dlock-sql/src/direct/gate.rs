@@ -54,7 +54,7 @@ pub async fn create_table<DB: Store>(conn: &mut DB::Connection, tables: &Tables)
 ///
 /// If it is admitted, write and commit; if it is refused, roll back. Table and rule are those of the gates of
 /// the backends. In a namespace (`?namespace=shop` in a URL) a resource goes by its [stored
-/// name](dlock_core::combinators::Namespaced::stored_name). One or two requests.
+/// name](dlock_core::combinators::Namespaced::stored_name). One request.
 ///
 /// # Cancel safety
 /// Cancelled, the token may have been noted in the transaction; roll it back.
@@ -69,7 +69,10 @@ pub async fn admit_in<DB: Store>(
     token: Token,
     access: Access,
 ) -> Result<Admission> {
-    let admitted = crate::gate::admit::<DB>(tx, &tables.fence(), resource, token, access, None).await;
-    let admitted = admitted.map_err(Error::from).and_then(|row| Ok(row?));
-    admitted.map_err(|e| e.with_name(resource))
+    let admitted = async {
+        let pass = crate::gate::pass::<DB>(&tables.fence(), resource, token, access, None)?;
+        let rows = DB::ask(tx, pass).await?;
+        Ok(crate::gate::admission::<DB>(&rows, token, access)?)
+    };
+    admitted.await.map_err(|e: Error| e.with_name(resource))
 }

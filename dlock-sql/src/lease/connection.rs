@@ -55,6 +55,8 @@ pub(in crate::lease) struct Database<D: Dialect> {
     pub(in crate::lease) at: Arc<str>,
     pub(in crate::lease) runtime: Arc<dyn Runtime>,
     pub(in crate::lease) contention: Contention,
+    /// The table of the gate.
+    pub(in crate::lease) fence: String,
     /// Completes when the backend is closed or dropped.
     pub(in crate::lease) closing: Shared<oneshot::Receiver<()>>,
     background: Arc<Background>,
@@ -80,6 +82,7 @@ impl<D: Dialect> Database<D> {
         dialect: D,
         first: Connection<D>,
         at: &Arc<str>,
+        fence: String,
         runtime: Arc<dyn Runtime>,
         config: &Config,
     ) -> Arc<Self> {
@@ -91,6 +94,7 @@ impl<D: Dialect> Database<D> {
             background: Background::new(runtime.clone()),
             runtime,
             contention: Contention::new(D::CONTENDED),
+            fence,
             closing: receive.shared(),
             closer: Mutex::new(Some(send)),
             closed: AtomicBool::new(false),

@@ -1,12 +1,12 @@
-//! What a database server has of its own: a trait for each file in which it is told. All else of a lease is
-//! written once, for [`Lease`](super::lock::Lease).
+//! What a database server has of its own. All else of a lease is written once, for
+//! [`Lease`](super::lock::Lease).
 
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
 use dlock_core::spi::{Abandoned, Acquire, Attempt, Converted, Grant, LeaseKey, Raised, RenewItem, Signal};
-use dlock_core::{Access, Admission, Change, Inspection, LockName, Mode, Result, Token};
+use dlock_core::{Change, Inspection, LockName, Mode, Result, Token};
 use futures::future::BoxFuture;
 use futures::stream::{self, BoxStream, StreamExt as _};
 
@@ -18,11 +18,6 @@ pub(in crate::lease) use crate::requests::Outcomes;
 type Db<D> = Arc<Database<D>>;
 
 pub(in crate::lease) type Connection<D> = <<D as Dialect>::Driver as sqlx::Database>::Connection;
-
-/// All of it.
-pub(in crate::lease) trait Server: Renewing + Gate {}
-
-impl<D: Renewing + Gate> Server for D {}
 
 /// A kind of server, with what one client knows of it. Requests come checked, and times in whole
 /// milliseconds. What may be asked twice, with the same answer, says so.
@@ -74,6 +69,9 @@ pub(in crate::lease) trait Dialect: Send + Sync + Sized + 'static {
         bury: bool,
     ) -> impl Future<Output = Result<bool>> + Send;
 
+    /// Extends items that have been checked.
+    fn renew(db: &Db<Self>, items: Vec<(usize, &RenewItem)>) -> impl Future<Output = Outcomes> + Send;
+
     /// May be asked twice.
     fn abandon(db: &Db<Self>, key: &LeaseKey) -> impl Future<Output = Result<Abandoned>> + Send;
 
@@ -101,26 +99,6 @@ pub(in crate::lease) trait Dialect: Send + Sync + Sized + 'static {
 
     /// The backend is being closed.
     fn closing(&self) {}
-}
-
-pub(in crate::lease) trait Renewing: Dialect {
-    /// Extends items that have been checked.
-    fn renew(db: &Db<Self>, items: Vec<(usize, &RenewItem)>) -> impl Future<Output = Outcomes> + Send;
-}
-
-/// The fence gate.
-pub(in crate::lease) trait Gate: Dialect {
-    /// Checks and writes, if there is a value, in one statement.
-    fn admit(
-        db: &Db<Self>,
-        resource: &LockName,
-        token: Token,
-        access: Access,
-        value: Option<&[u8]>,
-    ) -> impl Future<Output = Result<Admission>> + Send;
-
-    /// What the name of each table begins with.
-    fn tables(&self) -> &str;
 }
 
 /// What looks for the changes of one name.

@@ -7,12 +7,12 @@ use dlock_core::spi::{Fencing, LeaseKey, Raised};
 use dlock_core::{FenceGate, Result, Strength, Token};
 
 use super::connection::again;
-use super::dialect::Server;
+use super::dialect::Dialect;
 use super::lock::{Lease, named};
 use crate::gate::check_token;
 
 #[async_trait]
-impl<D: Server> Fencing for Lease<D> {
+impl<D: Dialect> Fencing for Lease<D> {
     /// Tokens are never less than the server's clock, so they go on growing where a backup was put back or a
     /// standby lost the last commits, as far as that clock does not stand behind.
     fn strength(&self) -> Strength {

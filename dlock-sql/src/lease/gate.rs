@@ -1,18 +1,18 @@
 //! The fence gate in this backend's own tables. Inside a transaction of yours it is
 //! [`direct::gate`](crate::direct::gate), on the same table.
 //!
-//! Check and write are one statement, which locks the resource's row first, and changes nothing if refused.
+//! Check and write are one transaction in one request.
 
 use async_trait::async_trait;
 use dlock_core::{Access, Admission, FenceGate, FencedValue, LockName, Result, Token};
 
 use super::call::Statement;
-use super::dialect::Server;
+use super::dialect::Dialect;
 use super::lock::{Lease, named};
 use crate::direct::Dialect as _;
-use crate::gate::{check_token, value};
+use crate::gate;
 
-impl<D: Server> Lease<D> {
+impl<D: Dialect> Lease<D> {
     async fn pass(
         &self,
         resource: &LockName,
@@ -21,13 +21,16 @@ impl<D: Server> Lease<D> {
         value: Option<&[u8]>,
     ) -> Result<Admission> {
         self.capabilities.check_name(resource)?;
-        named(resource, check_token(token))?;
-        named(resource, D::admit(&self.db, resource, token, access, value).await)
+        let pass = gate::pass::<D::Driver>(&self.db.fence, resource, token, access, value);
+        let text = D::Driver::at_once(&named(resource, pass)?);
+        let passed = self.db.send(Statement::Text(text)).await;
+        let passed = passed.and_then(|(_, answer)| gate::admission::<D::Driver>(&answer.rows, token, access));
+        named(resource, passed)
     }
 }
 
 #[async_trait]
-impl<D: Server> FenceGate for Lease<D> {
+impl<D: Dialect> FenceGate for Lease<D> {
     async fn admit(&self, resource: &LockName, token: Token, access: Access) -> Result<Admission> {
         self.pass(resource, token, access, None).await
     }
@@ -38,9 +41,9 @@ impl<D: Server> FenceGate for Lease<D> {
 
     async fn read(&self, resource: &LockName) -> Result<Option<FencedValue>> {
         self.capabilities.check_name(resource)?;
-        let (tables, name) = (self.db.tables(), D::Driver::bytes(resource.as_bytes()));
-        let text = format!("SELECT max_exclusive, max_any, value FROM {tables}fence WHERE resource = {name}");
+        let text = gate::look::<D::Driver>(&self.db.fence, resource);
         let read = self.db.read(|| Ok(Statement::Text(text.clone()))).await;
-        named(resource, read.and_then(|answer| value::<D::Driver>(&answer.rows)))
+        let read = read.and_then(|answer| gate::value::<D::Driver>(&answer.rows));
+        named(resource, read)
     }
 }

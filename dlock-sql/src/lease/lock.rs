@@ -14,7 +14,7 @@ use futures::future::join_all;
 use futures::stream::BoxStream;
 
 use super::connection::{Database, again};
-use super::dialect::{Dialect, Server};
+use super::dialect::Dialect;
 use super::failure::invalid;
 use super::keys::share;
 use crate::requests::{check, round_up};
@@ -38,7 +38,7 @@ pub(in crate::lease) fn named<T>(name: &LockName, result: Result<T>) -> Result<T
     result.map_err(|e| e.with_name(name))
 }
 
-impl<D: Server> Lease<D> {
+impl<D: Dialect> Lease<D> {
     pub(in crate::lease) fn new(db: Arc<Database<D>>) -> Self {
         let mut capabilities = Capabilities::new(D::BACKEND).with_everything();
         // Leases end by the wall clock of the server: no database has another one.
@@ -131,7 +131,7 @@ impl<D: Server> Lease<D> {
 }
 
 #[async_trait]
-impl<D: Server> Lock for Lease<D> {
+impl<D: Dialect> Lock for Lease<D> {
     fn capabilities(&self) -> &Capabilities {
         &self.capabilities
     }

@@ -5,7 +5,7 @@
 use async_trait::async_trait;
 use dlock_core::spi::{Renew, RenewItem, RenewOutcome};
 
-use super::dialect::Server;
+use super::dialect::Dialect;
 use super::lock::Lease;
 use crate::requests::{in_order, split};
 
@@ -13,7 +13,7 @@ use crate::requests::{in_order, split};
 pub(in crate::lease) const BATCH: usize = 500;
 
 #[async_trait]
-impl<D: Server> Renew for Lease<D> {
+impl<D: Dialect> Renew for Lease<D> {
     async fn renew(&self, items: &[RenewItem]) -> Vec<RenewOutcome> {
         let (good, mut outcomes) = split(&self.capabilities, items);
         let good = good.iter().map(|(n, item)| (*n, item)).collect();

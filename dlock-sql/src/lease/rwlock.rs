@@ -4,12 +4,12 @@ use async_trait::async_trait;
 use dlock_core::spi::{Converted, LeaseKey, RwLock};
 use dlock_core::{Mode, Result};
 
-use super::dialect::Server;
+use super::dialect::Dialect;
 use super::keys::share;
 use super::lock::{Lease, named};
 
 #[async_trait]
-impl<D: Server> RwLock for Lease<D> {
+impl<D: Dialect> RwLock for Lease<D> {
     async fn convert(&self, lease: &LeaseKey, to: Mode) -> Result<Converted> {
         // What cannot be stored is refused before anything is asked.
         named(&lease.name, share(to).map(drop))?;

@@ -13,11 +13,14 @@ use super::dialect::{Connection, Dialect};
 use super::failure::{known_version, nothing_done};
 use crate::direct::{Dialect as Driver, Store};
 use crate::failure::unavailable;
+use crate::gate;
 
 /// The tables of this program, by texts with all names filled in.
 pub(in crate::lease) struct Tables {
     /// What the name of each begins with, with the schema.
     pub(in crate::lease) prefix: String,
+    /// The table of the gate.
+    pub(in crate::lease) fence: String,
     /// Answers a row if there are tables.
     pub(in crate::lease) there: String,
     /// Keeps others from making them; answers 1.
@@ -66,6 +69,8 @@ impl<D: Dialect> Opening<D> {
         for step in tables.steps.iter().skip(from) {
             self.ask(step).await?;
         }
+        // A program without a backend may have made it before.
+        self.ask(&gate::table::<D::Driver>(&tables.fence)).await?;
         let set = format!("UPDATE {}meta SET schema_version = {last}", tables.prefix);
         self.ask(&set).await?;
         self.ask(&tables.unlock).await.map(drop)

@@ -12,7 +12,7 @@ use futures::future::select;
 use futures::stream::{self, BoxStream, StreamExt as _};
 
 use super::connection::Database;
-use super::dialect::{Dialect, Server, Watcher};
+use super::dialect::{Dialect, Watcher};
 use super::lock::{Lease, named};
 
 /// How long a watch sleeps after a look that failed, so that one that may work later is not pressed.
@@ -55,7 +55,7 @@ impl<D: Dialect> Watching<D> {
 }
 
 #[async_trait]
-impl<D: Server> Watch for Lease<D> {
+impl<D: Dialect> Watch for Lease<D> {
     async fn watch(&self, name: &LockName) -> Result<BoxStream<'static, Result<Change>>> {
         self.capabilities.check_name(name)?;
         named(name, self.db.open())?;

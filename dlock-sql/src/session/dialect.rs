@@ -63,7 +63,9 @@ pub(super) trait Dialect: Send + Sync {
     async fn connect(&self, config: &Config, site: &Site) -> Answer<Session>;
 
     /// What an error of a session means.
-    fn failed(&self, e: sqlx::Error, at: &str) -> Failed;
+    fn failed(&self, e: sqlx::Error, at: &str) -> Failed {
+        Failed::of(e, at)
+    }
 }
 
 /// A session that has begun.

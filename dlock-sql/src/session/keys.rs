@@ -7,9 +7,6 @@
 //! The *space* is hashed as well, which is where the tokens come from. Clients that exclude one another draw
 //! from one sequence, or their tokens would say nothing; clients of two sequences do not meet.
 
-#[cfg(feature = "mysql")]
-use std::fmt::Write as _;
-
 use dlock_core::LockName;
 use sha2::{Digest as _, Sha256};
 
@@ -47,11 +44,6 @@ impl Key {
     /// As MySQL takes it: lower case, at most 64 characters.
     #[cfg(feature = "mysql")]
     pub(super) fn as_text(&self) -> String {
-        let mut text = String::with_capacity(64);
-        text.push_str("dlock:");
-        for byte in &self.0[..Self::OF_MYSQL] {
-            let _ = write!(text, "{byte:02x}");
-        }
-        text
+        format!("dlock:{}", crate::keys::hex(&self.0[..Self::OF_MYSQL]))
     }
 }

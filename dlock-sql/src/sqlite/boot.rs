@@ -11,6 +11,8 @@ use std::path::Path;
 
 use dlock_core::{Error, ErrorKind, Result};
 
+use crate::failure::unsupported;
+
 /// 16 bytes that name one boot of one machine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct BootId([u8; 16]);
@@ -44,10 +46,6 @@ impl BootId {
         })?;
         parse(&text).ok_or_else(|| unsupported("/proc/sys/kernel/random/boot_id does not hold a boot id"))
     }
-}
-
-fn unsupported(text: &'static str) -> Error {
-    Error::new(ErrorKind::Unsupported, text)
 }
 
 /// A process in a time namespace of its own reads another time since boot than its neighbours, and would take

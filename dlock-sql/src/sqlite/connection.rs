@@ -115,11 +115,8 @@ impl Connection {
         let (done, outcome) = oneshot::channel();
         let (put, result) = oneshot::channel();
         let run: Run = Box::new(|view, store| {
-            async move {
-                let _ = put.send(run(view, store).await?);
-                Ok(())
-            }
-            .boxed()
+            let ran = run(view, store);
+            async move { ran.await.map(|ran| drop(put.send(ran))) }.boxed()
         });
         let run = Some(run);
         let sent = self.send.unbounded_send(Message::Run(Job { needs, run, done }));

@@ -4,11 +4,12 @@
 use async_trait::async_trait;
 use dlock_core::{Access, Admission, FenceGate, FencedValue, LockName, Result, Token};
 use futures::FutureExt as _;
+use sqlx::Sqlite;
 
 use super::connection::Needs;
 use super::lock::SqliteLock;
 use super::store::Sync;
-use crate::gate::check_token;
+use crate::gate;
 
 #[async_trait]
 impl FenceGate for SqliteLock {
@@ -17,15 +18,14 @@ impl FenceGate for SqliteLock {
     }
 
     async fn write(&self, resource: &LockName, token: Token, value: &[u8]) -> Result<Admission> {
-        self.pass(resource, token, Access::Exclusive, Some(value.to_vec()))
-            .await
+        self.pass(resource, token, Access::Exclusive, Some(value)).await
     }
 
     async fn read(&self, resource: &LockName) -> Result<Option<FencedValue>> {
-        self.check_name(resource)?;
-        let name = resource.clone();
+        self.capabilities.check_name(resource)?;
+        let look = gate::look::<Sqlite>("{p}fence", resource);
         let read = self.connection.ask(Needs::default(), |_, store| {
-            async move { store.fenced(&name).await }.boxed()
+            async move { Ok(gate::value::<Sqlite>(&store.ask(&look).await?)) }.boxed()
         });
         read.await.map_err(|e| e.with_name(resource))
     }
@@ -39,13 +39,14 @@ impl SqliteLock {
         resource: &LockName,
         token: Token,
         access: Access,
-        value: Option<Vec<u8>>,
+        value: Option<&[u8]>,
     ) -> Result<Admission> {
-        check_token(token).map_err(|e| e.with_name(resource))?;
-        self.check_name(resource)?;
-        let (needs, name) = (Needs::write(Sync::Durable, Vec::new()), resource.clone());
+        self.capabilities.check_name(resource)?;
+        let pass = gate::pass::<Sqlite>("{p}fence", resource, token, access, value);
+        let pass = pass.map_err(|e| e.with_name(resource))?;
+        let needs = Needs::write(Sync::Durable, Vec::new());
         let passed = self.connection.ask(needs, move |_, store| {
-            async move { store.pass(&name, token, access, value.as_deref()).await }.boxed()
+            async move { Ok(gate::admission::<Sqlite>(&store.ask(&pass).await?, token, access)) }.boxed()
         });
         passed.await.map_err(|e| e.with_name(resource))
     }

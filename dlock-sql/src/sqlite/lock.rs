@@ -9,7 +9,7 @@ use dlock_core::spi::{
     Abandoned, Acquire, Attempt, Fencing, LeaseKey, Lock, Release, Released, Renew, RwLock, Signal, Wake,
     Watch,
 };
-use dlock_core::{Capabilities, Error, LockName, LossReason, Result, Timestamp};
+use dlock_core::{Capabilities, Error, LossReason, Result, Timestamp};
 use futures::StreamExt as _;
 use futures::stream::{self, BoxStream};
 
@@ -65,10 +65,6 @@ impl SqliteLock {
             at: at.into(),
             capabilities: Arc::new(Capabilities::new("sqlite").with_everything()),
         }
-    }
-
-    pub(super) fn check_name(&self, name: &LockName) -> Result<()> {
-        self.capabilities.check_name(name)
     }
 }
 

@@ -43,8 +43,6 @@ pub(super) const DELETE: &str = "DELETE FROM {p}entry WHERE name = ? AND id = ?;
 pub(super) const DUE: &str = "SELECT DISTINCT name FROM {p}entry WHERE expires <= ? AND name > ? \
     ORDER BY name LIMIT ?";
 pub(super) const SET_TOKENS: &str = "UPDATE {p}meta SET last_token = ?, token_ceiling = ?, seen = ?;";
-pub(super) const READ_FENCE: &str = "SELECT max_exclusive, max_any, value FROM {p}fence WHERE resource = ?";
-
 /// Step `n` leads from version `n` to `n + 1`. A step is never changed after a release; a new version adds
 /// one.
 const MIGRATIONS: &[&[&str]] = &[V1, V2, V3];

@@ -5,19 +5,16 @@ use std::error::Error as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_core::{
-    Access, Admission, Error, ErrorKind, FencedValue, LockName, RequestId, Result, Runtime, Timestamp, Token,
-};
+use dlock_core::{Error, ErrorKind, LockName, RequestId, Result, Runtime, Timestamp};
 use sqlx::sqlite::{SqliteArguments, SqliteConnectOptions, SqliteConnection, SqliteLockingMode, SqliteRow};
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Sqlite};
 
 use super::boot::{FileId, ONE_BOOT_ID, in_use};
 use super::failure::{is_busy, is_fatal, nothing_done, perhaps_done};
 use super::row::{bind_key, bind_row, read_glance, read_name, read_row, to_sql};
-use super::schema::{DELETE, DUE, Database, GLANCE, LOAD, Meta, PUT, READ_FENCE, SET_TOKENS, migrate};
+use super::schema::{DELETE, DUE, Database, GLANCE, LOAD, Meta, PUT, SET_TOKENS, migrate};
 use crate::admit::{Entry, Glance, NameState, Row, Tokens, Watch};
 use crate::failure::foreign;
-use crate::gate;
 use crate::keys::{bind, get};
 
 /// How many statements of one kind go to the connection in one message.
@@ -301,25 +298,6 @@ impl Store {
         bind(&mut args, to_sql(most as u64))?;
         let rows = self.read(DUE, args).await?;
         rows.iter().map(|row| get(row, 0)).collect()
-    }
-
-    /// What the fence gate keeps of a resource. What cannot be read of it is its own failure only.
-    pub(super) async fn fenced(&mut self, resource: &LockName) -> Result<Result<Option<FencedValue>>> {
-        let rows = self.read(READ_FENCE, named(resource)?).await?;
-        Ok(gate::value::<Sqlite>(&rows))
-    }
-
-    /// Has the fence gate let a holder pass, and write if there is a value.
-    pub(super) async fn pass(
-        &mut self,
-        resource: &LockName,
-        token: Token,
-        access: Access,
-        value: Option<&[u8]>,
-    ) -> Result<Result<Admission>> {
-        let table = format!("{}fence", self.db.prefix);
-        let admitted = gate::admit::<Sqlite>(&mut self.conn, &table, resource, token, access, value).await;
-        admitted.map_err(|e| self.failed(e))
     }
 
     /// Writes what differs, and commits.

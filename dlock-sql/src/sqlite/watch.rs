@@ -97,7 +97,7 @@ async fn keep_watch(connection: &Connection, name: &LockName) -> Result<()> {
 #[async_trait]
 impl Watch for SqliteLock {
     async fn watch(&self, name: &LockName) -> Result<BoxStream<'static, Result<Change>>> {
-        self.check_name(name)?;
+        self.capabilities.check_name(name)?;
         // First the count, then the snapshot: it holds all that was not counted.
         keep_watch(&self.connection, name).await?;
         let key = name.clone();
@@ -123,7 +123,7 @@ impl Watch for SqliteLock {
     }
 
     async fn inspect(&self, name: &LockName) -> Result<Inspection> {
-        self.check_name(name)?;
+        self.capabilities.check_name(name)?;
         let key = name.clone();
         let inspected = self.connection.call(Needs::read(name), move |view| {
             let now = view.now;
@@ -133,7 +133,7 @@ impl Watch for SqliteLock {
     }
 
     async fn force_release(&self, name: &LockName) -> Result<u32> {
-        self.check_name(name)?;
+        self.capabilities.check_name(name)?;
         let force = |name: &mut Settled<'_>| Ok(name.force_release());
         self.connection.change(Sync::Ordinary, name, force).await
     }

@@ -63,7 +63,7 @@ pub(in crate::lease) async fn open(
     let mut first = opening.conn;
     let prepared = prepare::<sqlx::MySql>(&mut first, &dialect.sql.prepared()).await;
     prepared.map_err(|e| nothing_done(e, &at))?;
-    let db = Database::new(dialect, first, &at, runtime, config);
+    let db = Database::new(dialect, first, &at, tables.fence, runtime, config);
     db.sweep_if_due().await;
     Ok(Lease::new(db))
 }

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_core::spi::{Abandoned, Acquire, Attempt, Converted, Grant, LeaseKey, Raised, Release, Released};
+use dlock_core::spi::{
+    Abandoned, Acquire, Attempt, Converted, Grant, LeaseKey, Raised, Release, Released, RenewItem,
+};
 use dlock_core::{Error, Inspection, LockName, LossReason, Mode, Result, Token};
 use futures::future::BoxFuture;
 use sqlx::mysql::{MySqlArguments, MySqlConnection};
@@ -11,11 +13,11 @@ use sqlx::mysql::{MySqlArguments, MySqlConnection};
 use super::state::Loaded;
 use super::transaction::Absent;
 use super::watch::Watching;
-use super::{Db, Mysql, Statement, sweep};
+use super::{Db, Mysql, Statement, renew, sweep};
 use crate::admit::Asked;
 use crate::keys::bind;
 use crate::lease::call::get;
-use crate::lease::dialect::Dialect;
+use crate::lease::dialect::{Dialect, Outcomes};
 use crate::lease::keys::{id_bytes, micros, read_ids};
 use crate::lease::wait::{Look, looking};
 
@@ -124,6 +126,10 @@ impl Dialect for Mysql {
             Ok(released)
         });
         Ok(released.await?.0 == Some(Released::Released))
+    }
+
+    async fn renew(db: &Arc<Db>, items: Vec<(usize, &RenewItem)>) -> Outcomes {
+        renew::renew(db, items).await
     }
 
     async fn abandon(db: &Arc<Db>, key: &LeaseKey) -> Result<Abandoned> {

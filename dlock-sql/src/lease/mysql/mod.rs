@@ -13,7 +13,6 @@
 //!   While somebody does, taking the name is a transaction.
 
 mod connection;
-mod gate;
 mod lock;
 mod renew;
 mod schema;

@@ -17,10 +17,10 @@ use sqlx::mysql::MySqlRow;
 use super::schema::NOW;
 use super::state::token;
 use super::transaction::{Absent, View};
-use super::{Db, Mysql, bytes};
+use super::{Db, bytes};
 use crate::lease::call::get;
 use crate::lease::connection::again;
-use crate::lease::dialect::{Outcomes, Renewing};
+use crate::lease::dialect::Outcomes;
 use crate::lease::keys::{id_bytes, micros, read_id, read_micros};
 use crate::lease::renew::BATCH;
 
@@ -29,49 +29,47 @@ const LOCKED: usize = 50;
 
 type Item<'a> = (usize, &'a RenewItem);
 
-impl Renewing for Mysql {
-    async fn renew(db: &Arc<Db>, mut items: Vec<Item<'_>>) -> Outcomes {
-        items.sort_by(|(_, a), (_, b)| a.key.name.cmp(&b.key.name));
-        let (mut rest, mut outcomes) = (HashSet::new(), Outcomes::new());
-        // Those that were offered a lease have no ttl in here, and come first.
-        let mut by_ttl: BTreeMap<Option<i64>, Vec<Item<'_>>> = BTreeMap::new();
-        for (n, item) in &items {
-            match item.kind {
-                RenewKind::Lease => {
-                    let ttl = Some(micros(item.ttl));
-                    by_ttl.entry(ttl).or_default().push((*n, item));
-                }
-                _ if db.take_offer(&item.key) => by_ttl.entry(None).or_default().push((*n, item)),
-                _ => drop(rest.insert(*n)),
+pub(super) async fn renew(db: &Arc<Db>, mut items: Vec<Item<'_>>) -> Outcomes {
+    items.sort_by(|(_, a), (_, b)| a.key.name.cmp(&b.key.name));
+    let (mut rest, mut outcomes) = (HashSet::new(), Outcomes::new());
+    // Those that were offered a lease have no ttl in here, and come first.
+    let mut by_ttl: BTreeMap<Option<i64>, Vec<Item<'_>>> = BTreeMap::new();
+    for (n, item) in &items {
+        match item.kind {
+            RenewKind::Lease => {
+                let ttl = Some(micros(item.ttl));
+                by_ttl.entry(ttl).or_default().push((*n, item));
             }
+            _ if db.take_offer(&item.key) => by_ttl.entry(None).or_default().push((*n, item)),
+            _ => drop(rest.insert(*n)),
         }
-        let mut found = |batch: &[Item<'_>], found: Result<HashMap<LeaseKey, RenewOutcome>>| match found {
-            Ok(mut found) => {
-                for (n, item) in batch {
-                    match found.remove(&item.key) {
-                        Some(outcome) => outcomes.push((*n, Ok(outcome))),
-                        None => drop(rest.insert(*n)),
-                    }
-                }
-            }
-            // What became of one that was not answered shows when it is asked again.
-            Err(e) => outcomes.extend(batch.iter().map(|(n, _)| (*n, Err(e.clone())))),
-        };
-        for (ttl, alike) in by_ttl {
-            for batch in alike.chunks(BATCH) {
-                let asked = match ttl {
-                    Some(ttl) => extend(db, batch, ttl).await,
-                    None => claim(db, batch).await,
-                };
-                found(batch, asked);
-            }
-        }
-        items.retain(|(n, _)| rest.contains(n));
-        for batch in items.chunks(LOCKED) {
-            outcomes.extend(renew_each(db, batch).await);
-        }
-        outcomes
     }
+    let mut found = |batch: &[Item<'_>], found: Result<HashMap<LeaseKey, RenewOutcome>>| match found {
+        Ok(mut found) => {
+            for (n, item) in batch {
+                match found.remove(&item.key) {
+                    Some(outcome) => outcomes.push((*n, Ok(outcome))),
+                    None => drop(rest.insert(*n)),
+                }
+            }
+        }
+        // What became of one that was not answered shows when it is asked again.
+        Err(e) => outcomes.extend(batch.iter().map(|(n, _)| (*n, Err(e.clone())))),
+    };
+    for (ttl, alike) in by_ttl {
+        for batch in alike.chunks(BATCH) {
+            let asked = match ttl {
+                Some(ttl) => extend(db, batch, ttl).await,
+                None => claim(db, batch).await,
+            };
+            found(batch, asked);
+        }
+    }
+    items.retain(|(n, _)| rest.contains(n));
+    for batch in items.chunks(LOCKED) {
+        outcomes.extend(renew_each(db, batch).await);
+    }
+    outcomes
 }
 
 /// A condition on those keys. Both servers find the rows of such pairs by the key, and lock no others.

@@ -63,12 +63,6 @@ CREATE TABLE IF NOT EXISTS {p}entry (
   owner VARCHAR(1024) CHARACTER SET utf8mb4,
   PRIMARY KEY (name, id)
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
-CREATE TABLE IF NOT EXISTS {p}fence (
-  resource VARBINARY(1024) NOT NULL PRIMARY KEY,
-  max_exclusive BIGINT,
-  max_any BIGINT,
-  value LONGBLOB NOT NULL
-) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
 "];
 
 fn fill(text: &str, prefix: &str) -> String {
@@ -93,6 +87,7 @@ pub(super) fn tables(schema: Option<&str>, prefix: &str) -> Tables {
         lock: format!("SELECT CAST(GET_LOCK({lock}, 10) AS SIGNED)"),
         steps: MIGRATIONS.iter().map(|step| fill(step, &all)).collect(),
         unlock: format!("DO RELEASE_LOCK({lock})"),
+        fence: format!("{all}fence"),
         prefix: all,
     }
 }

@@ -83,7 +83,7 @@ pub(in crate::lease) async fn open(
         pushes: Pushes::new(),
         channel,
     };
-    let db = Database::new(dialect, first, &at, runtime, config);
+    let db = Database::new(dialect, first, &at, tables.fence, runtime, config);
     listen(&db).await?;
     db.sweep_if_due().await;
     Ok(Lease::new(db))

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dlock_core::spi::{
-    Abandoned, Acquire, Attempt, Converted, Grant, LeaseKey, Queueing, Raised, Signal, Wait, Wake,
+    Abandoned, Acquire, Attempt, Converted, Grant, LeaseKey, Queueing, Raised, RenewItem, Signal, Wait, Wake,
 };
 use dlock_core::{Error, Holder, Inspection, LockName, LossReason, Mode, Result, Timestamp, Token};
 use futures::future::BoxFuture;
@@ -15,10 +15,10 @@ use super::answer::Answer;
 use super::call::Value;
 use super::connection::connecting;
 use super::watch::Watching;
-use super::{Db, Postgres};
+use super::{Db, Postgres, renew};
 use crate::lease::call::get;
 use crate::lease::contention::AGE;
-use crate::lease::dialect::Dialect;
+use crate::lease::dialect::{Dialect, Outcomes};
 use crate::lease::failure::foreign;
 use crate::lease::keys::{micros, read_id, read_ids, read_micros, read_mode, read_token, share};
 use crate::lease::wait::{Look, looking};
@@ -120,6 +120,10 @@ impl Dialect for Postgres {
             db.contention.tell(&lease.name, others, Timestamp::now());
         }
         Ok(answer.word == "R")
+    }
+
+    async fn renew(db: &Arc<Db>, items: Vec<(usize, &RenewItem)>) -> Outcomes {
+        renew::renew(db, items).await
     }
 
     async fn abandon(db: &Arc<Db>, key: &LeaseKey) -> Result<Abandoned> {

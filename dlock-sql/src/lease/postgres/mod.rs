@@ -14,7 +14,6 @@
 mod answer;
 mod call;
 mod connection;
-mod gate;
 mod lock;
 mod notify;
 mod renew;

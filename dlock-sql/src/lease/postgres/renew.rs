@@ -9,12 +9,12 @@ use dlock_core::spi::{RenewItem, RenewKind, RenewOutcome, Renewal};
 use dlock_core::{Result, Timestamp};
 use futures::future::join_all;
 
+use super::Db;
 use super::answer::Answer;
 use super::call::Value;
-use super::{Db, Postgres};
 use crate::lease::call::get;
 use crate::lease::connection::again;
-use crate::lease::dialect::{Outcomes, Renewing};
+use crate::lease::dialect::Outcomes;
 use crate::lease::failure::foreign;
 use crate::lease::keys::{id_bytes, micros};
 use crate::lease::renew::BATCH;
@@ -22,20 +22,18 @@ use crate::requests::round_up;
 
 type Item<'a> = (usize, &'a RenewItem);
 
-impl Renewing for Postgres {
-    async fn renew(db: &Arc<Db>, items: Vec<Item<'_>>) -> Outcomes {
-        let batches = items.chunks(BATCH).map(|batch| async move {
-            let (mut outcomes, busy) = try_renew(db, batch, false).await;
-            if !busy.is_empty() {
-                let (rest, busy) = try_renew(db, &busy, true).await;
-                outcomes.extend(rest);
-                // The server waited for them: it does not say so.
-                outcomes.extend(busy.iter().map(|(n, _)| (*n, Err(foreign("an item left out")))));
-            }
-            outcomes
-        });
-        join_all(batches).await.into_iter().flatten().collect()
-    }
+pub(super) async fn renew(db: &Arc<Db>, items: Vec<Item<'_>>) -> Outcomes {
+    let batches = items.chunks(BATCH).map(|batch| async move {
+        let (mut outcomes, busy) = try_renew(db, batch, false).await;
+        if !busy.is_empty() {
+            let (rest, busy) = try_renew(db, &busy, true).await;
+            outcomes.extend(rest);
+            // The server waited for them: it does not say so.
+            outcomes.extend(busy.iter().map(|(n, _)| (*n, Err(foreign("an item left out")))));
+        }
+        outcomes
+    });
+    join_all(batches).await.into_iter().flatten().collect()
 }
 
 /// What became of them; and those that were locked by somebody else.

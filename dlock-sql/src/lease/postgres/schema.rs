@@ -152,6 +152,7 @@ pub(super) fn tables(schema: &str, prefix: &str) -> Tables {
         ),
         steps: MIGRATIONS.iter().map(fill).collect(),
         unlock: "COMMIT".to_owned(),
+        fence: format!("{all}fence"),
         prefix: all,
     }
 }

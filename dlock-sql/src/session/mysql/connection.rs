@@ -32,7 +32,7 @@ use crate::session::config::Config;
 use crate::session::dialect::{
     Backend, Dialect, Limits, Product, Request, Session, Site, Told, Wire, pooled,
 };
-use crate::session::failure::{Answer, Failed};
+use crate::session::failure::Answer;
 use crate::session::keys::Key;
 
 /// Where sessions come from.
@@ -79,10 +79,6 @@ impl Dialect for MySql {
             backend: Backend { id, since },
             closed_for: site.grace.left(&run.to_string(), age),
         })
-    }
-
-    fn failed(&self, e: sqlx::Error, at: &str) -> Failed {
-        Failed::of(e, at)
     }
 }
 

@@ -139,11 +139,8 @@ impl Postgres {
         // Not every system can: then a waiter whose client is gone waits to the end of its turn.
         const LOOK: &str = "SELECT set_config('client_connection_check_interval', $1, false)";
         let looked = sqlx::query(LOOK).bind((ttl.as_millis() / 3).to_string());
-        let looked = looked
-            .execute(&mut *listener)
-            .await
-            .map_err(|e| self.failed(e, at));
-        if let Some(failed) = looked.err().filter(|failed| failed.fatal) {
+        let refused = looked.execute(&mut *listener).await.err();
+        if let Some(failed) = refused.map(|e| self.failed(e, at)).filter(|failed| failed.fatal) {
             return Err(failed);
         }
         let age = Duration::try_from_secs_f64(age.max(0.0)).unwrap_or_default();

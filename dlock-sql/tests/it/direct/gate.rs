@@ -1,6 +1,62 @@
 //! The fence gate in a transaction.
 
+use dlock_core::{Access, FenceGate, FencedValue, LockName, Token};
+
 use super::site::everywhere;
+
+/// Each step is from a state that the ones before have made: what is answered and stored is what the rule of
+/// all gates says.
+pub(crate) async fn decides_as_the_rule_does(gate: &dyn FenceGate) {
+    let first = [
+        (3, 'x'),
+        (7, 's'),
+        (5, 's'),
+        (6, 'w'),
+        (2, 's'),
+        (8, 'w'),
+        (8, 'w'),
+        (8, 's'),
+        (8, 'x'),
+    ];
+    let later = [
+        (9, 's'),
+        (9, 'x'),
+        (8, 'x'),
+        (12, 'x'),
+        (10, 's'),
+        (14, 's'),
+        (13, 'w'),
+        (14, 'x'),
+        (14, 'w'),
+    ];
+    for (name, steps) in [
+        ("by a writer", [first, later].concat()),
+        ("by a reader", later.to_vec()),
+    ] {
+        let resource = LockName::new(name).unwrap();
+        assert_eq!(gate.read(&resource).await.unwrap(), None);
+        let mut rule = FencedValue::new(Vec::new(), None, None);
+        for (n, how) in steps {
+            let (token, value) = (Token::new(n).unwrap(), [n as u8]);
+            let access = if how == 's' {
+                Access::Shared
+            } else {
+                Access::Exclusive
+            };
+            let told = match how {
+                'w' => gate.write(&resource, token, &value).await,
+                _ => gate.admit(&resource, token, access).await,
+            };
+            let expected = rule.admit(token, access);
+            if how == 'w' && expected.is_admitted() {
+                rule.value = value.into();
+            }
+            assert_eq!(told.unwrap(), expected, "{name}: {n}{how}");
+            let stored = gate.read(&resource).await.unwrap();
+            assert_eq!(stored.as_ref(), Some(&rule), "{name}: {n}{how}");
+        }
+    }
+}
 
 macro_rules! tests {
     ($db:ty, $open:path, $begin:literal, $one:literal, $two:literal) => {

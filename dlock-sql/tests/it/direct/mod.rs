@@ -3,7 +3,7 @@
 
 mod dropped;
 mod faults;
-mod gate;
+pub(crate) mod gate;
 mod optimistic;
 mod reentrant;
 mod row;

@@ -7,7 +7,7 @@ use std::task::Poll;
 use dlock_core::spi::{
     Abandoned, Attempt, Converted, LeaseKey, Lock, Raised, Release, Released, RenewItem, RenewOutcome,
 };
-use dlock_core::{Access, Admission, Change, Client, ErrorKind, LockName, Mode, Runtime, Token};
+use dlock_core::{Change, Client, ErrorKind, LockName, Mode, Runtime, Token};
 
 use futures::StreamExt as _;
 use futures::future::{Either, select};
@@ -272,37 +272,8 @@ async fn a_forced_end_is_told_or_a_snapshot_says_that_something_was_missed(lock:
     assert_eq!(told.await, Change::Released { id: b.key.id });
 }
 
-async fn a_gate_refuses_who_was_overtaken(lock: Arc<dyn Lock>) {
-    let gate = lock.fencing().unwrap().gate().unwrap();
-    let (name, t) = (LockName::new("stock").unwrap(), |n| Token::new(n).unwrap());
-    assert_eq!(gate.read(&name).await.unwrap(), None);
-    assert_eq!(
-        gate.admit(&name, t(3), Access::Exclusive).await.unwrap(),
-        Admission::Admitted
-    );
-    assert_eq!(
-        gate.admit(&name, t(7), Access::Shared).await.unwrap(),
-        Admission::Admitted
-    );
-    assert_eq!(
-        gate.admit(&name, t(5), Access::Shared).await.unwrap(),
-        Admission::Admitted
-    );
-    assert_eq!(
-        gate.write(&name, t(6), b"no").await.unwrap(),
-        Admission::Refused { highest: t(7) }
-    );
-    assert_eq!(
-        gate.write(&name, t(8), b"yes").await.unwrap(),
-        Admission::Admitted
-    );
-    assert_eq!(
-        gate.write(&name, t(8), b"yes").await.unwrap(),
-        Admission::Admitted
-    );
-    let seen = gate.read(&name).await.unwrap().unwrap();
-    assert_eq!(seen.value, b"yes");
-    assert_eq!((seen.max_exclusive, seen.max_any), (Some(t(8)), Some(t(8))));
+async fn a_gate_decides_as_the_rule_does(lock: Arc<dyn Lock>) {
+    crate::direct::gate::decides_as_the_rule_does(lock.fencing().unwrap().gate().unwrap()).await;
 }
 
 async fn two_hundred_wait_and_one_is_in(lock: Arc<dyn Lock>, runtime: Arc<dyn Runtime>) {
@@ -398,7 +369,7 @@ macro_rules! contract {
             a_token_is_raised_while_it_is_held,
             a_minimum_hold_keeps_others_out,
             an_operator_sees_and_ends_it,
-            a_gate_refuses_who_was_overtaken,
+            a_gate_decides_as_the_rule_does,
             who_is_not_polled_any_more_keeps_no_connection,
             a_closed_one_says_so,
         );

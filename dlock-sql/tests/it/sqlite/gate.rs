@@ -22,42 +22,9 @@ fn gate_of(lock: &SqliteLock) -> &dyn FenceGate {
 }
 
 #[test]
-fn a_stale_token_is_refused_and_writes_nothing() {
+fn it_decides_as_the_rule_does() {
     everywhere(|lock| async move {
-        let (gate, stock) = (gate_of(&lock), resource());
-        assert_eq!(gate.read(&stock).await.unwrap(), None);
-        assert!(gate.write(&stock, token(5), b"five").await.unwrap().is_admitted());
-        let refused = Admission::Refused { highest: token(5) };
-        assert_eq!(gate.write(&stock, token(4), b"four").await.unwrap(), refused);
-        assert!(
-            gate.admit(&stock, token(5), Access::Exclusive)
-                .await
-                .unwrap()
-                .is_admitted()
-        );
-        assert!(
-            gate.admit(&stock, token(7), Access::Shared)
-                .await
-                .unwrap()
-                .is_admitted()
-        );
-        assert!(
-            gate.admit(&stock, token(6), Access::Shared)
-                .await
-                .unwrap()
-                .is_admitted()
-        );
-        let refused = Admission::Refused { highest: token(7) };
-        assert_eq!(
-            gate.admit(&stock, token(6), Access::Exclusive).await.unwrap(),
-            refused
-        );
-        let kept = gate.read(&stock).await.unwrap().unwrap();
-        assert_eq!(kept.value, b"five");
-        assert_eq!(
-            (kept.max_exclusive, kept.max_any),
-            (Some(token(5)), Some(token(7)))
-        );
+        crate::direct::gate::decides_as_the_rule_does(gate_of(&lock)).await;
     });
 }
 
@@ -128,31 +95,6 @@ fn inside_a_transaction_the_check_stands_or_falls_with_it() {
             .await
             .unwrap();
         assert_eq!(seen, Admission::Refused { highest: token(4) });
-    });
-}
-
-#[test]
-fn the_rule_is_that_of_every_gate() {
-    everywhere(|lock| async move {
-        // The same steps against the rule that all stores share.
-        let mut rule = dlock_core::FencedValue::new(vec![], None, None);
-        let mut dice = 12345u64;
-        for _ in 0..100 {
-            dice = dice
-                .wrapping_mul(6364136223846793005)
-                .wrapping_add(1442695040888963407);
-            let (n, access) = (
-                (dice >> 33) % 50 + 1,
-                if dice >> 62 == 0 {
-                    Access::Exclusive
-                } else {
-                    Access::Shared
-                },
-            );
-            let seen = gate_of(&lock).admit(&resource(), token(n), access).await.unwrap();
-            assert_eq!(seen, rule.admit(token(n), access), "{n} {access:?}");
-        }
-        assert!(rule.max_exclusive.is_some());
     });
 }
 

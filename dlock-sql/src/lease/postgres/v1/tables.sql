@@ -77,13 +77,6 @@ CREATE INDEX {n}queue ON {p}entry (name, place) WHERE phase = 0;
 CREATE INDEX {n}holder ON {p}entry (name) WHERE phase IN (1, 2, 3);
 CREATE INDEX {n}watch ON {p}entry (name) WHERE phase = 4;
 
-CREATE TABLE {p}fence (
-  resource bytea PRIMARY KEY,
-  max_exclusive bigint,
-  max_any bigint,
-  value bytea NOT NULL
-);
-
 -- What became of it, the token, microseconds (of life, or until it pays to ask again), the server's time in
 -- microseconds since 1970, how many are ahead, and how many others are there after it: rows in entry (who
 -- waits or shares counts itself), and after a release whoever has the name alone then.

@@ -195,7 +195,7 @@ fn of_postgres(code: &str, is_over: bool) -> Meaning {
         "42501" => Denied.into(),
         "42P01" | "42703" | "42883" | "42804" => schema,
         // Ended by an operator, by a crash, at a shutdown; idle too long, in a transaction and outside.
-        "25P03" => ConnectionLost.into(),
+        "25P03" | "25P04" => ConnectionLost.into(),
         _ if code.starts_with("08") || code.starts_with("57P") => ConnectionLost.into(),
         _ if code.starts_with("28") => Denied.into(),
         _ if code.starts_with("23") => Constraint.into(),
@@ -337,8 +337,8 @@ pub(crate) fn known_version(found: i64, known: usize, tables: &str) -> dlock_cor
         return Ok(version);
     }
     let text = format!(
-        "the lock tables {tables} have schema version {version}, this program knows up to {known}: a newer \
-         dlock has used the database; update this program"
+        "the lock tables in {tables} have schema version {version}, this program knows up to {known}: a \
+         newer dlock has used the database; update this program"
     );
     Err(unsupported(text))
 }

@@ -31,24 +31,23 @@ pub(crate) fn table<DB: Store>(table: &str) -> String {
     )
 }
 
-/// Statements that check a token against the row of its resource in `table` and note it, with the value if
-/// there is one, which only a writer brings. They go in one request, inside a transaction, and answer the row
-/// as it was: see [`admission`]. The name of the table stands in them as it is, so it was checked or is
-/// quoted.
+/// That the tokens of a row are as a dlock writes them.
+const SOUND: &str = "COALESCE(max_exclusive, max_any, 1) BETWEEN 1 AND COALESCE(max_any, 1)";
+
+/// What comes to the gate: for which resource, and what one who has it alone wants to write.
+pub(crate) type Pass<'a> = (&'a LockName, Token, Access, Option<&'a [u8]>);
+
+/// Statements that check a token against the row of its resource in `table`, and note it. They go in one
+/// request, inside a transaction, and answer the row as it was: see [`admission`]. The name of the table
+/// stands in them as it is, so it was checked or is quoted.
 ///
 /// First that there is a row: one that is not there cannot be locked, and two who both find none are a
 /// deadlock in MySQL. The second statement reads what was committed while the first one waited. The third is
-/// the rule of [`FencedValue::admit`], and changes nothing where nothing is new.
+/// the rule of [`FencedValue::admit`], and changes nothing where nothing is new or no dlock wrote.
 ///
 /// # Errors
 /// `InvalidInput` for a token that SQL cannot store.
-pub(crate) fn pass<DB: Store>(
-    table: &str,
-    resource: &LockName,
-    token: Token,
-    access: Access,
-    value: Option<&[u8]>,
-) -> Result<String> {
+pub(crate) fn pass<DB: Store>(table: &str, (resource, token, access, value): Pass<'_>) -> Result<String> {
     check_token(token)?;
     let (bar, own, both) = match access {
         Access::Exclusive => ("max_any", "max_exclusive", format!("max_any = {token}, ")),
@@ -64,24 +63,16 @@ pub(crate) fn pass<DB: Store>(
         "INSERT INTO {table} (resource, max_exclusive, max_any, value) VALUES ({name}, NULL, NULL, {none}) \
          {or_nothing}; SELECT max_exclusive, max_any FROM {table} WHERE resource = {name}{locking}; \
          UPDATE {table} SET {both}{own} = {token}{written} \
-         WHERE resource = {name} AND COALESCE({bar}, 0) <= {token}{is_new}"
+         WHERE resource = {name} AND {SOUND} AND COALESCE({bar}, 0) <= {token}{is_new}"
     ))
 }
 
 /// What [`pass`] has done, by the row that it answers.
 pub(crate) fn admission<DB: Store>(rows: &[DB::Row], token: Token, access: Access) -> Result<Admission> {
-    let row = rows.first().ok_or_else(|| {
-        let text = "the row of a resource of the fence gate vanished while it was locked; does something \
-                    else delete from that table?";
-        Error::new(ErrorKind::BackendData, text)
-    })?;
+    let gone = "the row of a resource of the fence gate was deleted at that moment; try again";
+    let row = rows.first();
+    let row = row.ok_or_else(|| Error::new(ErrorKind::Unavailable, gone))?;
     Ok(read::<DB>(row, Vec::new())?.admit(token, access))
-}
-
-/// The statement that reads what there is of a resource: see [`value`].
-pub(crate) fn look<DB: Store>(table: &str, resource: &LockName) -> String {
-    let name = DB::bytes(resource.as_bytes());
-    format!("SELECT max_exclusive, max_any, value FROM {table} WHERE resource = {name}")
 }
 
 /// What a row says of tokens and value.
@@ -102,5 +93,9 @@ fn read<DB: Store>(row: &DB::Row, value: Vec<u8>) -> Result<FencedValue> {
             DB::read(row, at).map_err(|_| foreign("the token of a fence is no number"))?;
         stored.map(read_token).transpose()
     };
-    Ok(FencedValue::new(value, token(0)?, token(1)?))
+    let (max_exclusive, max_any) = (token(0)?, token(1)?);
+    match max_exclusive <= max_any {
+        true => Ok(FencedValue::new(value, max_exclusive, max_any)),
+        false => Err(foreign("the tokens of a fence contradict one another")),
+    }
 }

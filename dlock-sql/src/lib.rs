@@ -40,6 +40,7 @@ mod keys;
 mod lately;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 pub mod lease;
+mod probe;
 mod requests;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 pub mod session;

@@ -106,11 +106,6 @@ pub trait Dialect:
         Box::pin(sqlx::Connection::begin_with(conn, Self::BEGIN))
     }
 
-    /// Those statements as a text that is one transaction.
-    fn at_once(text: &str) -> String {
-        format!("{}; {text}; COMMIT", Self::BEGIN)
-    }
-
     /// What a text without values answers: one statement or several, in one request, or none and no request.
     fn ask(conn: &mut Self::Connection, text: String) -> Done<'_, Vec<Self::Row>> {
         if text.is_empty() {
@@ -176,11 +171,6 @@ impl Dialect for sqlx::Postgres {
         format!("convert_from({}, 'UTF8')", Self::bytes(text.as_bytes()))
     }
 
-    // It is one as it is, and nothing stays open where one of them fails.
-    fn at_once(text: &str) -> String {
-        text.to_owned()
-    }
-
     // Not now(), which is when the transaction began, before the wait for the row.
     fn remaining() -> dlock_core::Result<String> {
         Ok("CAST(EXTRACT(EPOCH FROM expires_at - clock_timestamp()) * 1000000 AS BIGINT)".to_owned())
@@ -231,7 +221,7 @@ impl Dialect for sqlx::MySql {
     const BYTES: &'static str = "LONGBLOB";
     const TIMES: &'static str = "since DATETIME(6), expires_at DATETIME(6)";
     // The other engines know no transactions.
-    const OPTIONS: &'static str = " ENGINE = InnoDB CHARACTER SET utf8mb4";
+    const OPTIONS: &'static str = " ENGINE = InnoDB ROW_FORMAT = DYNAMIC CHARACTER SET utf8mb4";
 
     // Not INSERT IGNORE: that locks a row that is there for readers, and two who then want to write it are a
     // deadlock. This one locks it for a writer at once.

@@ -25,7 +25,7 @@
 //!   rolled back, and nothing of it is there.
 //! * *The transaction cannot see what is newest*: PostgreSQL from `REPEATABLE READ` on, and SQLite if it has
 //!   read before, refuse as [`Serialization`](super::Failure::Serialization); MySQL reads the newest whenever
-//!   it locks.
+//!   it locks (MariaDB with `innodb_snapshot_isolation` refuses).
 //! * *The answer of the commit is lost*: token and write are stored together or not at all. The token may
 //!   come again.
 //! * *Two resources in different orders*: a deadlock, which the server resolves. Begin again.
@@ -36,6 +36,7 @@ use sqlx::Transaction;
 use super::dialect::Store;
 use super::failure::{Error, Result};
 use super::tables::{Tables, create};
+use crate::gate::{admission, pass};
 
 /// Makes the gate's table, if it is not there (a lease backend has made it). That takes the right to create
 /// tables; at work, `SELECT`, `INSERT` and `UPDATE` on it are enough.
@@ -70,9 +71,8 @@ pub async fn admit_in<DB: Store>(
     access: Access,
 ) -> Result<Admission> {
     let admitted = async {
-        let pass = crate::gate::pass::<DB>(&tables.fence(), resource, token, access, None)?;
-        let rows = DB::ask(tx, pass).await?;
-        Ok(crate::gate::admission::<DB>(&rows, token, access)?)
+        let text = pass::<DB>(&tables.fence(), (resource, token, access, None))?;
+        Ok(admission::<DB>(&DB::ask(tx, text).await?, token, access)?)
     };
     admitted.await.map_err(|e: Error| e.with_name(resource))
 }

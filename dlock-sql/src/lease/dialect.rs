@@ -5,19 +5,36 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use dlock_core::spi::{Abandoned, Acquire, Attempt, Converted, Grant, LeaseKey, Raised, RenewItem, Signal};
-use dlock_core::{Change, Inspection, LockName, Mode, Result, Token};
+use dlock_core::{Admission, Change, Inspection, LockName, Mode, Result, Token};
 use futures::future::BoxFuture;
 use futures::stream::{self, BoxStream, StreamExt as _};
 
 use super::connection::Database;
-use super::wait::Look;
 use crate::direct::Store;
+use crate::gate::Pass;
+use crate::probe::{self, Looks};
 pub(in crate::lease) use crate::requests::Outcomes;
 
 type Db<D> = Arc<Database<D>>;
 
 pub(in crate::lease) type Connection<D> = <<D as Dialect>::Driver as sqlx::Database>::Connection;
+
+/// What changes when anything does: the number of changes, that of other hints, the token, the phase. Of a
+/// name that has no row it is all nought.
+pub(in crate::lease) type Mark = (i64, i64, i64, i64);
+
+pub(in crate::lease) type Look = probe::Look<Mark>;
+
+#[async_trait]
+impl<D: Dialect> Looks for Db<D> {
+    type Mark = Mark;
+
+    async fn look(&self, name: &LockName) -> Result<Look> {
+        D::look(self, name).await
+    }
+}
 
 /// A kind of server, with what one client knows of it. Requests come checked, and times in whole
 /// milliseconds. What may be asked twice, with the same answer, says so.
@@ -79,6 +96,9 @@ pub(in crate::lease) trait Dialect: Send + Sync + Sized + 'static {
 
     /// May be asked twice.
     fn raise(db: &Db<Self>, lease: &LeaseKey, to: Token) -> impl Future<Output = Result<Raised>> + Send;
+
+    /// Checks a token at the fence gate, and writes, if there is a value, in one step.
+    fn pass(db: &Db<Self>, pass: Pass<'_>) -> impl Future<Output = Result<Admission>> + Send;
 
     /// One look at the row of a name, for all that wait for it.
     fn look(db: &Db<Self>, name: &LockName) -> impl Future<Output = Result<Look>> + Send;

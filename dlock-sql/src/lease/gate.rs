@@ -10,38 +10,29 @@ use super::call::Statement;
 use super::dialect::Dialect;
 use super::lock::{Lease, named};
 use crate::direct::Dialect as _;
-use crate::gate;
+use crate::gate::{self, Pass};
 
 impl<D: Dialect> Lease<D> {
-    async fn pass(
-        &self,
-        resource: &LockName,
-        token: Token,
-        access: Access,
-        value: Option<&[u8]>,
-    ) -> Result<Admission> {
-        self.capabilities.check_name(resource)?;
-        let pass = gate::pass::<D::Driver>(&self.db.fence, resource, token, access, value);
-        let text = D::Driver::at_once(&named(resource, pass)?);
-        let passed = self.db.send(Statement::Text(text)).await;
-        let passed = passed.and_then(|(_, answer)| gate::admission::<D::Driver>(&answer.rows, token, access));
-        named(resource, passed)
+    async fn pass(&self, pass: Pass<'_>) -> Result<Admission> {
+        self.capabilities.check_name(pass.0)?;
+        named(pass.0, D::pass(&self.db, pass).await)
     }
 }
 
 #[async_trait]
 impl<D: Dialect> FenceGate for Lease<D> {
     async fn admit(&self, resource: &LockName, token: Token, access: Access) -> Result<Admission> {
-        self.pass(resource, token, access, None).await
+        self.pass((resource, token, access, None)).await
     }
 
     async fn write(&self, resource: &LockName, token: Token, value: &[u8]) -> Result<Admission> {
-        self.pass(resource, token, Access::Exclusive, Some(value)).await
+        self.pass((resource, token, Access::Exclusive, Some(value))).await
     }
 
     async fn read(&self, resource: &LockName) -> Result<Option<FencedValue>> {
         self.capabilities.check_name(resource)?;
-        let text = gate::look::<D::Driver>(&self.db.fence, resource);
+        let (fence, name) = (&self.db.fence, D::Driver::bytes(resource.as_bytes()));
+        let text = format!("SELECT max_exclusive, max_any, value FROM {fence} WHERE resource = {name}");
         let read = self.db.read(|| Ok(Statement::Text(text.clone()))).await;
         let read = read.and_then(|answer| gate::value::<D::Driver>(&answer.rows));
         named(resource, read)

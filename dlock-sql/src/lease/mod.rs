@@ -69,7 +69,6 @@ mod postgres;
 mod renew;
 mod rwlock;
 mod schema;
-mod wait;
 mod watch;
 
 pub use config::Config;

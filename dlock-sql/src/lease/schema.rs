@@ -95,7 +95,7 @@ impl<D: Dialect> Opening<D> {
         })?;
         // Another program may have made the table and not yet its row.
         let version = version.unwrap_or(0);
-        known_version(version, tables.steps.len(), &format!("{prefix}* in {}", self.at))
+        known_version(version, tables.steps.len(), &format!("{} ({prefix}*)", self.at))
     }
 }
 

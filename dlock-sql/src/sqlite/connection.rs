@@ -7,14 +7,16 @@ use std::future::ready;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use dlock_core::{Error, ErrorKind, LockName, Result, Runtime};
+use async_trait::async_trait;
+use dlock_core::{Error, ErrorKind, LockName, Result, Runtime, Timestamp};
 use futures::FutureExt as _;
 use futures::channel::{mpsc, oneshot};
 use futures::future::BoxFuture;
 
 use super::store::{Store, Sync};
 use super::view::View;
-use crate::admit::Settled;
+use crate::admit::{Holders, Settled};
+use crate::probe::{Look, Looks};
 
 /// What a job has to see, and how it is to be committed.
 #[derive(Clone, Debug, Default)]
@@ -163,5 +165,25 @@ impl Connection {
             return Ok(());
         }
         answer.await.unwrap_or(Ok(()))
+    }
+}
+
+/// One job without a write lock, which asks SQLite for no more than `PRAGMA data_version` as long as nobody
+/// else has stored anything. When somebody has, the holders are counted by one statement, however many wait.
+#[async_trait]
+impl Looks for Connection {
+    type Mark = Holders;
+
+    async fn look(&self, name: &LockName) -> Result<Look<Holders>> {
+        let name = name.clone();
+        let glance = self.ask(Needs::default(), move |view, store| {
+            async move { view.glance(store, &name).await }.boxed()
+        });
+        let glance = glance.await?;
+        Ok(Look {
+            mark: glance.holders,
+            due: glance.earliest.is_some_and(|end| end <= Timestamp::now()),
+            offered: glance.untold,
+        })
     }
 }

@@ -9,23 +9,23 @@ use sqlx::Sqlite;
 use super::connection::Needs;
 use super::lock::SqliteLock;
 use super::store::Sync;
-use crate::gate;
+use crate::gate::{self, Pass};
 
 #[async_trait]
 impl FenceGate for SqliteLock {
     async fn admit(&self, resource: &LockName, token: Token, access: Access) -> Result<Admission> {
-        self.pass(resource, token, access, None).await
+        self.pass((resource, token, access, None)).await
     }
 
     async fn write(&self, resource: &LockName, token: Token, value: &[u8]) -> Result<Admission> {
-        self.pass(resource, token, Access::Exclusive, Some(value)).await
+        self.pass((resource, token, Access::Exclusive, Some(value))).await
     }
 
     async fn read(&self, resource: &LockName) -> Result<Option<FencedValue>> {
         self.capabilities.check_name(resource)?;
-        let look = gate::look::<Sqlite>("{p}fence", resource);
+        let name = resource.clone();
         let read = self.connection.ask(Needs::default(), |_, store| {
-            async move { Ok(gate::value::<Sqlite>(&store.ask(&look).await?)) }.boxed()
+            async move { store.fenced(&name).await }.boxed()
         });
         read.await.map_err(|e| e.with_name(resource))
     }
@@ -34,20 +34,16 @@ impl FenceGate for SqliteLock {
 impl SqliteLock {
     /// Check, and write if there is a value, in one transaction that waits for the disk: what a gate has
     /// refused once it refuses after a power loss too.
-    async fn pass(
-        &self,
-        resource: &LockName,
-        token: Token,
-        access: Access,
-        value: Option<&[u8]>,
-    ) -> Result<Admission> {
+    async fn pass(&self, pass: Pass<'_>) -> Result<Admission> {
+        let (resource, token, access, _) = pass;
         self.capabilities.check_name(resource)?;
-        let pass = gate::pass::<Sqlite>("{p}fence", resource, token, access, value);
-        let pass = pass.map_err(|e| e.with_name(resource))?;
-        let needs = Needs::write(Sync::Durable, Vec::new());
-        let passed = self.connection.ask(needs, move |_, store| {
-            async move { Ok(gate::admission::<Sqlite>(&store.ask(&pass).await?, token, access)) }.boxed()
-        });
+        let text = gate::pass::<Sqlite>("{p}fence", pass).map_err(|e| e.with_name(resource))?;
+        let passed = self
+            .connection
+            .ask(Needs::write(Sync::Durable, Vec::new()), move |_, store| {
+                let row = store.ask_once(text);
+                async move { Ok(gate::admission::<Sqlite>(&row.await?, token, access)) }.boxed()
+            });
         passed.await.map_err(|e| e.with_name(resource))
     }
 }

@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use dlock_core::spi::{
-    Abandoned, Acquire, Attempt, Fencing, LeaseKey, Lock, Release, Released, Renew, RwLock, Signal, Wake,
-    Watch,
+    Abandoned, Acquire, Attempt, Fencing, LeaseKey, Lock, Release, Released, Renew, RwLock, Signal, Watch,
 };
 use dlock_core::{Capabilities, Error, LossReason, Result, Timestamp};
 use futures::StreamExt as _;
@@ -15,13 +14,12 @@ use futures::stream::{self, BoxStream};
 
 use super::connection::{Connection, Needs};
 use super::store::Sync;
-use super::wait::FileProbe;
 use crate::admit::{Asked, Holders};
+use crate::probe::looking;
 use crate::requests;
 
 /// How soon after a look at the file the next one pays, and how late it may be.
-const LOOK_MIN: Duration = Duration::from_millis(1);
-const LOOK_MAX: Duration = Duration::from_millis(20);
+const LOOK: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(20));
 
 /// Locks in a SQLite database.
 ///
@@ -116,11 +114,7 @@ impl Lock for SqliteLock {
             Ok((asked, seen))
         });
         let (asked, seen) = asked.await?;
-        let wake = |key| Wake::Poll {
-            probe: Arc::new(FileProbe::new(self.connection.clone(), key, seen)),
-            min: LOOK_MIN,
-            max: LOOK_MAX,
-        };
+        let wake = |key| looking(self.connection.clone(), key, Some(seen), LOOK);
         Ok(match asked {
             Asked::Granted(lease) => Attempt::Granted(lease.grant(key, sent)),
             Asked::Queued(place) => Attempt::Queued(place.wait(wake(key))),

@@ -74,7 +74,6 @@ mod task;
 #[cfg(test)]
 mod tests;
 mod view;
-mod wait;
 mod watch;
 mod watchers;
 

@@ -43,6 +43,8 @@ pub(super) const DELETE: &str = "DELETE FROM {p}entry WHERE name = ? AND id = ?;
 pub(super) const DUE: &str = "SELECT DISTINCT name FROM {p}entry WHERE expires <= ? AND name > ? \
     ORDER BY name LIMIT ?";
 pub(super) const SET_TOKENS: &str = "UPDATE {p}meta SET last_token = ?, token_ceiling = ?, seen = ?;";
+pub(super) const READ_FENCE: &str = "SELECT max_exclusive, max_any, value FROM {p}fence WHERE resource = ?";
+
 /// Step `n` leads from version `n` to `n + 1`. A step is never changed after a release; a new version adds
 /// one.
 const MIGRATIONS: &[&[&str]] = &[V1, V2, V3];
@@ -119,7 +121,7 @@ impl Meta {
         let text = "SELECT schema_version, boot, last_token, token_ceiling, seen FROM {p}meta";
         let rows = store.ask(text).await?;
         let row = rows.first().ok_or_else(|| foreign("the meta table is empty"))?;
-        known(get(row, 0)?, &store.db.at)?;
+        known_version(get(row, 0)?, MIGRATIONS.len(), &store.db.at)?;
         let (last, ceiling, dirty) = (number(row, 2)?, number(row, 3)?, false);
         Ok(Self {
             boot: get(row, 1)?,
@@ -127,11 +129,6 @@ impl Meta {
             seen: time(row, 4)?,
         })
     }
-}
-
-/// Refuses what a newer version wrote.
-fn known(version: i64, at: &str) -> Result<usize> {
-    known_version(version, MIGRATIONS.len(), &format!("in {at}"))
 }
 
 /// Brings the tables up to date, makes the current boot theirs, and commits the transaction of the caller,
@@ -189,7 +186,7 @@ async fn current_version(store: &mut Store) -> Result<usize> {
     let text = format!("the table `{prefix}meta` in {at} is not dlock's; choose another table prefix");
     let foreign = Error::new(ErrorKind::BackendData, text);
     match stored.and_then(|rows| rows.first().map(|r| r.try_get::<i64, _>(0)).transpose()) {
-        Ok(Some(version)) if version >= 1 => known(version, at),
+        Ok(Some(version)) if version >= 1 => known_version(version, MIGRATIONS.len(), at),
         Ok(_) => Err(foreign),
         // There is no such column. Anything else that SQLite says is about the file, and whoever chose
         // another prefix for that would lock beside those who did not.

@@ -5,16 +5,18 @@ use std::error::Error as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_core::{Error, ErrorKind, LockName, RequestId, Result, Runtime, Timestamp};
+use dlock_core::{Error, ErrorKind, FencedValue, LockName, RequestId, Result, Runtime, Timestamp};
 use sqlx::sqlite::{SqliteArguments, SqliteConnectOptions, SqliteConnection, SqliteLockingMode, SqliteRow};
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Sqlite};
 
 use super::boot::{FileId, ONE_BOOT_ID, in_use};
 use super::failure::{is_busy, is_fatal, nothing_done, perhaps_done};
 use super::row::{bind_key, bind_row, read_glance, read_name, read_row, to_sql};
-use super::schema::{DELETE, DUE, Database, GLANCE, LOAD, Meta, PUT, SET_TOKENS, migrate};
+use super::schema::{DELETE, DUE, Database, GLANCE, LOAD, Meta, PUT, READ_FENCE, SET_TOKENS, migrate};
 use crate::admit::{Entry, Glance, NameState, Row, Tokens, Watch};
+use crate::direct::Dialect as _;
 use crate::failure::foreign;
+use crate::gate;
 use crate::keys::{bind, get};
 
 /// How many statements of one kind go to the connection in one message.
@@ -298,6 +300,20 @@ impl Store {
         bind(&mut args, to_sql(most as u64))?;
         let rows = self.read(DUE, args).await?;
         rows.iter().map(|row| get(row, 0)).collect()
+    }
+
+    /// What the fence gate keeps of a resource. What cannot be read of it is its own failure only.
+    pub(super) async fn fenced(&mut self, resource: &LockName) -> Result<Result<Option<FencedValue>>> {
+        let rows = self.read(READ_FENCE, named(resource)?).await?;
+        Ok(gate::value::<Sqlite>(&rows))
+    }
+
+    /// What a text with values in it answers, in a transaction. It comes only once, and is not kept.
+    pub(super) async fn ask_once(&mut self, text: String) -> Result<Vec<SqliteRow>> {
+        let text = text.replace("{p}", &self.db.prefix);
+        Sqlite::ask(&mut self.conn, text)
+            .await
+            .map_err(|e| self.failed(e))
     }
 
     /// Writes what differs, and commits.

@@ -15,7 +15,8 @@ pub trait Ledger {
     /// Else it stays until the name is empty.
     const CLASS_OF_ROWS: bool;
 
-    /// A request is about to be granted, or to stand in line behind so many. An error refuses it.
+    /// A request is about to be granted, or to stand in line behind so many. An error refuses it. What is
+    /// counted here is taken back by what is noted of its end: where tokens can run out, look for one first.
     fn begin(&mut self, id: RequestId, behind: Option<usize>) -> Result<()>;
 
     /// The next token. Without one nobody is granted anything.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use dlock_core::spi::{
     Abandoned, Acquire, Attempt, Converted, Grant, LeaseKey, Raised, Release, Released, RenewItem,
 };
-use dlock_core::{Error, Inspection, LockName, LossReason, Mode, Result, Token};
+use dlock_core::{Admission, Error, Inspection, LockName, LossReason, Mode, Result, Token};
 use futures::future::BoxFuture;
 use sqlx::mysql::{MySqlArguments, MySqlConnection};
 
@@ -15,11 +15,12 @@ use super::transaction::Absent;
 use super::watch::Watching;
 use super::{Db, Mysql, Statement, renew, sweep};
 use crate::admit::Asked;
+use crate::gate::{Pass, admission, pass};
 use crate::keys::bind;
 use crate::lease::call::get;
-use crate::lease::dialect::{Dialect, Outcomes};
+use crate::lease::dialect::{Dialect, Look, Outcomes};
 use crate::lease::keys::{id_bytes, micros, read_ids};
-use crate::lease::wait::{Look, looking};
+use crate::probe::looking;
 
 /// A look at the row of a name, if there is one, and the ends of its leases.
 pub(super) async fn look(db: &Arc<Db>, name: &LockName) -> Result<Option<(Look, [i64; 2])>> {
@@ -102,7 +103,7 @@ impl Dialect for Mysql {
             }
         });
         let (asked, mark) = asked.await?;
-        let wake = || looking(db, key, mark);
+        let wake = || looking(db.clone(), key.clone(), mark, Self::LOOK);
         match asked {
             Some((Asked::Granted(lease), sent)) => Ok(Attempt::Granted(lease.grant(key.clone(), sent))),
             Some((Asked::Queued(place), _)) => Ok(Attempt::Queued(place.wait(wake()))),
@@ -157,6 +158,12 @@ impl Dialect for Mysql {
         let raise = move |name: &mut Loaded| Ok(name.settled().raise(id, to));
         let (raised, _) = db.change(&lease.name, Absent::Left, raise).await?;
         Ok(raised.unwrap_or(Raised::NotHeld))
+    }
+
+    async fn pass(db: &Arc<Db>, passes: Pass<'_>) -> Result<Admission> {
+        let text = pass::<sqlx::MySql>(&db.fence, passes)?;
+        let (_, told) = db.tell(format!("START TRANSACTION; {text}; COMMIT")).await?;
+        admission::<sqlx::MySql>(&told.rows, passes.1, passes.2)
     }
 
     async fn look(db: &Arc<Db>, name: &LockName) -> Result<Look> {

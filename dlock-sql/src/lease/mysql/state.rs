@@ -5,7 +5,6 @@
 //! than an id: a minimum hold stands beside the tombstone of its request.
 
 use std::collections::{HashMap, HashSet};
-use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,9 +14,9 @@ use sqlx::mysql::MySqlRow;
 use super::{bytes, label};
 use crate::admit::{Entry, NameState, Row, Settled, Tokens, WATCHED, Watch, phase_number, read_phase};
 use crate::lease::call::get;
+use crate::lease::dialect::Mark;
 use crate::lease::failure::foreign;
 use crate::lease::keys::{id_bytes, read_id, read_mode, read_token, share};
-use crate::lease::wait::Mark;
 
 /// How long a tombstone stands: longer than a request can be under way.
 const TOMBSTONE: Duration = Duration::from_secs(60);
@@ -207,21 +206,12 @@ impl Loaded {
         }
         if !gone.is_empty() {
             let gone = gone.join(",");
-            push(
-                to,
-                format_args!("DELETE FROM {prefix}entry WHERE name = {key} AND id IN ({gone});"),
-            );
+            *to += &format!("DELETE FROM {prefix}entry WHERE name = {key} AND id IN ({gone});");
         }
         if !put.is_empty() {
-            push(
-                to,
-                // With the columns that are known here: a later version may have more.
-                format_args!(
-                    "REPLACE INTO {prefix}entry (name, id, phase, share, priority, arrival, token, ttl, \
-                        ends, upgrading, owner) VALUES {};",
-                    put.join(",")
-                ),
-            );
+            // With the columns that are known here: a later version may have more.
+            let columns = "name, id, phase, share, priority, arrival, token, ttl, ends, upgrading, owner";
+            *to += &format!("REPLACE INTO {prefix}entry ({columns}) VALUES {};", put.join(","));
         }
         let (rows, sole) = (self.others(), self.state.sole_holder());
         let phase = sole.map_or(0, |e| phase_number(e.phase));
@@ -238,20 +228,12 @@ impl Loaded {
         let news = i64::from(self.state.written().1);
         let stored = i64::try_from(token).unwrap_or(i64::MAX);
         self.mark = (self.mark.0 + news, 0, stored, phase);
-        push(
-            to,
-            format_args!(
-                "UPDATE {prefix}name SET phase = {phase}, {holder}, token = {token}, others = {rows}, \
-                    changes = changes + {news} WHERE name = {key};"
-            ),
+        *to += &format!(
+            "UPDATE {prefix}name SET phase = {phase}, {holder}, token = {token}, others = {rows}, changes = \
+             changes + {news} WHERE name = {key};"
         );
         Ok(())
     }
-}
-
-fn push(to: &mut String, what: std::fmt::Arguments<'_>) {
-    // A string takes everything.
-    let _ = to.write_fmt(what);
 }
 
 /// The key of a tombstone.

@@ -11,8 +11,8 @@ use super::state::{CLOCK, ENTRY, Loaded, NAME, read_clock, read_name};
 use super::{Db, Mysql, Statement, list};
 use crate::lease::call::get;
 use crate::lease::connection::Lent;
+use crate::lease::dialect::Mark;
 use crate::lease::failure::{foreign, is_fatal, nothing_done, perhaps_done};
-use crate::lease::wait::Mark;
 
 /// What becomes of a name that has no row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

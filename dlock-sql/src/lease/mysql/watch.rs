@@ -28,9 +28,9 @@ use super::lock::look;
 use super::transaction::Absent;
 use super::{Db, Mysql};
 use crate::admit::Told;
+use crate::lease::dialect::Mark;
 use crate::lease::dialect::Watcher;
 use crate::lease::failure::foreign;
-use crate::lease::wait::Mark;
 
 const LOOK_MIN: Duration = Duration::from_millis(5);
 const LOOK_MAX: Duration = Duration::from_millis(30);

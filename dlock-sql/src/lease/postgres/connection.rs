@@ -51,6 +51,7 @@ pub(in crate::lease) async fn open(
         options = options.options([
             ("default_transaction_isolation", "read committed".to_owned()),
             ("default_transaction_read_only", "off".to_owned()),
+            ("bytea_output", "hex".to_owned()),
             ("lock_timeout", format!("{wait}ms")),
             // Each statement finds rows by their keys, whatever the values are. The server would plan some of
             // them anew each time, which costs more than to run them, and others for the table as it was when

@@ -6,7 +6,9 @@ use std::time::Duration;
 use dlock_core::spi::{
     Abandoned, Acquire, Attempt, Converted, Grant, LeaseKey, Queueing, Raised, RenewItem, Signal, Wait, Wake,
 };
-use dlock_core::{Error, Holder, Inspection, LockName, LossReason, Mode, Result, Timestamp, Token};
+use dlock_core::{
+    Access, Admission, Error, Holder, Inspection, LockName, LossReason, Mode, Result, Timestamp, Token,
+};
 use futures::future::BoxFuture;
 use futures::stream::{self, BoxStream, StreamExt as _};
 use sqlx::postgres::PgConnection;
@@ -16,12 +18,13 @@ use super::call::Value;
 use super::connection::connecting;
 use super::watch::Watching;
 use super::{Db, Postgres, renew};
+use crate::gate::{Pass, check_token};
 use crate::lease::call::get;
 use crate::lease::contention::AGE;
-use crate::lease::dialect::{Dialect, Outcomes};
+use crate::lease::dialect::{Dialect, Look, Outcomes};
 use crate::lease::failure::foreign;
 use crate::lease::keys::{micros, read_id, read_ids, read_micros, read_mode, read_token, share};
-use crate::lease::wait::{Look, looking};
+use crate::probe::looking;
 
 /// How many names a sweep deletes, which keeps none that is in use waiting.
 const MOST: i32 = 10_000;
@@ -35,6 +38,19 @@ const INSPECT: &str = "\
     WHERE k.name = $1 AND k.phase <> 0 AND (k.ends > clock_timestamp() OR k.phase NOT BETWEEN 1 AND 3) \
     UNION ALL SELECT o.id, o.share, o.token, {p}micros(o.ends - clock_timestamp()), o.owner \
     FROM {p}entry AS o WHERE o.name = $1 AND o.phase IN (1, 2, 3) AND o.ends > clock_timestamp()";
+
+/// Checks, notes, and writes if it shall; it begins with locking the row. A row if it was admitted. In one
+/// statement, whose values are bound: what is written shows in no log of the server.
+const PASS: &str = "INSERT INTO {p}fence AS f (resource, max_exclusive, max_any, value) \
+    VALUES ($1, CASE WHEN $4 THEN $2 END, $2, $3) ON CONFLICT (resource) DO UPDATE SET \
+    max_exclusive = greatest(f.max_exclusive, excluded.max_exclusive), \
+    max_any = greatest(f.max_any, excluded.max_any), \
+    value = CASE WHEN $5 THEN excluded.value ELSE f.value END \
+    WHERE coalesce(CASE WHEN $4 THEN f.max_any ELSE f.max_exclusive END, 0) <= excluded.max_any RETURNING 1";
+
+/// What a token has to reach.
+const BAR: &str =
+    "SELECT CASE WHEN $2 THEN f.max_any ELSE f.max_exclusive END FROM {p}fence AS f WHERE f.resource = $1";
 
 impl Dialect for Postgres {
     type Driver = sqlx::Postgres;
@@ -92,6 +108,7 @@ impl Dialect for Postgres {
         // Where somebody else holds it the short statement finds nothing either.
         let others = answer.others > 0 || answer.word == "H";
         db.contention.tell(&key.name, others, Timestamp::now());
+        let looking = || looking(db.clone(), key.clone(), None, Self::LOOK);
         let wait = |wake| {
             let mut wait = Wait::new(wake);
             (wait.recheck_in, wait.ahead) = (answer.life, answer.ahead);
@@ -101,9 +118,9 @@ impl Dialect for Postgres {
             "G" => Ok(Attempt::Granted(answer.grant(key, sent)?)),
             "Q" => Ok(Attempt::Queued(wait(match pushes {
                 Some(pushes) => Wake::Push(pushes),
-                None => looking(db, key, None),
+                None => looking(),
             }))),
-            "H" => Ok(Attempt::Held(wait(looking(db, key, None)))),
+            "H" => Ok(Attempt::Held(wait(looking()))),
             "M" => Err(answer.mismatch(request.mode)),
             "A" => Err(Error::lost(LossReason::Refused)),
             "R" => Err(Error::lost(LossReason::Released)),
@@ -155,6 +172,28 @@ impl Dialect for Postgres {
             "G" => Ok(Raised::Raised(answer.token()?)),
             _ => Ok(Raised::NotHeld),
         }
+    }
+
+    async fn pass(db: &Arc<Db>, (resource, token, access, value): Pass<'_>) -> Result<Admission> {
+        check_token(token)?;
+        let name = Value::Bytes(resource.as_bytes());
+        let exclusive = Value::Truth(access == Access::Exclusive);
+        let values = [
+            name.clone(),
+            Value::Long(token.get() as i64),
+            Value::Bytes(value.unwrap_or_default()),
+            exclusive.clone(),
+            Value::Truth(value.is_some()),
+        ];
+        if !db.ask(&db.sql.fill(PASS), &values).await?.1.rows.is_empty() {
+            return Ok(Admission::Admitted);
+        }
+        // The token that was in the way. Where none is any more, somebody has removed the row since: then it
+        // is the one that was refused.
+        let bar = db.read_rows(&db.sql.fill(BAR), &[name, exclusive]).await?;
+        let bar = bar.first().and_then(|row| get::<Option<_>, _>(row, 0).ok());
+        let highest = bar.flatten().and_then(|n| read_token(n).ok()).unwrap_or(token);
+        Ok(Admission::Refused { highest })
     }
 
     async fn look(db: &Arc<Db>, name: &LockName) -> Result<Look> {

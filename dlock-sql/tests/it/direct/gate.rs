@@ -115,6 +115,29 @@ macro_rules! tests {
         }
 
         #[test]
+        fn a_row_that_no_dlock_wrote_is_told_of_and_left_as_it_is() {
+            run(async {
+                let tables = Tables::default();
+                let site = open(&tables).await;
+                for (exclusive, any) in [("10", "3"), ("10", "NULL"), ("NULL", "-5"), ("-5", "9")] {
+                    for access in [Access::Exclusive, Access::Shared] {
+                        let mut tx = site.pool.begin_with($begin).await.unwrap();
+                        let admitted = gate::admit_in(&mut tx, &tables, &stock(), token(1), access).await;
+                        assert!(admitted.unwrap().is_admitted());
+                        let is = format!("max_exclusive = {exclusive}, max_any = {any}");
+                        let spoil = sqlx::AssertSqlSafe(format!("UPDATE dlock_fence SET {is}"));
+                        sqlx::query(spoil).execute(&mut *tx).await.unwrap();
+                        let e = gate::admit_in(&mut tx, &tables, &stock(), token(20), access).await;
+                        assert_eq!(e.unwrap_err().kind(), ErrorKind::BackendData, "{is}");
+                        let written = "SELECT COUNT(*) FROM dlock_fence WHERE max_any = 20";
+                        let (written,): (i64,) = sqlx::query_as(written).fetch_one(&mut *tx).await.unwrap();
+                        assert_eq!(written, 0, "{is}");
+                    }
+                }
+            });
+        }
+
+        #[test]
         fn the_rule_is_that_of_every_gate() {
             run(async {
                 let tables = Tables::default();

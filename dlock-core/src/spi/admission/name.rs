@@ -87,7 +87,7 @@ impl Entry {
     }
 
     /// What its holder is told of it at that time.
-    pub fn lease(&self, now: Timestamp) -> Lease {
+    pub(crate) fn lease(&self, now: Timestamp) -> Lease {
         Lease {
             token: self.token,
             expires_in: now.until(self.expires),
@@ -153,7 +153,7 @@ impl NameState {
     }
 
     /// Who waits, in the order of their turns.
-    pub fn waiters(&self) -> impl Iterator<Item = &Entry> {
+    pub(crate) fn waiters(&self) -> impl Iterator<Item = &Entry> {
         self.queue.iter().flat_map(|q| &q.waiters).map(|(_, w)| w)
     }
 
@@ -174,12 +174,12 @@ impl NameState {
     }
 
     /// How many wait.
-    pub fn waiting(&self) -> usize {
+    pub(crate) fn waiting(&self) -> usize {
         self.queue.as_ref().map_or(0, |q| q.waiters.len())
     }
 
     /// Whether nobody holds it and nobody waits.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.holders.is_empty() && self.waiting() == 0
     }
 

@@ -1,0 +1,63 @@
+//! `dlock elect`: whoever holds the lock of that name leads.
+
+use std::time::Duration;
+
+use dlock::ErrorKind;
+
+use crate::args::Elect;
+use crate::failure::Failure;
+use crate::job::{Job, Outcome};
+use crate::run::ended;
+use crate::signals::Signals;
+use crate::store::Store;
+
+/// Before a command that has ended is started again, and before the store is asked again that was away.
+const PAUSE: Duration = Duration::from_secs(1);
+
+pub(crate) async fn main(store: &Store, elect: Elect) -> Result<u8, Failure> {
+    let mut job = Job::new(&elect.hold, elect.command, store.shown())?;
+    let mut signals = Signals::new()?;
+    let client = store.connect(None).await?;
+    let value = elect.value.or(elect.hold.label.clone());
+    let lock = client
+        .lock(&*elect.name)?
+        .options(elect.hold.options(&client, value))?;
+    loop {
+        let guard = match signals.unless_ended(lock.acquire()).await {
+            Ok(Ok(guard)) => guard,
+            // It has worked before, and may again: whoever waits to lead is not to end for a restart of the
+            // store.
+            Ok(Err(e)) if e.is_retryable() || e.kind() == ErrorKind::Lost => {
+                eprintln!("dlock: {}; trying again", Failure::from(e));
+                match signals.unless_ended(tokio::time::sleep(PAUSE)).await {
+                    Ok(()) => continue,
+                    Err(signal) => return ended(&client, Ok(signal)).await,
+                }
+            }
+            Ok(Err(e)) => return ended(&client, Err(e.into())).await,
+            Err(signal) => return ended(&client, Ok(signal)).await,
+        };
+        eprintln!("dlock: this host leads `{}`", elect.name);
+        let outcome = loop {
+            match job.run(&guard.held(), &mut signals).await {
+                Ok(Outcome::Ended(_)) if elect.restart && !job.was_told_to_end() => {
+                    if let Err(signal) = signals.unless_ended(tokio::time::sleep(PAUSE)).await {
+                        break Ok(Outcome::Ended(signal));
+                    }
+                }
+                outcome => break outcome,
+            }
+        };
+        let done = match outcome {
+            Ok(Outcome::Lost(why)) => {
+                let name = &elect.name;
+                eprintln!("dlock: the leadership of `{name}` was lost, and the command was ended: {why}");
+                continue;
+            }
+            Ok(Outcome::Ended(code)) => Ok(code),
+            Err(e) => Err(e),
+        };
+        let _ = guard.release().await;
+        return ended(&client, done).await;
+    }
+}

@@ -1,0 +1,222 @@
+//! A command that runs as long as a lock is believed in: the side that knows the lock.
+//!
+//! The command is not started by this process, but by one more of this program, its [leash](crate::leash), which is
+//! told the deadline each time it moves. So the command is ended in time whatever becomes of this process:
+//!
+//! * *This one is killed*: the leash hears that at its end of the socket, and ends the command.
+//! * *This one is stopped*, or cut off from the store: no later deadline comes, and the leash ends the command before it.
+//! * *The leash is killed*: its end closes here. This process inherits what it has started (Linux), and ends that.
+//! * *Both are killed at one moment*, or both stopped: nobody is left who could end the command. The fencing token is for that.
+
+use std::ffi::OsString;
+use std::io::IsTerminal as _;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Child, Command};
+use std::time::Duration;
+
+use dlock::{Held, LossReason};
+use nix::sys::signal::{SigSet, Signal, killpg};
+use nix::unistd::{Pid, getpgrp, tcgetpgrp, tcsetpgrp};
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{UnixListener, UnixStream};
+
+use crate::args::Hold;
+use crate::failure::{Failure, code};
+use crate::leash::{self, Leash, Said, Told};
+use crate::signals::Signals;
+
+/// How long the leash may take to be there.
+const STARTING: Duration = Duration::from_secs(10);
+
+pub(crate) struct Job {
+    command: Vec<OsString>,
+    kill_after: Duration,
+    url: String,
+    told_to_end: bool,
+}
+
+/// What became of the command. Nothing of it is left in either case.
+pub(crate) enum Outcome {
+    /// By itself, or by a signal that was passed on; with that exit code.
+    Ended(u8),
+    /// The lock was lost before.
+    Lost(LossReason),
+}
+
+impl Job {
+    pub(crate) fn new(hold: &Hold, command: Vec<OsString>, url: String) -> Result<Self, Failure> {
+        let kill_after = hold
+            .kill_after
+            .unwrap_or_else(|| (hold.ttl / 6).min(Duration::from_secs(10)));
+        if kill_after > hold.ttl / 3 {
+            let text = format!("--kill-after is at most a third of the ttl: {:?}", hold.ttl / 3);
+            return Err(Failure::usage(text));
+        }
+        leash::inherit_orphans();
+        Ok(Self {
+            command,
+            kill_after,
+            url,
+            told_to_end: false,
+        })
+    }
+
+    /// Whether a signal that ends programs was passed on.
+    pub(crate) fn was_told_to_end(&self) -> bool {
+        self.told_to_end
+    }
+
+    /// Runs the command, and ends it if the lock is lost.
+    pub(crate) async fn run(&mut self, held: &Held, signals: &mut Signals) -> Result<Outcome, Failure> {
+        let (mut leash, stream) = self.start(held).await?;
+        let (read, write) = stream.into_split();
+        let mut side = Side {
+            lines: BufReader::new(read).lines(),
+            write,
+            group: None,
+        };
+        let outcome = self.tend(held, signals, &mut side).await;
+        if outcome.is_err() {
+            // It has gone without a word. What it has left came to this process.
+            leash::end_all(side.group);
+        }
+        drop(side);
+        let _ = leash.wait();
+        take_terminal(getpgrp());
+        outcome
+    }
+
+    async fn start(&self, held: &Held) -> Result<(Child, UnixStream), Failure> {
+        let cannot =
+            |e: std::io::Error| Failure::new(code::NOT_STARTED, format!("cannot start the command: {e}"));
+        let folder = tempfile::tempdir().map_err(cannot)?;
+        let socket = folder.path().join("leash");
+        let listener = UnixListener::bind(&socket).map_err(cannot)?;
+        let mut leash = Command::new(own_program().map_err(cannot)?)
+            .arg(Leash::WORD)
+            .arg(&socket)
+            .arg(self.kill_after.as_millis().to_string())
+            .args(&self.command)
+            .env(
+                "DLOCK_NAME",
+                String::from_utf8_lossy(held.name().as_bytes()).as_ref(),
+            )
+            .envs(held.token().map(|token| ("DLOCK_TOKEN", token.to_string())))
+            .env("DLOCK_URL", &self.url)
+            .env_remove("DLOCK_PASSWORD_FILE")
+            // Not what is sent to our own group: Ctrl-C, say.
+            .process_group(0)
+            .spawn()
+            .map_err(cannot)?;
+        let connected = tokio::time::timeout(STARTING, listener.accept()).await;
+        match connected.unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into())) {
+            Ok((stream, _)) => Ok((leash, stream)),
+            Err(e) => {
+                let _ = leash.kill();
+                let _ = leash.wait();
+                Err(cannot(e))
+            }
+        }
+    }
+
+    async fn tend(
+        &mut self,
+        held: &Held,
+        signals: &mut Signals,
+        leash: &mut Side,
+    ) -> Result<Outcome, Failure> {
+        let gone = || {
+            Failure::new(
+                code::NOT_STARTED,
+                "the process that watches over the command was killed, and the command was ended",
+            )
+        };
+        let mut lost = std::pin::pin!(held.lost());
+        let mut reason = None;
+        let mut deadline = held.deadline();
+        leash.tell(Told::Deadline(deadline.as_nanos())).await;
+        let mut tick =
+            tokio::time::interval((held.ttl() / 30).clamp(Duration::from_millis(5), Duration::from_secs(1)));
+        loop {
+            tokio::select! {
+                line = leash.lines.next_line() => match line.ok().flatten().as_deref().and_then(Said::read) {
+                    Some(Said::Started(group)) => {
+                        leash.group = Some(group);
+                        give_terminal(group);
+                    }
+                    Some(Said::Ended(code)) => return Ok(Outcome::Ended(code)),
+                    // It was ended for want of a deadline: this process may have stood still.
+                    Some(Said::Lost) => return Ok(Outcome::Lost(reason.or(held.loss()).unwrap_or(LossReason::Expired))),
+                    Some(Said::NotStarted(code, why)) => {
+                        let command = self.command.first().map(|c| c.to_string_lossy().into_owned());
+                        return Err(Failure::new(code, format!("cannot run {}: {why}", command.unwrap_or_default())));
+                    }
+                    None => return Err(gone()),
+                },
+                why = &mut lost, if reason.is_none() => {
+                    reason = Some(why);
+                    leash.tell(Told::Lost).await;
+                }
+                signal = signals.next() => {
+                    self.told_to_end |= !matches!(signal, Signal::SIGUSR1 | Signal::SIGUSR2);
+                    leash.tell(Told::Signal(signal)).await;
+                }
+                _ = tick.tick(), if reason.is_none() => {
+                    let now = held.deadline();
+                    if now != deadline {
+                        deadline = now;
+                        leash.tell(Told::Deadline(deadline.as_nanos())).await;
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Our side of the socket.
+struct Side {
+    lines: tokio::io::Lines<BufReader<OwnedReadHalf>>,
+    write: OwnedWriteHalf,
+    /// That of the command.
+    group: Option<Pid>,
+}
+
+impl Side {
+    /// If it is gone, that is read.
+    async fn tell(&mut self, told: Told) {
+        let _ = self.write.write_all(told.to_string().as_bytes()).await;
+    }
+}
+
+/// Also where the file was replaced meanwhile.
+fn own_program() -> std::io::Result<std::path::PathBuf> {
+    let own = std::path::Path::new("/proc/self/exe");
+    if own.exists() {
+        Ok(own.to_owned())
+    } else {
+        std::env::current_exe()
+    }
+}
+
+/// A command that is started at a terminal reads it, and hears Ctrl-C.
+fn give_terminal(group: Pid) {
+    let stdin = std::io::stdin();
+    if stdin.is_terminal() && tcgetpgrp(&stdin) == Ok(getpgrp()) && tcsetpgrp(&stdin, group).is_ok() {
+        // It may have read too early, and was stopped for that.
+        let _ = killpg(group, Signal::SIGCONT);
+    }
+}
+
+/// Takes the terminal back, for whoever goes on after this program.
+fn take_terminal(own: Pid) {
+    let stdin = std::io::stdin();
+    if stdin.is_terminal() && tcgetpgrp(&stdin).is_ok_and(|group| group != own) {
+        // Who is not in front is stopped for that unless it says that it knows.
+        let mut knows = SigSet::empty();
+        knows.add(Signal::SIGTTOU);
+        let _ = knows.thread_block();
+        let _ = tcsetpgrp(&stdin, own);
+        let _ = knows.thread_unblock();
+    }
+}

@@ -1,0 +1,155 @@
+//! `dlock status`, `dlock watch`, `dlock release`.
+
+use std::io::{IsTerminal as _, Write as _};
+use std::time::Duration;
+
+use dlock::{Change, Holder, Inspection, Mode};
+use futures::StreamExt as _;
+use serde_json::{Value, json};
+
+use crate::args::{Release, Status, Watch};
+use crate::failure::{Failure, code};
+use crate::run::ended;
+use crate::store::Store;
+
+pub(crate) async fn status(store: &Store, status: &Status) -> Result<u8, Failure> {
+    let client = store.connect(None).await?;
+    let now = client.inspect(&*status.name).await?;
+    if status.json {
+        let holders: Vec<_> = now.holders.iter().map(of_holder).collect();
+        say(&json!({ "name": status.name, "waiting": now.waiting, "holders": holders }).to_string())?;
+    } else {
+        say(&shown(&status.name, &now))?;
+    }
+    ended(&client, Ok(0)).await
+}
+
+pub(crate) async fn watch(store: &Store, watch: &Watch) -> Result<u8, Failure> {
+    let client = store.connect(None).await?;
+    let mut changes = client.watch(&*watch.name).await?;
+    while let Some(change) = changes.next().await {
+        let change = change?;
+        match watch.json {
+            true => say(&of_change(&change).to_string())?,
+            false => {
+                let at = humantime::format_rfc3339_millis(std::time::SystemTime::now());
+                say(&format!("{at}  {}", shown_change(&watch.name, &change)))?;
+            }
+        }
+    }
+    ended(&client, Ok(0)).await
+}
+
+pub(crate) async fn release(store: &Store, release: &Release) -> Result<u8, Failure> {
+    let client = store.connect(None).await?;
+    if !release.yes {
+        if !std::io::stdin().is_terminal() {
+            return Err(Failure::usage(
+                "there is no terminal to ask at: say --yes if it is meant",
+            ));
+        }
+        say(&shown(&release.name, &client.inspect(&*release.name).await?))?;
+        print!("Whoever holds it may be at work, and somebody else may begin at once. End it? [y/N] ");
+        let _ = std::io::stdout().flush();
+        let mut answer = String::new();
+        let read = std::io::stdin().read_line(&mut answer);
+        if read.is_err() || !matches!(answer.trim(), "y" | "Y" | "yes") {
+            return Err(Failure::new(code::NOT_ACQUIRED, "nothing was done"));
+        }
+    }
+    let holds = client.force_release(&*release.name).await?;
+    say(&format!(
+        "{holds} {} ended",
+        if holds == 1 { "hold" } else { "holds" }
+    ))?;
+    ended(&client, Ok(0)).await
+}
+
+/// A reader that has gone, as `head` does, is no failure of ours that is worth a message.
+fn say(line: &str) -> Result<(), Failure> {
+    match writeln!(std::io::stdout(), "{line}") {
+        Ok(()) => Ok(()),
+        Err(_) => std::process::exit(0),
+    }
+}
+
+fn shown(name: &str, now: &Inspection) -> String {
+    let waiting = match now.waiting {
+        0 => String::new(),
+        n => format!(", {n} waiting"),
+    };
+    let holders = match now.holders.len() {
+        0 => "free".to_owned(),
+        1 => "held".to_owned(),
+        n => format!("held {n} times"),
+    };
+    let lines = now
+        .holders
+        .iter()
+        .map(|holder| format!("\n  {}", shown_holder(holder)));
+    format!("{name}: {holders}{waiting}{}", lines.collect::<String>())
+}
+
+fn shown_holder(holder: &Holder) -> String {
+    let token = holder.token.map_or(String::new(), |t| format!(", token {t}"));
+    let owner = holder
+        .owner
+        .as_ref()
+        .map_or(String::new(), |o| format!(", by {o:?}"));
+    let place = holder
+        .whereabouts
+        .as_ref()
+        .map_or(String::new(), |w| format!(", at {w}"));
+    let left = humantime::format_duration(Duration::from_secs(holder.expires_in.as_secs()));
+    format!(
+        "{}{token}{owner}{place}, for {left} unless renewed",
+        mode(holder.mode)
+    )
+}
+
+fn mode(mode: Mode) -> String {
+    match mode {
+        Mode::Exclusive => "exclusive".to_owned(),
+        Mode::Shared { limit: Some(n) } => format!("one of {n}"),
+        _ => "shared".to_owned(),
+    }
+}
+
+fn of_holder(holder: &Holder) -> Value {
+    json!({
+        "id": holder.id.to_string(),
+        "mode": mode(holder.mode),
+        "token": holder.token.map(dlock::Token::get),
+        "expires_in_ms": holder.expires_in.as_millis() as u64,
+        "owner": holder.owner.as_deref(),
+        "whereabouts": holder.whereabouts.as_deref(),
+    })
+}
+
+fn of_change(change: &Change) -> Value {
+    match change {
+        Change::Snapshot { now, skipped } => {
+            let holders: Vec<_> = now.holders.iter().map(of_holder).collect();
+            json!({ "event": "snapshot", "skipped": skipped, "waiting": now.waiting, "holders": holders })
+        }
+        Change::Granted(holder) => {
+            json!({ "event": "granted", "id": holder.id.to_string(), "holder": of_holder(holder) })
+        }
+        Change::Released { id } => json!({ "event": "released", "id": id.to_string() }),
+        Change::Expired { id } => json!({ "event": "expired", "id": id.to_string() }),
+        Change::Forced { id } => json!({ "event": "forced", "id": id.to_string() }),
+        _ => json!({ "event": "other" }),
+    }
+}
+
+fn shown_change(name: &str, change: &Change) -> String {
+    match change {
+        Change::Snapshot { now, skipped: false } => shown(name, now),
+        Change::Snapshot { now, .. } => format!("some changes were missed; now {}", shown(name, now)),
+        Change::Granted(holder) => format!("granted   {} {}", holder.id, shown_holder(holder)),
+        Change::Released { id } => format!("released  {id}"),
+        Change::Expired { id } => format!("expired   {id}"),
+        Change::Forced { id } => format!("forced    {id}"),
+        _ => "changed".to_owned(),
+    }
+}

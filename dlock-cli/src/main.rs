@@ -1,0 +1,71 @@
+//! The program `dlock`. What it does is in the modules; here is which of them runs, and how it ends.
+#![allow(clippy::print_stdout, clippy::print_stderr)] // it is a program that prints
+
+mod args;
+mod elect;
+mod failure;
+mod job;
+mod leash;
+mod look;
+mod pages;
+mod run;
+mod signals;
+mod store;
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+use crate::args::{Args, Command};
+use crate::failure::{Failure, code};
+use crate::leash::Leash;
+
+fn main() -> ExitCode {
+    if let Some(leash) = Leash::read(std::env::args_os().skip(1)) {
+        return leash.run();
+    }
+    let args = match Args::try_parse() {
+        Ok(args) => args,
+        Err(e) => {
+            let _ = e.print();
+            // Not clap's 2, which may be the code of the command that was to run.
+            return ExitCode::from(if e.use_stderr() { code::USAGE } else { 0 });
+        }
+    };
+    let done = match args.command {
+        // These ask no store.
+        Command::Completions { shell } => pages::completions(shell),
+        Command::Man { folder } => pages::man(&folder),
+        command => asks(args.store, command),
+    };
+    match done {
+        Ok(code) => ExitCode::from(code),
+        Err(failure) => {
+            eprintln!("dlock: {failure}");
+            ExitCode::from(failure.code)
+        }
+    }
+}
+
+/// What needs a store.
+fn asks(store: args::Store, command: Command) -> Result<u8, Failure> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .map_err(|e| Failure::new(code::STORE, format!("cannot start the runtime: {e}")))?;
+    let done = runtime.block_on(async {
+        let store = store::find(store)?;
+        match command {
+            Command::Run(run) => run::main(&store, run).await,
+            Command::Elect(elect) => elect::main(&store, elect).await,
+            Command::Status(status) => look::status(&store, &status).await,
+            Command::Watch(watch) => look::watch(&store, &watch).await,
+            Command::Release(release) => look::release(&store, &release).await,
+            Command::Completions { .. } | Command::Man { .. } => Ok(0),
+        }
+    });
+    // A read of a terminal that nobody answers would keep the runtime.
+    runtime.shutdown_background();
+    done
+}

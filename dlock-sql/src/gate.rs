@@ -32,7 +32,8 @@ pub(crate) fn table<DB: Store>(table: &str) -> String {
 }
 
 /// That the tokens of a row are as a dlock writes them.
-const SOUND: &str = "COALESCE(max_exclusive, max_any, 1) BETWEEN 1 AND COALESCE(max_any, 1)";
+const SOUND: &str = "COALESCE(max_exclusive, 1) > 0 AND COALESCE(max_any, 1) > 0 \
+    AND COALESCE(max_exclusive, 0) <= COALESCE(max_any, 0)";
 
 /// What comes to the gate: for which resource, and what one who has it alone wants to write.
 pub(crate) type Pass<'a> = (&'a LockName, Token, Access, Option<&'a [u8]>);

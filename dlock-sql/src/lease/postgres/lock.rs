@@ -18,7 +18,7 @@ use super::call::Value;
 use super::connection::connecting;
 use super::watch::Watching;
 use super::{Db, Postgres, renew};
-use crate::gate::{Pass, check_token};
+use crate::gate::{Pass, check_token, value};
 use crate::lease::call::get;
 use crate::lease::contention::AGE;
 use crate::lease::dialect::{Dialect, Look, Outcomes};
@@ -46,11 +46,12 @@ const PASS: &str = "INSERT INTO {p}fence AS f (resource, max_exclusive, max_any,
     max_exclusive = greatest(f.max_exclusive, excluded.max_exclusive), \
     max_any = greatest(f.max_any, excluded.max_any), \
     value = CASE WHEN $5 THEN excluded.value ELSE f.value END \
-    WHERE coalesce(CASE WHEN $4 THEN f.max_any ELSE f.max_exclusive END, 0) <= excluded.max_any RETURNING 1";
+    WHERE coalesce(CASE WHEN $4 THEN f.max_any ELSE f.max_exclusive END, 0) <= excluded.max_any \
+    AND coalesce(f.max_exclusive, 1) > 0 AND coalesce(f.max_any, 1) > 0 \
+    AND coalesce(f.max_exclusive, 0) <= coalesce(f.max_any, 0) RETURNING 1";
 
-/// What a token has to reach.
-const BAR: &str =
-    "SELECT CASE WHEN $2 THEN f.max_any ELSE f.max_exclusive END FROM {p}fence AS f WHERE f.resource = $1";
+/// What is there, of a resource that refuses.
+const FENCE: &str = "SELECT f.max_exclusive, f.max_any, f.value FROM {p}fence AS f WHERE f.resource = $1";
 
 impl Dialect for Postgres {
     type Driver = sqlx::Postgres;
@@ -174,26 +175,26 @@ impl Dialect for Postgres {
         }
     }
 
-    async fn pass(db: &Arc<Db>, (resource, token, access, value): Pass<'_>) -> Result<Admission> {
+    async fn pass(db: &Arc<Db>, (resource, token, access, to_write): Pass<'_>) -> Result<Admission> {
         check_token(token)?;
         let name = Value::Bytes(resource.as_bytes());
-        let exclusive = Value::Truth(access == Access::Exclusive);
         let values = [
             name.clone(),
             Value::Long(token.get() as i64),
-            Value::Bytes(value.unwrap_or_default()),
-            exclusive.clone(),
-            Value::Truth(value.is_some()),
+            Value::Bytes(to_write.unwrap_or_default()),
+            Value::Truth(access == Access::Exclusive),
+            Value::Truth(to_write.is_some()),
         ];
         if !db.ask(&db.sql.fill(PASS), &values).await?.1.rows.is_empty() {
             return Ok(Admission::Admitted);
         }
-        // The token that was in the way. Where none is any more, somebody has removed the row since: then it
-        // is the one that was refused.
-        let bar = db.read_rows(&db.sql.fill(BAR), &[name, exclusive]).await?;
-        let bar = bar.first().and_then(|row| get::<Option<_>, _>(row, 0).ok());
-        let highest = bar.flatten().and_then(|n| read_token(n).ok()).unwrap_or(token);
-        Ok(Admission::Refused { highest })
+        // Where nothing is in the way any more, somebody has removed the row since: then it is the token that
+        // was refused.
+        let seen = value::<sqlx::Postgres>(&db.read_rows(&db.sql.fill(FENCE), &[name]).await?)?;
+        match seen.map(|mut seen| seen.admit(token, access)) {
+            Some(refused @ Admission::Refused { .. }) => Ok(refused),
+            _ => Ok(Admission::Refused { highest: token }),
+        }
     }
 
     async fn look(db: &Arc<Db>, name: &LockName) -> Result<Look> {

@@ -119,7 +119,13 @@ macro_rules! tests {
             run(async {
                 let tables = Tables::default();
                 let site = open(&tables).await;
-                for (exclusive, any) in [("10", "3"), ("10", "NULL"), ("NULL", "-5"), ("-5", "9")] {
+                for (exclusive, any) in [
+                    ("10", "3"),
+                    ("1", "NULL"),
+                    ("NULL", "-5"),
+                    ("-5", "9"),
+                    ("0", "9"),
+                ] {
                     for access in [Access::Exclusive, Access::Shared] {
                         let mut tx = site.pool.begin_with($begin).await.unwrap();
                         let admitted = gate::admit_in(&mut tx, &tables, &stock(), token(1), access).await;

@@ -97,6 +97,36 @@ fn a_table_that_somebody_took_away_is_told_as_such() {
 }
 
 #[test]
+fn a_fence_that_no_dlock_wrote_is_told_of_and_left_as_it_is() {
+    for kind in BOTH {
+        run(On::Tokio, async |runtime| {
+            let server = Server::start(kind).await;
+            let lock = server.open(&runtime).await;
+            let gate = lock.fencing().unwrap().gate().unwrap();
+            let (stock, token) = (LockName::new("stock").unwrap(), Token::new(7).unwrap());
+            let first = gate.write(&stock, Token::new(1).unwrap(), b"as it was").await;
+            assert!(first.unwrap().is_admitted());
+            for spoilt in [
+                "10, max_any = 5",
+                "1, max_any = NULL",
+                "NULL, max_any = -5",
+                "0, max_any = 3",
+            ] {
+                server
+                    .ask(&format!("UPDATE dlock_fence SET max_exclusive = {spoilt}"))
+                    .await;
+                let e = gate.write(&stock, token, b"another").await.unwrap_err();
+                assert_eq!(e.kind(), ErrorKind::BackendData, "{kind:?} {spoilt} {e}");
+                let kept = server
+                    .ask("SELECT count(*) FROM dlock_fence WHERE max_any = 7 OR length(value) = 7")
+                    .await;
+                assert_eq!(kept.trim(), "0", "{kind:?} {spoilt}");
+            }
+        });
+    }
+}
+
+#[test]
 fn what_dead_waiters_leave_is_swept_and_tokens_go_on() {
     for kind in BOTH {
         run(On::Tokio, async |runtime| {

@@ -18,11 +18,11 @@ Exit codes: that of the command, or 128 and the number of the signal that ended 
   127  the command was not found";
 
 const STORES: &str = "\
-The store is the URL of --url, else of DLOCK_URL, else of `url` in ~/.config/dlock.toml or /etc/dlock.toml. Without any
-it is a SQLite file in the state folder of the user: enough for the processes of one user on one machine.
+The store is the URL of --url, else of DLOCK_URL, else of `url` in ~/.config/dlock.toml or /etc/dlock.toml.
+Without any it is a SQLite file of the user: enough for the processes of one user on one machine.
   redis://host  rediss://host  redis+sentinel://a,b,c/master  redis+cluster://a,b
   postgres://user@host/database  mysql://user@host/database  zk://a,b,c  sqlite:///path/to/file
-A password stands in the URL, or in a file that --password-file (DLOCK_PASSWORD_FILE, `password_file`) names.";
+A password stands in the URL, or in the file of --password-file (DLOCK_PASSWORD_FILE, `password_file`).";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -36,7 +36,8 @@ Examples:
 
 /// Runs commands under distributed locks, and shows who holds them.
 #[derive(Debug, Parser)]
-#[command(name = "dlock", version, after_help = EXAMPLES, after_long_help = format!("{EXAMPLES}\n\n{STORES}\n\n{CODES}"))]
+#[command(name = "dlock", version)]
+#[command(after_help = EXAMPLES, after_long_help = format!("{EXAMPLES}\n\n{STORES}\n\n{CODES}"))]
 pub(crate) struct Args {
     #[command(flatten)]
     pub(crate) store: Store,
@@ -87,7 +88,8 @@ pub(crate) struct Hold {
     /// loses the lock, and ends the command.
     #[arg(long, default_value = "30s", value_parser = humantime::parse_duration)]
     pub(crate) ttl: Duration,
-    /// How long the command has between TERM and KILL, a third of the ttl at most [default: a sixth of the ttl, 10s at most]
+    /// How long the command has between TERM and KILL, a third of the ttl at most [default: a sixth of the
+    /// ttl, 10s at most]
     ///
     /// If the lock cannot be renewed, TERM comes that long before others may have it, and KILL just before.
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
@@ -99,12 +101,12 @@ pub(crate) struct Hold {
 
 /// Take a lock, run a command, release the lock
 ///
-/// The command runs in a process group of its own. If the lock is lost, the whole group is ended before others may have
-/// the lock; so it is when this program is killed or stopped. When the command ends, what it has left in the
-/// background is ended too. TERM, INT, HUP, QUIT, USR1 and USR2 are passed on to the group.
+/// The command runs in a process group of its own. If the lock is lost, the whole group is ended before
+/// others may have the lock; so it is when this program is killed or stopped. When the command ends, what it
+/// has left in the background is ended too. TERM, INT, HUP, QUIT, USR1 and USR2 are passed on to the group.
 ///
-/// The command finds in its environment: DLOCK_NAME, the name of the lock; DLOCK_TOKEN, the fencing token, where the store gives
-/// one; DLOCK_URL, the store without passwords.
+/// The command finds in its environment: DLOCK_NAME, the name of the lock; DLOCK_TOKEN, the fencing token,
+/// where the store gives one; DLOCK_URL, the store without passwords.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Run {
     /// Do not wait: end with 124 if somebody has the lock
@@ -113,7 +115,8 @@ pub(crate) struct Run {
     /// Wait so long at most [default: for ever]
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     pub(crate) wait: Option<Duration>,
-    /// Keep the lock at least for so long, though the command ends sooner: for a short job on hosts whose clocks differ. At most the ttl
+    /// Keep the lock at least for so long, though the command ends sooner: for a short job on hosts whose
+    /// clocks differ. At most the ttl
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     pub(crate) at_least: Option<Duration>,
     /// Share it with others who say this, and with nobody else
@@ -133,9 +136,9 @@ pub(crate) struct Run {
 
 /// Run a command where this host leads
 ///
-/// Of all hosts that do this with one name, one leads. When it vanishes another one does, after the ttl. If the command ends, so
-/// does this, with its exit code; if the leadership is lost, the command is ended, and started again when
-/// this host leads again.
+/// Of all hosts that do this with one name, one leads. When it vanishes another one does, after the ttl. If
+/// the command ends, so does this, with its exit code; if the leadership is lost, the command is ended, and
+/// started again when this host leads again.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Elect {
     /// What others are told of the leader: its address, say [default: this host and process]
@@ -164,7 +167,8 @@ pub(crate) struct Status {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Watch {
-    /// One JSON object a line: event (snapshot, granted, released, expired, forced), with id and holder, or with holders, waiting and skipped
+    /// One JSON object a line: event (snapshot, granted, released, expired, forced), with id and holder, or
+    /// with holders, waiting and skipped
     #[arg(long)]
     pub(crate) json: bool,
     /// The name of the lock

@@ -1,12 +1,16 @@
 //! A command that runs as long as a lock is believed in: the side that knows the lock.
 //!
-//! The command is not started by this process, but by one more of this program, its [leash](crate::leash), which is
-//! told the deadline each time it moves. So the command is ended in time whatever becomes of this process:
+//! The command is not started by this process, but by one more of this program, its [leash](crate::leash),
+//! which is told the deadline each time it moves. So the command is ended in time whatever becomes of this
+//! process:
 //!
 //! * *This one is killed*: the leash hears that at its end of the socket, and ends the command.
-//! * *This one is stopped*, or cut off from the store: no later deadline comes, and the leash ends the command before it.
-//! * *The leash is killed*: its end closes here. This process inherits what it has started (Linux), and ends that.
-//! * *Both are killed at one moment*, or both stopped: nobody is left who could end the command. The fencing token is for that.
+//! * *This one is stopped*, or cut off from the store: no later deadline comes, and the leash ends the
+//!   command before it.
+//! * *The leash is killed*: its end closes here. This process inherits what it has started (Linux), and ends
+//!   that.
+//! * *Both are killed at one moment*, or both stopped: nobody is left who could end the command. The fencing
+//!   token is for that.
 
 use std::ffi::OsString;
 use std::io::IsTerminal as _;
@@ -147,10 +151,14 @@ impl Job {
                     }
                     Some(Said::Ended(code)) => return Ok(Outcome::Ended(code)),
                     // It was ended for want of a deadline: this process may have stood still.
-                    Some(Said::Lost) => return Ok(Outcome::Lost(reason.or(held.loss()).unwrap_or(LossReason::Expired))),
+                    Some(Said::Lost) => {
+                        let why = reason.or(held.loss()).unwrap_or(LossReason::Expired);
+                        return Ok(Outcome::Lost(why));
+                    }
                     Some(Said::NotStarted(code, why)) => {
                         let command = self.command.first().map(|c| c.to_string_lossy().into_owned());
-                        return Err(Failure::new(code, format!("cannot run {}: {why}", command.unwrap_or_default())));
+                        let message = format!("cannot run {}: {why}", command.unwrap_or_default());
+                        return Err(Failure::new(code, message));
                     }
                     None => return Err(gone()),
                 },

@@ -1,9 +1,9 @@
-//! The process that starts a command and ends it in time, whatever becomes of the one that knows the lock: see
-//! [`job`](crate::job).
+//! The process that starts a command and ends it in time, whatever becomes of the one that knows the lock:
+//! see [`job`](crate::job).
 //!
-//! It believes in the lock up to the deadline that it was told last, by the clock since boot that all processes of a
-//! machine share. TERM goes to the command's group `kill_after` before that, and KILL just before. It inherits what
-//! the command leaves behind (Linux), and ends that too: in the group, or out of it.
+//! It believes in the lock up to the deadline that it was told last, by the clock since boot that all
+//! processes of a machine share. TERM goes to the command's group `kill_after` before that, and KILL just
+//! before. It inherits what the command leaves behind (Linux), and ends that too: in the group, or out of it.
 //!
 //! *The machine sleeps or this process stands still past the deadline*: the command may run on for the moment
 //! that this process takes to look at the clock. The fencing token is for that.
@@ -123,7 +123,8 @@ struct State {
     lost: bool,
 }
 
-/// How it is started: `__leash SOCKET KILL_AFTER_MS COMMAND ARGS...`. No word of the command line, of use by hand to nobody.
+/// How it is started: `__leash SOCKET KILL_AFTER_MS COMMAND ARGS...`. No word of the command line, of use by
+/// hand to nobody.
 pub(crate) struct Leash {
     socket: OsString,
     kill_after: Duration,

@@ -289,8 +289,8 @@ impl Client {
 
     /// Stops the client where it is: nothing is renewed, released or withdrawn any more, and what it holds
     /// lapses in the store when its ttl is over. Its connection is closed when the last handle, guard and
-    /// future of it is dropped; a store of sessions may keep what it holds until then. Returns at once. To let
-    /// go of everything, use [`close`](Self::close).
+    /// future of it is dropped; a store of sessions may keep what it holds until then. Returns at once. To
+    /// let go of everything, use [`close`](Self::close).
     pub fn abort(&self) {
         self.engine.abort();
     }

@@ -42,7 +42,8 @@ fn a_signal_is_passed_on_and_the_exit_code_comes_back() {
 #[test]
 fn what_the_command_leaves_in_the_background_is_ended() {
     let site = Site::new();
-    let script = "trap '' TERM; sleep 61 & echo $!; setsid sh -c 'trap \"\" TERM; echo $$; sleep 62' & sleep 0.2; exit 3";
+    let script = "trap '' TERM; sleep 61 & echo $!; setsid sh -c 'trap \"\" TERM; echo $$; sleep 62' & \
+                  sleep 0.2; exit 3";
     let mut running = site.start(&["run", "--ttl", "3s", "x"], script);
     let left = [pid(&running), pid(&running)];
     assert_eq!(running.code(), 3);

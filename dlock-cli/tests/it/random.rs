@@ -1,5 +1,6 @@
-//! Programs, commands, those that watch over them and servers are killed, stopped and cut off at random: no two commands
-//! of one name are at work at once, none is left behind, and each program ends as it is documented.
+//! Programs, commands, those that watch over them and servers are killed, stopped and cut off at random: no
+//! two commands of one name are at work at once, none is left behind, and each program ends as it is
+//! documented.
 //!
 //! `DLOCK_CLI_ROUNDS=200 cargo test -p dlock-cli random` for more than the few rounds of each run.
 
@@ -45,7 +46,8 @@ fn parent(pid: i32) -> i32 {
         .unwrap_or(0)
 }
 
-/// Process, first and last beat of each command, in the order of the first. (Numbers of processes come again.)
+/// Process, first and last beat of each command, in the order of the first. (Numbers of processes come
+/// again.)
 fn beats(log: &str) -> Vec<(i32, u64, u64)> {
     let mut of: BTreeMap<u64, (i32, u64)> = BTreeMap::new();
     for line in log.lines() {

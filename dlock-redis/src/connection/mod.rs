@@ -41,11 +41,15 @@ macro_rules! each {
 
 impl Connection {
     /// Asks, and runs a script if it is the hash of one. Whoever calls limits the time.
-    pub(crate) async fn ask(&self, command: &Cmd, script: Option<&Script>) -> Result<Value, Failed> {
+    pub(crate) async fn ask(&self, command: Cmd, script: Option<&Script>) -> Result<Value, Failed> {
         match self {
-            Self::Single(server) => server.ask(|c| ask(c, command, script)).await,
+            Self::Single(server) => {
+                server
+                    .ask(|c| server.together.ask(&server.setup, c, command, script))
+                    .await
+            }
             #[cfg(feature = "cluster")]
-            Self::Cluster(cluster) => cluster.ask(command, |c| ask(c, command, script)).await,
+            Self::Cluster(cluster) => cluster.ask(&command, |c| ask(c, &command, script)).await,
         }
     }
 

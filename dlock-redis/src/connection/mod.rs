@@ -1,9 +1,11 @@
 //! The connections to the servers, whichever they are.
 
+pub(crate) mod ask;
 pub(crate) mod check;
 #[cfg(feature = "cluster")]
 pub(crate) mod cluster;
 pub(crate) mod members;
+pub(crate) mod pause;
 pub(crate) mod rejoin;
 #[cfg(feature = "sentinel")]
 pub(crate) mod sentinel;
@@ -12,10 +14,10 @@ pub(crate) mod server;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_core::runtime::yield_now;
-use redis::aio::MultiplexedConnection;
-use redis::{Cmd, ErrorKind, RedisResult, ServerErrorKind, Value};
+use redis::{Cmd, Value};
 
+#[cfg(feature = "cluster")]
+use self::ask::ask;
 #[cfg(feature = "cluster")]
 use self::cluster::Cluster;
 use self::server::Server;
@@ -95,29 +97,4 @@ impl Connection {
     pub(crate) fn close(&self) {
         each!(self, servers => servers.close());
     }
-}
-
-/// Asks. A server that does not have the script, since it was told to forget all or was restarted, is given
-/// it first.
-async fn ask(
-    mut connection: MultiplexedConnection,
-    command: &Cmd,
-    script: Option<&Script>,
-) -> RedisResult<Value> {
-    let answer = command.query_async(&mut connection).await;
-    match (answer, script) {
-        (Err(e), Some(script)) if e.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
-            script.load().exec_async(&mut connection).await?;
-            command.query_async(&mut connection).await
-        }
-        (answer, _) => answer,
-    }
-}
-
-/// Sleeps in a loop without an end, and lets others run. The timers of a runtime that shuts down complete at
-/// once: a loop of such pauses, and of requests that fail at once then, would keep its thread to itself, and
-/// the runtime from its end.
-pub(crate) async fn pause(sleep: impl Future<Output = ()>) {
-    sleep.await;
-    yield_now().await;
 }

@@ -49,9 +49,9 @@ async fn two_hundred_requests_are_a_few_scripts() {
             .all(|r| *r.as_ref().unwrap() == Released::Released)
     );
     assert_eq!(keys(&server, "dlock{*}:*:name-*"), 0);
-    // The first of each kind goes alone, and the others by thirty-twos.
+    // The first of each kind go alone, and the others by sixty-fours.
     let scripts = calls(&server, "evalsha") - before;
-    assert!(scripts <= 2 * (1 + MANY.div_ceil(32) + 1), "{scripts}");
+    assert!(scripts <= 2 * (4 + MANY.div_ceil(64) + 1), "{scripts}");
 }
 
 #[tokio::test]
@@ -90,16 +90,17 @@ async fn each_is_answered_as_it_would_be_alone() {
             .await
             .unwrap()
     ));
-    let asked = [
+    let mut asked: Vec<_> = (10..14).map(|n| Acquire::new(key(&name(n), 1, n), TTL)).collect();
+    asked.extend([
         Acquire::new(key("first", 1, 0), TTL),
         Acquire::new(key("held", 1, 1), TTL),
         queued(&key("held", 1, 2)),
         Acquire::new(key("twice", 1, 3), TTL),
         Acquire::new(key("twice", 1, 4), TTL),
         Acquire::new(key("free", 1, 5), TTL),
-    ];
+    ]);
     let answers = join_all(asked.iter().map(|request| lock.attempt(request))).await;
-    let shown: Vec<_> = answers
+    let shown: Vec<_> = answers[4..]
         .iter()
         .map(|answer| match answer.as_ref().unwrap() {
             Attempt::Granted(_) => "granted",
@@ -108,15 +109,17 @@ async fn each_is_answered_as_it_would_be_alone() {
         })
         .collect();
     assert_eq!(shown, ["granted", "held", "queued", "granted", "held", "granted"]);
-    // One whose lease it is, two whose it is not, and one that hands over.
+    // One whose lease it is, two whose it is not, and one that others wait for.
     let ended = [
         key("first", 1, 0),
         key("free", 1, 9),
         key("twice", 1, 4),
         key("twice", 1, 3),
     ];
+    let of_few = (10..14).map(|n| key(&name(n), 1, n));
+    let ended: Vec<_> = of_few.chain(ended).collect();
     let released = join_all(ended.iter().map(|lease| lock.release(lease, Release::Now))).await;
-    let released: Vec<_> = released.into_iter().map(Result::unwrap).collect();
+    let released: Vec<_> = released.into_iter().skip(4).map(Result::unwrap).collect();
     let [yes, no] = [Released::Released, Released::NotHeld];
     assert_eq!(released, [yes, no, no, yes]);
     let abandoned = lock
@@ -218,8 +221,8 @@ async fn one_that_is_dropped_costs_the_others_nothing() {
             .filter(|a| matches!(a, Ok(Abandoned::WasGranted(_))))
             .count();
         match polls_of_others {
-            // The very first one had gone out alone.
-            0 => assert!(was_granted <= 1, "{was_granted}"),
+            // The very first ones had gone out alone.
+            0 => assert!(was_granted <= 2, "{was_granted}"),
             _ => assert_eq!(was_granted, dropped.len()),
         }
         join_all(

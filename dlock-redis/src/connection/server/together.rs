@@ -1,9 +1,9 @@
-//! Requests that travel together: while one is on its way, those that come meanwhile go out as one script
-//! for all that are ready to run, which costs the server a fraction of as many scripts.
+//! Requests that travel together: while some are on their way, those that come meanwhile go out as one
+//! script, which costs the server a fraction of as many scripts.
 //!
-//! Nobody waits for company. A request that finds no other on its way goes out at once, as it is. Otherwise
-//! it takes a seat, and a task sends all that have one as soon as it runs, which is when those tasks have
-//! run that were ready.
+//! Nobody waits for company. A request that finds but a few others on their way goes out at once, as it is.
+//! Otherwise it takes a seat, and a task sends all that have one as soon as it runs, which is when those tasks
+//! have run that were ready.
 //!
 //! * *Whoever asked is dropped.* Before the task runs the seat is empty, and nothing is sent. After that the
 //!   request is carried out with the others, and its answer is nobody's; who owes what came of it is as if it
@@ -27,13 +27,16 @@ use redis::aio::MultiplexedConnection;
 use redis::{Arg, Cmd, ErrorKind, RedisResult, ServerErrorKind, Value};
 
 use super::Setup;
-use crate::connection::ask;
+use crate::connection::ask::ask;
 use crate::failure::timed_out;
 use crate::reply::failure;
 use crate::scripts::Script;
 
 /// How many go into one script: a longer one would keep others waiting.
-const MOST: usize = 32;
+const MOST: usize = 64;
+
+/// So many on their way go alone: there is little to gain, and a hand-off is a release beside an acquire.
+const FEW: usize = 4;
 
 /// How many arguments they have in common: see `scripts/each.lua`.
 const COMMON: usize = 3;
@@ -47,7 +50,6 @@ pub(crate) struct Together {
 
 /// A request that has not been sent.
 struct Seat {
-    connection: MultiplexedConnection,
     command: Cmd,
     script: Script,
     answer: oneshot::Sender<RedisResult<Value>>,
@@ -69,18 +71,18 @@ impl Seat {
 }
 
 /// Requests on their way, until it is dropped.
-struct UnderWay<'a>(&'a Together);
+struct UnderWay<'a>(&'a Together, usize);
 
 impl<'a> UnderWay<'a> {
-    fn new(all: &'a Together) -> Self {
-        all.under_way.fetch_add(1, Ordering::Relaxed);
-        Self(all)
+    fn new(all: &'a Together, many: usize) -> Self {
+        all.under_way.fetch_add(many, Ordering::Relaxed);
+        Self(all, many)
     }
 }
 
 impl Drop for UnderWay<'_> {
     fn drop(&mut self) {
-        self.0.under_way.fetch_sub(1, Ordering::Relaxed);
+        self.0.under_way.fetch_sub(self.1, Ordering::Relaxed);
     }
 }
 
@@ -96,8 +98,8 @@ impl Together {
         let Some(script) = script.filter(|script| script.many.is_some()) else {
             return ask(connection, &command, script).await;
         };
-        if self.under_way.load(Ordering::Relaxed) == 0 {
-            let _under_way = UnderWay::new(self);
+        if self.under_way.load(Ordering::Relaxed) < FEW {
+            let _under_way = UnderWay::new(self, 1);
             return ask(connection, &command, Some(script)).await;
         }
         let (answer, answered) = oneshot::channel();
@@ -105,7 +107,6 @@ impl Together {
         let is_first = {
             let mut seats = self.seats.lock().unwrap_or_else(PoisonError::into_inner);
             seats.push(Seat {
-                connection,
                 command,
                 script,
                 answer,
@@ -117,7 +118,7 @@ impl Together {
             let leaving = async move {
                 yield_now().await;
                 // Whoever gives up before that asks whether the connection is any good.
-                select(pin!(all.leave()), limit).await;
+                select(pin!(all.leave(&connection)), limit).await;
             };
             setup.runtime.spawn(leaving.boxed());
         }
@@ -125,9 +126,9 @@ impl Together {
     }
 
     /// Sends all that have a seat.
-    async fn leave(&self) {
+    async fn leave(&self, connection: &MultiplexedConnection) {
         let seats = std::mem::take(&mut *self.seats.lock().unwrap_or_else(PoisonError::into_inner));
-        let _under_way = UnderWay::new(self);
+        let _under_way = UnderWay::new(self, seats.len());
         let mut groups: Vec<Vec<Seat>> = Vec::new();
         for seat in seats.into_iter().filter(|seat| !seat.answer.is_canceled()) {
             let same = |group: &&mut Vec<Seat>| group.len() < MOST && group[0].is_like(&seat);
@@ -136,21 +137,17 @@ impl Together {
                 None => groups.push(vec![seat]),
             }
         }
-        join_all(groups.into_iter().map(send)).await;
+        join_all(groups.into_iter().map(|group| send(connection.clone(), group))).await;
     }
 }
 
 /// Sends those of one kind as one, and hands out the answers.
-async fn send(group: Vec<Seat>) {
+async fn send(connection: MultiplexedConnection, group: Vec<Seat>) {
     let answers = match (&group[..], &group[0].script.many) {
-        ([_, _, ..], Some(many)) => answers_of(&group, many).await,
-        _ => ask(
-            group[0].connection.clone(),
-            &group[0].command,
-            Some(&group[0].script),
-        )
-        .await
-        .map(|answer| vec![answer]),
+        ([_, _, ..], Some(many)) => answers_of(connection, &group, many).await,
+        _ => ask(connection, &group[0].command, Some(&group[0].script))
+            .await
+            .map(|answer| vec![answer]),
     };
     // Whoever has left meanwhile is told nothing.
     match answers {
@@ -161,7 +158,11 @@ async fn send(group: Vec<Seat>) {
     }
 }
 
-async fn answers_of(group: &[Seat], many: &Script) -> RedisResult<Vec<Value>> {
+async fn answers_of(
+    connection: MultiplexedConnection,
+    group: &[Seat],
+    many: &Script,
+) -> RedisResult<Vec<Value>> {
     let mut command = Cmd::with_capacity(3 + COMMON + group.len() * 3, group.len() * 128);
     command.arg("EVALSHA").arg(&*many.hash).arg(group.len() * 2);
     for key in group.iter().flat_map(|seat| seat.words().take(2)) {
@@ -173,7 +174,7 @@ async fn answers_of(group: &[Seat], many: &Script) -> RedisResult<Vec<Value>> {
     for first in group.iter().flat_map(|seat| seat.words().nth(2)) {
         command.arg(first);
     }
-    match ask(group[0].connection.clone(), &command, Some(many)).await? {
+    match ask(connection, &command, Some(many)).await? {
         Value::Array(answers) if answers.len() == group.len() => Ok(answers),
         _ => Err((ErrorKind::UnexpectedReturnType, "too few answers").into()),
     }

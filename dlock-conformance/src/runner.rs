@@ -1,8 +1,8 @@
 //! Runs the rules: which, in which order, how often.
 //!
 //! First those that look for races, a few at a time; then those about time, a few at a time as well, with the
-//! canary watching; then, one after the other, those that disturb others, with hands at the store. What saw too
-//! little beside others runs once more alone. In a simulation all run one after the other.
+//! canary watching; then, one after the other, those that disturb others, with hands at the store. What saw
+//! too little beside others runs once more alone. In a simulation all run one after the other.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -74,7 +74,8 @@ pub(crate) fn run_with(
     let (timed, together): (Vec<_>, Vec<_>) = together.into_iter().partition(|rule| rule.test == Test::T);
     let beside_others = options.parallel > 1;
     let mut reports = Vec::new();
-    // What saw too little beside others, with which the store was busy too, is run again first of those alone.
+    // What saw too little beside others, with which the store was busy too, is run again first of those
+    // alone.
     let mut by_itself = Vec::new();
     for rules in [together, timed] {
         let done = side_by_side(options.parallel, &rules, |rule| {

@@ -250,8 +250,8 @@ impl Report {
         }
     }
 
-    /// `<backend>-<runtime>`, for files and commands: what else than a letter, a digit or `_` stands in them is
-    /// one `-`.
+    /// `<backend>-<runtime>`, for files and commands: what else than a letter, a digit or `_` stands in them
+    /// is one `-`.
     pub fn label(&self) -> String {
         let label = format!("{}-{}", self.backend, self.runtime);
         let words = label.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');

@@ -22,9 +22,9 @@ use crate::cx::{Conditions, Effort};
 use crate::harness::Harness;
 use crate::museum::{self, Planted, REBUILT};
 use crate::outcome::Kind;
+use crate::report::RuleReport;
 use crate::report::text::first_line;
-use crate::report::{RuleReport, order};
-use crate::rule::{Detection, Rule, Test};
+use crate::rule::{Detection, Rule, Test, order};
 use crate::rules;
 use crate::side_by_side::side_by_side;
 use crate::simulated::Simulated;
@@ -226,9 +226,11 @@ impl Matrix {
 
 /// What the columns mean.
 const LEGEND: &str = "\
-A row is one bug that is planted in the kit's reference backend or in the engine, and the rule it is there for.
+A row is one bug that is planted in the kit's reference backend or in the engine, and the rule it is there
+for.
 
-- **kind**: a deterministic bug must be caught in all of 20 runs, a stochastic one (chance or real time decides) in at least 198 of 200.
+- **kind**: a deterministic bug must be caught in all of 20 runs, a stochastic one (chance or real time
+  decides) in at least 198 of 200.
 - **caught**: in how many of the runs its own rule failed. A run has a seed of its own.
 - **other rules that broke**: every other rule ran with the bug too, on five seeds, and these failed.
 - **what the rule said**: the beginning of a failure, as a backend author would see it.

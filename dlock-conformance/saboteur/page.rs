@@ -10,42 +10,50 @@ use crate::rules;
 const HEAD: &str = "\
 # A museum of real bugs
 
-Why trust a lock at all? Not because its author is careful. The authors of the libraries on this page were careful; most of them had tests, some
-had been at it for ten years, and one of the bugs sat behind a test that flipped a coin with one side. A lock that is wrong looks exactly like one
-that is right, until two machines meet in the same second, or a reply is lost, or a garbage collector takes its time; and then nothing crashes. Two
-jobs run. A number in a table is one too small. A queue stands still until somebody restarts something.
+Why trust a lock at all? Not because its author is careful. The authors of the libraries on this page were
+careful; most of them had tests, some had been at it for ten years, and one of the bugs sat behind a test that
+flipped a coin with one side. A lock that is wrong looks exactly like one that is right, until two machines
+meet in the same second, or a reply is lost, or a garbage collector takes its time; and then nothing crashes.
+Two jobs run. A number in a table is one too small. A queue stands still until somebody restarts something.
 
 So this project does not ask for trust. It keeps the bugs.
 
-Everything below happened, and is on public record. For each there is a diff in this repository that plants the same fault into our own lock, and
-a numbered rule of the conformance kit that must then fail. If a rule stops catching its bug, our build breaks. What a rule *says* when it meets the bug is printed here as the kit prints it, because a test that fails and cannot say why is half a test.
+Everything below happened, and is on public record. For each there is a diff in this repository that plants
+the same fault into our own lock, and a numbered rule of the conformance kit that must then fail. If a rule
+stops catching its bug, our build breaks. What a rule *says* when it meets the bug is printed here as the kit
+prints it, because a test that fails and cannot say why is half a test.
 
-The rules are not about our code. They ask what a lock does for the one who uses it, and run against any backend, and any other lock library
-that is given a [harness](src/harness.rs) of three methods. If you use or write such a library: the bugs are free to take.
+The rules are not about our code. They ask what a lock does for the one who uses it, and run against any
+backend, and any other lock library that is given a [harness](src/harness.rs) of three methods. If you use or
+write such a library: the bugs are free to take.
 
 ";
 
 const TAIL: &str = "\
 ## How to read the figures
 
-*Lived* is from the first day in the public record, as far as it was at hand, to the change that mended it. `open` was not mended when last seen; for
-the older of these that says how long. `not known` is said rather than guessed: the record is closed, and does not say when, or whether, it
-was mended. It is no measure of anybody's diligence. Several of these were mended within a day of the report; how long they had been in
-the code before is another matter, and often years.
+*Lived* is from the first day in the public record, as far as it was at hand, to the change that mended it.
+`open` was not mended when last seen; for the older of these that says how long. `not known` is said rather
+than guessed: the record is closed, and does not say when, or whether, it was mended. It is no measure of
+anybody's diligence. Several of these were mended within a day of the report; how long they had been in the
+code before is another matter, and often years.
 
-*Caught* is in how many runs of how many the rule failed with the bug planted, each run another seed in virtual time, by the same budget as
-a quick run of the kit. A bug that shows in every run must be caught by every one; one that needs luck, in 99 of 100. How often rules
-fail that should not is in [MATRIX.md](MATRIX.md).
+*Caught* is in how many runs of how many the rule failed with the bug planted, each run another seed in
+virtual time, by the same budget as a quick run of the kit. A bug that shows in every run must be caught by
+every one; one that needs luck, in 99 of 100. How often rules fail that should not is in
+[MATRIX.md](MATRIX.md).
 
 ## How an exhibit is made
 
-1. Find what happened: the issue, what its users saw, the change that mended it. A fault of the machine is no exhibit; a fault that a rule of ours could
-   have shown before a user did is one.
-2. Plant it: a diff of a few lines in `dlock-conformance/bugs/` that makes the mistake where it was made, in the reference backend or in the engine. If
-   a rule's own planted bug is the same mechanism, that one serves. If the story is another, it gets one of its own, and a line in
-   `dlock-conformance/src/museum/rebuilt.rs`.
-3. If no rule catches it, the kit is wrong, not the museum: sharpen the rule. That is how 4.04, 5.09, 7.04, 11.04 and 11.05 came to ask what they ask.
-4. Tell it in `dlock-conformance/src/museum/`, in your own words, with the day it was reported and the day it was mended; then write this page anew:
+1. Find what happened: the issue, what its users saw, the change that mended it. A fault of the machine is no
+   exhibit; a fault that a rule of ours could have shown before a user did is one.
+2. Plant it: a diff of a few lines in `dlock-conformance/bugs/` that makes the mistake where it was made, in
+   the reference backend or in the engine. If a rule's own planted bug is the same mechanism, that one serves.
+   If the story is another, it gets one of its own, and a line in `dlock-conformance/src/museum/rebuilt.rs`.
+3. If no rule catches it, the kit is wrong, not the museum: sharpen the rule. That is how 4.04, 5.09, 7.04,
+   11.04 and 11.05 came to ask what they ask.
+4. Tell it in `dlock-conformance/src/museum/`, in your own words, with the day it was reported and the day it
+   was mended; then write this page anew:
 
    ```text
    scripts/matrix --museum dlock-conformance/MUSEUM.md

@@ -5,8 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use crate::cx::Effort;
-use crate::report::Histories;
-use crate::runner::Options;
+use crate::options::{Histories, Options};
 use crate::verify::verify;
 
 /// What a program that runs rules was asked for: by [`main!`](crate::main), or by a `main` of one's own that

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::report::order;
+use crate::rule::order;
 use crate::rules;
 
 /// The contents of `RULES.json`: every rule, one a line, in order.
@@ -50,5 +50,12 @@ mod tests {
         for pair in numbers.windows(2) {
             assert_ne!(pair[0], pair[1]);
         }
+    }
+
+    #[test]
+    fn rules_are_in_the_order_of_their_numbers() {
+        let mut ids = ["10.01", "x.1", "3.10", "3.02", "4", "3"];
+        ids.sort_by_key(|id| order(id));
+        assert_eq!(ids, ["3", "3.02", "3.10", "4", "10.01", "x.1"]);
     }
 }

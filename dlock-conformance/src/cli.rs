@@ -15,10 +15,11 @@ use crate::arguments::Arguments;
 use crate::cx::NO_SERVERS;
 use crate::harness::Harness;
 use crate::lock::lock;
+use crate::options::Options;
 use crate::outcome::Kind;
 use crate::report::{Report, RuleReport};
 use crate::rules;
-use crate::runner::{Options, run_with};
+use crate::runner::run_with;
 
 /// Makes the `main` of a conformance test out of a [`Harness`].
 ///

@@ -202,7 +202,8 @@ impl Cx {
         self.ttl(Duration::from_millis(400))
     }
 
-    /// A ttl that outlives the stalls of a busy machine, and that a rule can wait for: 2 s, within the claimed range.
+    /// A ttl that outlives the stalls of a busy machine, and that a rule can wait for: 2 s, within the
+    /// claimed range.
     pub fn steady_ttl(&self) -> Duration {
         self.ttl(Duration::from_secs(2))
     }

@@ -101,8 +101,8 @@ pub trait Harness: Send + Sync + 'static {
         None
     }
 
-    /// The folder of a store that waits for a disk of this machine. A rule about time that met a stall of that
-    /// disk is inconclusive. `None`, the default, where there is none.
+    /// The folder of a store that waits for a disk of this machine. A rule about time that met a stall of
+    /// that disk is inconclusive. `None`, the default, where there is none.
     fn disk(&self) -> Option<PathBuf> {
         None
     }

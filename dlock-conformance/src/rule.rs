@@ -156,6 +156,15 @@ pub(crate) fn test_name(level: Level, id: &str, title: &str) -> String {
     format!("{level}_{}_{title}", id.replace('.', "_"))
 }
 
+/// 3.02 before 10.01.
+pub(crate) fn order(id: &str) -> (u32, u32) {
+    let (section, rule) = id.split_once('.').unwrap_or((id, "0"));
+    (
+        section.parse().unwrap_or(u32::MAX),
+        rule.parse().unwrap_or(u32::MAX),
+    )
+}
+
 impl fmt::Debug for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.test_name())

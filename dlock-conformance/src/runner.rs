@@ -1,11 +1,9 @@
 //! Runs the rules: which, in which order, how often.
 //!
 //! First those that look for races, a few at a time; then those about time, a few at a time as well, with the
-//! canary watching; then, one after the other, those that disturb others, with hands at the store. What saw too
-//! little beside others runs once more alone. In a simulation all run one after the other.
+//! canary watching; then, one after the other, those that disturb others, with hands at the store. What saw
+//! too little beside others runs once more alone. In a simulation all run one after the other.
 
-use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -14,113 +12,20 @@ use dlock_core::Runtime;
 use crate::attempt::{Attempt, attempt};
 use crate::canary::Canary;
 use crate::claims::Engine;
-use crate::cx::{Conditions, Effort};
+use crate::cx::Conditions;
 use crate::harness::Harness;
+use crate::options::Options;
 use crate::outcome::{Kind, Outcome};
 use crate::panics;
-use crate::report::{Histories, Report, RuleReport};
+use crate::report::{Report, RuleReport};
 use crate::rng::Rng;
-use crate::rule::{Layer, Rule, Test};
+use crate::rule::{Layer, Rule, Test, order};
 use crate::rules;
 use crate::run_state::RunState;
 use crate::side_by_side::side_by_side;
 
 /// How often a rule is run at most when the machine stalls in it.
 const ATTEMPTS: u32 = 3;
-
-/// How to run.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct Options {
-    /// How much work rules with rounds do.
-    pub effort: Effort,
-    /// The seed; each rule's own seed comes from it and the rule's number.
-    pub seed: u64,
-    /// The seed of each attempt, instead of one made from the run's: to run a rule again just as it was.
-    pub attempt_seed: Option<u64>,
-    /// Which rules: a number, or a part of a test's name. All, if there is none.
-    pub filters: Vec<String>,
-    /// Filters are whole names.
-    pub exact: bool,
-    /// Which rules not, in the same way.
-    pub skip: Vec<String>,
-    /// How many rules that disturb no others run at once.
-    pub parallel: usize,
-    /// Where reports go; `None`: nowhere.
-    pub report_to: Option<PathBuf>,
-    /// Where histories go, in a directory per backend and runtime; `None`: to `history` beside the reports,
-    /// if these go anywhere.
-    pub histories_to: Option<PathBuf>,
-    /// Which histories are kept.
-    pub histories: Histories,
-    /// The command that runs one rule again, up to its number: `cargo test --test conformance --`.
-    pub replay: String,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            effort: Effort::Quick,
-            seed: 0x5eed,
-            attempt_seed: None,
-            filters: Vec::new(),
-            exact: false,
-            skip: Vec::new(),
-            parallel: 4,
-            report_to: None,
-            histories_to: None,
-            histories: Histories::NotPassed,
-            replay: "cargo test --test conformance --".to_owned(),
-        }
-    }
-}
-
-/// The rules of the smoke set: at least one of each section, for the runtimes beside the one on which all
-/// rules run.
-const SMOKE: [&str; 18] = [
-    "1.03", "2.03", "2.05", "3.01", "4.01", "4.08", "5.09", "6.03", "7.02", "8.01", "8.12", "9.01", "9.10",
-    "9.11", "11.02", "13.06", "14.03", "17.09",
-];
-
-impl Options {
-    /// Only the smoke set: whether a runtime that is claimed works at all.
-    #[must_use]
-    pub fn smoke(mut self) -> Self {
-        self.filters = SMOKE.map(str::to_owned).to_vec();
-        self.exact = true;
-        self
-    }
-
-    /// Whether that rule is asked for.
-    pub fn selects(&self, rule: &Rule) -> bool {
-        let name = rule.test_name();
-        let matches = |filter: &String| {
-            filter == rule.id
-                || *filter == name
-                || (!self.exact && name.contains(filter.as_str()))
-                || filter.trim_end_matches('.') == rule.section()
-        };
-        (self.filters.is_empty() || self.filters.iter().any(matches)) && !self.skip.iter().any(matches)
-    }
-
-    /// The command that runs that rule again as its last attempt was.
-    pub(crate) fn replay_of(&self, rule: &Rule, attempts: &[Attempt]) -> String {
-        let seed = match attempts.last() {
-            Some(last) => format!("--attempt-seed {:#x}", last.seed),
-            None => format!("--seed {:#x}", self.seed),
-        };
-        let full = match self.effort {
-            Effort::Quick => "",
-            Effort::Full => " --full",
-        };
-        format!("{} {} {seed}{full}", self.replay, rule.id)
-    }
-
-    /// Whether all rules are asked for.
-    pub fn is_complete(&self) -> bool {
-        self.filters.is_empty() && self.skip.is_empty()
-    }
-}
 
 /// Runs the rules that are asked for and says how each came out.
 ///
@@ -169,7 +74,8 @@ pub(crate) fn run_with(
     let (timed, together): (Vec<_>, Vec<_>) = together.into_iter().partition(|rule| rule.test == Test::T);
     let beside_others = options.parallel > 1;
     let mut reports = Vec::new();
-    // What saw too little beside others, with which the store was busy too, is run again first of those alone.
+    // What saw too little beside others, with which the store was busy too, is run again first of those
+    // alone.
     let mut by_itself = Vec::new();
     for rules in [together, timed] {
         let done = side_by_side(options.parallel, &rules, |rule| {
@@ -201,7 +107,7 @@ pub(crate) fn run_with(
             }
         }
     }
-    reports.sort_by_key(|r| crate::report::order(&r.id));
+    reports.sort_by_key(|r| order(&r.id));
     let canary = runner.canary.as_ref().map_or(Duration::ZERO, Canary::p999);
     let mut report = Report::new(
         &runner.state.claims,
@@ -371,13 +277,4 @@ fn rule_seed(seed: u64, id: &str, attempt: u32) -> u64 {
         rng = Rng::new(rng.bits() ^ u64::from(byte));
     }
     rng.bits() ^ u64::from(attempt)
-}
-
-/// How many rules came out in each way.
-pub(crate) fn count<'a>(outcomes: impl Iterator<Item = &'a Outcome>) -> BTreeMap<Kind, usize> {
-    let mut counts = BTreeMap::new();
-    for outcome in outcomes {
-        *counts.entry(outcome.kind()).or_default() += 1;
-    }
-    counts
 }

@@ -12,7 +12,11 @@ use crate::place::Folder;
 #[derive(Debug)]
 pub struct Certificates(Folder);
 
-const SERVER: &str = "subjectAltName=DNS:localhost,IP:127.0.0.1\nbasicConstraints=critical,CA:FALSE\nextendedKeyUsage=serverAuth\n";
+const SERVER: &str = "\
+subjectAltName=DNS:localhost,IP:127.0.0.1
+basicConstraints=critical,CA:FALSE
+extendedKeyUsage=serverAuth
+";
 const CLIENT: &str = "basicConstraints=critical,CA:FALSE\nextendedKeyUsage=clientAuth\n";
 
 impl Certificates {

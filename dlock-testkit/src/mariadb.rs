@@ -156,9 +156,10 @@ impl MariaDbServer {
         let folder = self.process.folder();
         let data = self.data();
         let mut text = format!(
-            "[mariadbd]\ndatadir={data}\ntmpdir={temporary}\nport={port}\nbind-address=127.0.0.1\nsocket={data}/s.sock\npid-file={data}/m.pid\n\
-             \
-             init-file={first}\nskip-name-resolve\ncharacter-set-server=utf8mb4\nmax-connections=300\ninnodb-buffer-pool-size=32M\ninnodb-log-file-size=16M\n",
+            "[mariadbd]\ndatadir={data}\ntmpdir={temporary}\nport={port}\nbind-address=127.0.0.1\n\
+             socket={data}/s.sock\npid-file={data}/m.pid\ninit-file={first}\nskip-name-resolve\n\
+             character-set-server=utf8mb4\nmax-connections=300\ninnodb-buffer-pool-size=32M\n\
+             innodb-log-file-size=16M\n",
             data = data.display(),
             temporary = folder.file("tmp").display(),
             port = lock(&self.port).number(),

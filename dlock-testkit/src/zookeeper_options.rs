@@ -204,9 +204,9 @@ impl ZkOptions {
         let data = folder.join("data");
         std::fs::create_dir_all(&data)?;
         let mut text = format!(
-            "tickTime={}\ninitLimit=100\nsyncLimit=30\ndataDir={}\nclientPort={port}\nclientPortAddress=127.0.0.1\n\
-             \
-             maxClientCnxns=0\nadmin.enableServer=false\n4lw.commands.whitelist=*\nextendedTypesEnabled=true\n\
+            "tickTime={}\ninitLimit=100\nsyncLimit=30\ndataDir={}\nclientPort={port}\n\
+             clientPortAddress=127.0.0.1\nmaxClientCnxns=0\nadmin.enableServer=false\n\
+             4lw.commands.whitelist=*\nextendedTypesEnabled=true\n\
              minSessionTimeout={}\nmaxSessionTimeout={}\n",
             self.tick.as_millis(),
             data.display(),
@@ -233,7 +233,8 @@ impl ZkOptions {
                 "secureClientPort={port}\nsecureClientPortAddress=127.0.0.1"
             ));
             add(format_args!(
-                "serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory\nssl.clientAuth={clients}"
+                "serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory\n\
+                 ssl.clientAuth={clients}"
             ));
             add(format_args!(
                 "ssl.keyStore.location={0}/server.pem\nssl.trustStore.location={0}/authority.pem",

@@ -1,14 +1,15 @@
 //! Every backend of this repository under the conformance kit, on every runtime.
 //!
 //! ```text
-//! cargo test --all-features --test conformance                                every rule of each backend on one
-//!                                                          runtime, the smoke set on the others
-//! cargo test --all-features --test conformance -- --cross  every rule on every runtime
-//! cargo test --all-features --test conformance -- --full   the budgets of the catalogue instead of quick ones
-//! cargo test --all-features --test conformance -- --only sqlite-smol 3.02      some rules on one of them
+//! cargo test --all-features --test conformance     every rule of each backend on one runtime, the smoke set
+//!                                                  on the others
+//! ... --test conformance -- --cross                every rule on every runtime
+//! ... --test conformance -- --full                 the budgets of the catalogue instead of quick ones
+//! ... --test conformance -- --only sqlite-smol 3.02        some rules on one of them
 //! ```
 //!
-//! Each backend on a runtime is a process of its own, and some run at once: rules wait for most of their time.
+//! Each backend on a runtime is a process of its own, and some run at once: rules wait for most of their
+//! time.
 //!
 //! Writes a folder of reports for each run to `target/conformance`; where something was chosen, only if
 //! `--report` says where, so that a part does not pass for the whole.
@@ -28,9 +29,11 @@ use backends::{BACKENDS, RuntimeKind, Subjects};
 use dlock_conformance::{Access, Arguments, Kind, Options, Report, RuleReport, agent, rules, run};
 
 const HELP: &str =
-    "usage: conformance [--cross] [--full] [--only BACKEND-RUNTIME] [--test-threads N] [--report DIR] [--seed N] [--attempt-seed N] [NAME...]
-  NAME         a backend on a runtime or a part of its name, as --list shows them; otherwise a rule's number or a part of its
-               test's name. One that matches nothing runs nothing, says so, and ends with 0, as in libtest
+    "usage: conformance [--cross] [--full] [--only BACKEND-RUNTIME] [--test-threads N] [--report DIR]
+                   [--seed N] [--attempt-seed N] [NAME...]
+  NAME         a backend on a runtime or a part of its name, as --list shows them; otherwise a rule's number
+               or a part of its test's name. One that matches nothing runs nothing, says so, and ends with
+               0, as in libtest
   --cross      every rule on every runtime, instead of the smoke set on all but the first
   --full       the budgets of the catalogue instead of quick ones
   --only X     one backend on one runtime, such as sqlite-smol; every rule unless some are named
@@ -40,8 +43,8 @@ const HELP: &str =
   --attempt-seed N  the seed of one attempt, as a report gives it: to run a rule again just as it was
   --histories  keep what happened in every rule that records it, not only in those that did not pass
   verify FILE...  judge stored histories again, without the store
-  --list, --format pretty|terse, --exact, --skip NAME, --ignored, --include-ignored, --nocapture, --show-output,
-  --quiet, --color C: as in libtest";
+  --list, --format pretty|terse, --exact, --skip NAME, --ignored, --include-ignored, --nocapture,
+  --show-output, --quiet, --color C: as in libtest";
 
 /// Which rules may be left out, and why; any other that was not run is a failure.
 fn excuse(backend: &str, rule: &RuleReport) -> Option<&'static str> {

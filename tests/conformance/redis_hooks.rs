@@ -192,7 +192,9 @@ for _, key in ipairs(redis.call('KEYS', ARGV[1] .. '*')) do
   elseif kind == 'zset' then n = n + redis.call('ZCARD', key)
   else n = n + 1 end
 end
-for _, kind in ipairs({'CHANNELS', 'SHARDCHANNELS'}) do n = n + listened_to(redis.pcall('PUBSUB', kind, ARGV[1] .. '*')) end
+for _, kind in ipairs({'CHANNELS', 'SHARDCHANNELS'}) do
+  n = n + listened_to(redis.pcall('PUBSUB', kind, ARGV[1] .. '*'))
+end
 return {n, counters}";
 
 /// How many keys a server has, for a store that is all that is there.

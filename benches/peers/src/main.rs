@@ -19,7 +19,7 @@ use worker::Worker;
 const PARTS: [&str; 4] = ["pair", "inflight", "busy", "handoff"];
 
 const HELP: &str = "\
-peers [quick] [PART...]: locks on Redis of other libraries beside dlock's, in one run, as one table in Markdown.
+peers [quick] [PART...]: locks on Redis of other libraries beside dlock's, in one run, as a table in Markdown.
 
   pair        one task at a lock that nobody else wants: latency, and commands
   inflight    64 tasks, each at a lock of its own: throughput
@@ -27,11 +27,12 @@ peers [quick] [PART...]: locks on Redis of other libraries beside dlock's, in on
   handoff     64 tasks at one lock, nobody holds it for longer than it takes: from task to task
   quick       a few seconds instead of minutes: to see that it works, not for figures
 
-Without a PART all are measured. Each is measured in rounds, in which all peers take their turn; the first round warms up
-and does not count. The last two are measured with one client for all 64 tasks, and with a client for each.
+Without a PART all are measured. Each is measured in rounds, in which all peers take their turn; the first
+round warms up and does not count. The last two are measured with one client for all 64 tasks, and with a
+client for each.
 
-It starts a redis-server of its own, which ends with it, and puts that and itself on one core: what is measured is work.
-Read ratios and counts, not microseconds, and stop other work meanwhile.
+It starts a redis-server of its own, which ends with it, and puts that and itself on one core: what is
+measured is work. Read ratios and counts, not microseconds, and stop other work meanwhile.
 
 redis-py and node-redlock take part where benches/peers/setup has installed them, and are left out where it \
 has not.";

@@ -6,6 +6,7 @@
 mod crowd;
 mod cycles;
 mod effort;
+mod goals;
 mod raw;
 mod server;
 mod stats;
@@ -19,6 +20,7 @@ use dlock_redis::{Config, RedisLock};
 pub use crowd::{Contender, Seen, Spell, crowd};
 pub use cycles::{rate, timed};
 pub use effort::Effort;
+pub use goals::Goals;
 pub use raw::{Raw, floor};
 pub use server::{Server, Wire, one_core};
 pub use stats::{Counted, Meter, micros, middle, quantile};

@@ -46,7 +46,8 @@ fn clash(beliefs: &[Belief<'_>], skew: Skew) -> Found {
         if belief.mode != ModeTag::Exclusive && same.len() >= belief.mode.limit() {
             return Some((
                 format!(
-                    "{} was granted by {}, when {} others still believed to hold it and {} holders are allowed",
+                    "{} was granted by {}, when {} others still believed to hold it and {} holders \
+                        are allowed",
                     who(belief.op_id, belief.lane),
                     ms(belief.from),
                     same.len(),

@@ -1,8 +1,8 @@
 //! Two holders.
 
-use super::End::{ByDesign, Closed, Mended, Open};
 use super::day::day;
-use super::{Hall, exhibit};
+use super::exhibit::End::{ByDesign, Closed, Mended, Open};
+use super::exhibit::{Hall, exhibit};
 
 pub(super) const HALL: Hall = Hall {
     title: "Two holders",

@@ -1,8 +1,8 @@
 //! Locked, and held by nobody.
 
-use super::End::{Closed, Mended, Open};
 use super::day::day;
-use super::{Hall, exhibit};
+use super::exhibit::End::{Closed, Mended, Open};
+use super::exhibit::{Hall, exhibit};
 
 pub(super) const HALL: Hall = Hall {
     title: "Locked, and held by nobody",

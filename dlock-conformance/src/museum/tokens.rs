@@ -1,8 +1,8 @@
 //! Tokens that fence nothing.
 
-use super::End::{Closed, Open};
 use super::day::day;
-use super::{Hall, exhibit};
+use super::exhibit::End::{Closed, Open};
+use super::exhibit::{Hall, exhibit};
 
 pub(super) const HALL: Hall = Hall {
     title: "Tokens that fence nothing",

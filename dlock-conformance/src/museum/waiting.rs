@@ -22,7 +22,7 @@ pub struct Absent {
 impl Absent {
     /// Where to read of it.
     pub fn url(&self) -> String {
-        super::url(self.issue)
+        super::exhibit::url(self.issue)
     }
 }
 

@@ -3,7 +3,8 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use super::{Report, RuleReport, text};
+use super::text::first_line;
+use super::{Report, RuleReport};
 use crate::outcome::Kind;
 
 pub(super) fn xml(report: &Report) -> String {
@@ -40,20 +41,20 @@ fn case(xml: &mut String, rule: &RuleReport) {
     let message = escape(&format!(
         "{}: {}",
         rule.outcome.kind(),
-        text::first_line(rule.outcome.text())
+        first_line(rule.outcome.text())
     ));
     let _ = match rule.outcome.kind() {
         Kind::Pass => Ok(()),
         Kind::Error => write!(
             xml,
             "<error message=\"{message}\">{}</error>",
-            escape(&text::failure(rule))
+            escape(&rule.failure_text())
         ),
         Kind::Fail | Kind::Inconclusive => {
             write!(
                 xml,
                 "<failure message=\"{message}\">{}</failure>",
-                escape(&text::failure(rule))
+                escape(&rule.failure_text())
             )
         }
         _ => write!(xml, "<skipped message=\"{message}\"/>"),

@@ -8,10 +8,10 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use super::text::first_line;
-use super::{Report, RuleReport, order, profile};
-use crate::claims::Engine;
+use super::{Report, RuleReport};
+use crate::claims::{Engine, Need};
 use crate::outcome::Kind;
-use crate::rule::{Access, Level};
+use crate::rule::{Access, Level, order};
 use crate::rules;
 
 pub(super) fn markdown(report: &Report) -> String {
@@ -186,6 +186,37 @@ pub(super) fn profiles(text: &mut String, report: &Report) {
         let _ = writeln!(text, "| {name} | {state} |");
     }
     let _ = writeln!(text);
+}
+
+/// What a rule's profile is called: the first thing that it needs beyond a plain lock.
+pub(super) fn profile(needs: &[Need]) -> &'static str {
+    let has = |list: &[Need]| needs.iter().any(|n| list.contains(n));
+    if has(&[Need::Quorum]) {
+        "Quorum"
+    } else if has(&[Need::Fence, Need::FenceDurable, Need::Resource]) {
+        "Fencing"
+    } else if has(&[Need::Shared, Need::Permits, Need::Downgrade, Need::Upgrade]) {
+        "Shared"
+    } else if has(&[Need::Priority]) {
+        "Priority"
+    } else if has(&[Need::Fair]) {
+        "Fair"
+    } else if has(&[Need::Reentrant]) {
+        "Reentrant"
+    } else if has(&[Need::Watch, Need::Inspect, Need::ForceRelease]) {
+        "Watch"
+    } else if has(&[
+        Need::Lease,
+        Need::PerGrantTtl,
+        Need::Renew,
+        Need::AutoRenew,
+        Need::LossSignal,
+        Need::MaximumHold,
+    ]) {
+        "Lease"
+    } else {
+        "Core"
+    }
 }
 
 /// Puts this run's line into the summary of all runs: one entry per backend and runtime, the last one counts.

@@ -5,49 +5,51 @@ use std::fmt::Write as _;
 use super::RuleReport;
 use crate::outcome::Kind;
 
-/// Rule, why, what was seen, how to see it again, where to look.
-pub(super) fn failure(rule: &RuleReport) -> String {
-    let mut text = String::new();
-    // Writing to a string cannot fail.
-    let _ = writeln!(text, "rule {} {:?}: {}", rule.id, rule.level, rule.statement);
-    let _ = writeln!(text, "  {}:", rule.outcome.kind());
-    for line in rule.outcome.text().lines() {
-        let _ = writeln!(text, "    {line}");
-    }
-    if !rule.intent.is_empty() {
-        let _ = writeln!(text, "  why it matters: {}", rule.intent);
-    }
-    // An error, a panic say, is not what the rule is about.
-    if !rule.check_first.is_empty() && rule.outcome.kind() != Kind::Error {
-        let _ = writeln!(text, "  check this first: {}", rule.check_first);
-    }
-    for (n, attempt) in rule.attempts.iter().enumerate() {
-        let _ = write!(
-            text,
-            "  attempt {}: {}, seed {:#x}, took {:?}",
-            n + 1,
-            attempt.outcome.kind(),
-            attempt.seed,
-            attempt.took
-        );
-        if !attempt.stall.is_zero() {
-            let _ = write!(text, ", worst stall of the machine {:?}", attempt.stall);
+impl RuleReport {
+    /// The failure text: what broke, why it matters, what was seen, how to see it again.
+    pub fn failure_text(&self) -> String {
+        let mut text = String::new();
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "rule {} {:?}: {}", self.id, self.level, self.statement);
+        let _ = writeln!(text, "  {}:", self.outcome.kind());
+        for line in self.outcome.text().lines() {
+            let _ = writeln!(text, "    {line}");
         }
-        let _ = writeln!(text);
-        for (counter, count) in &attempt.evidence {
-            let _ = writeln!(text, "    {counter}: {count}");
+        if !self.intent.is_empty() {
+            let _ = writeln!(text, "  why it matters: {}", self.intent);
         }
-        for note in &attempt.notes {
-            let _ = writeln!(text, "    {note}");
+        // An error, a panic say, is not what the rule is about.
+        if !self.check_first.is_empty() && self.outcome.kind() != Kind::Error {
+            let _ = writeln!(text, "  check this first: {}", self.check_first);
         }
+        for (n, attempt) in self.attempts.iter().enumerate() {
+            let _ = write!(
+                text,
+                "  attempt {}: {}, seed {:#x}, took {:?}",
+                n + 1,
+                attempt.outcome.kind(),
+                attempt.seed,
+                attempt.took
+            );
+            if !attempt.stall.is_zero() {
+                let _ = write!(text, ", worst stall of the machine {:?}", attempt.stall);
+            }
+            let _ = writeln!(text);
+            for (counter, count) in &attempt.evidence {
+                let _ = writeln!(text, "    {counter}: {count}");
+            }
+            for note in &attempt.notes {
+                let _ = writeln!(text, "    {note}");
+            }
+        }
+        if !self.replay.is_empty() {
+            let _ = writeln!(text, "  replay: {}", self.replay);
+        }
+        if let Some(path) = self.attempts.iter().rev().find_map(|a| a.stored.as_ref()) {
+            let _ = writeln!(text, "  history: {}", path.display());
+        }
+        text
     }
-    if !rule.replay.is_empty() {
-        let _ = writeln!(text, "  replay: {}", rule.replay);
-    }
-    if let Some(path) = rule.attempts.iter().rev().find_map(|a| a.stored.as_ref()) {
-        let _ = writeln!(text, "  history: {}", path.display());
-    }
-    text
 }
 
 /// The first line, with very long words (names at their limit, say) cut short, for tables.

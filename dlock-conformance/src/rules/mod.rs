@@ -52,8 +52,7 @@ mod watching;
 
 use std::sync::LazyLock;
 
-use crate::report::order;
-use crate::rule::Rule;
+use crate::rule::{Rule, order};
 
 static FILES: &[&[&Rule]] = &[
     s12_cuts::RULES,

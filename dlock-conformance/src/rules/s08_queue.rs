@@ -7,8 +7,8 @@ use super::s02_extremes::endurance;
 use crate::task::Task;
 
 rules! {
-    first_come_first_served, a_long_line_keeps_its_order, a_try_does_not_overtake, a_live_waiter_keeps_its_place, the_most_urgent_is_next,
-    the_least_urgent_is_served,
+    first_come_first_served, a_long_line_keeps_its_order, a_try_does_not_overtake,
+    a_live_waiter_keeps_its_place, the_most_urgent_is_next, the_least_urgent_is_served,
 }
 
 /// Those who wait for one name, and the order in which they were granted.

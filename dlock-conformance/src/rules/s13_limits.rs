@@ -4,7 +4,8 @@ use super::prelude::*;
 use super::s07_fencing::footprint;
 
 rules! {
-    namespaces_isolate, many_names_are_held, dead_names_leave_nothing, limits_are_exact, labels_come_back, labels_outlast_renewals,
+    namespaces_isolate, many_names_are_held, dead_names_leave_nothing, limits_are_exact, labels_come_back,
+    labels_outlast_renewals,
 }
 
 /// What is held, by whom.

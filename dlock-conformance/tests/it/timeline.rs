@@ -83,8 +83,10 @@ fn the_time_in_which_both_hold_is_marked() {
   granted                          ~~~~~~~~~~~~[t2##################################~~~~~~~~~~~~
 > here                                         ^^^^^^^^^^^^^
   = asks  # holds  ~ may hold  - lets go  < released
-  op 1, lane 1: acquire exclusive at 0.000 ms; ok at 10.000 ms, token 1, ttl 1000.000 ms; release ok at 50.000 ms
-  op 3, lane 2: acquire exclusive at 20.000 ms; ok at 30.000 ms, token 2, ttl 1000.000 ms; release ok at 70.000 ms
+  op 1, lane 1: acquire exclusive at 0.000 ms; ok at 10.000 ms, token 1, ttl 1000.000 ms; \
+    release ok at 50.000 ms
+  op 3, lane 2: acquire exclusive at 20.000 ms; ok at 30.000 ms, token 2, ttl 1000.000 ms; \
+    release ok at 70.000 ms
 ",
     );
 }
@@ -106,7 +108,8 @@ fn where_one_is_granted_as_the_other_lets_go_both_returns_are_marked() {
   granted                   ~~~~~~~~~~~~~~~~~[t?##############~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
 > here                      ^                ^
   = asks  # holds  ~ may hold  - lets go  < released
-  op 1, lane 1: acquire exclusive at 0.000 ms; ok at 10.000 ms, token 1, ttl 200.000 ms; release ok at 40.000 ms
+  op 1, lane 1: acquire exclusive at 0.000 ms; ok at 10.000 ms, token 1, ttl 200.000 ms; \
+    release ok at 40.000 ms
   op 2, lane 2: acquire exclusive at 10.000 ms; ok at 20.000 ms, ttl 200.000 ms; release ok at 50.000 ms
 ",
     );
@@ -132,7 +135,8 @@ fn grants_that_meet_in_a_column_have_rows_of_their_own() {
   granted   ~~~~~~~~[t1#########~~~~~~~~                           ~~~~~~~~[t3#########~~~~~~~~~
 > here                                         ^
   = asks  # holds  ~ may hold  - lets go  < released
-  op 3, lane 2: acquire exclusive at 10.000 ms; ok at 13.000 ms, token 2, ttl 200.000 ms; release ok at 20.000 ms
+  op 3, lane 2: acquire exclusive at 10.000 ms; ok at 13.000 ms, token 2, ttl 200.000 ms; \
+    release ok at 20.000 ms
 ",
     );
 }
@@ -153,7 +157,8 @@ fn who_gave_up_and_who_lost_and_dropped_is_told_in_signs_and_words() {
   granted   ~~~~~~~~~~~~~~~~~~~~~~~~~[t1##################################################
 > here                               ^
   = asks  # holds  . past its deadline  ~ may hold  t timed out  x dropped  L lost
-  op 1, lane 1: acquire exclusive at 0.000 ms; ok at 10.000 ms, token 1, ttl 30.000 ms; told of its loss at 20.000 ms; dropped at 32.000 ms
+  op 1, lane 1: acquire exclusive at 0.000 ms; ok at 10.000 ms, token 1, ttl 30.000 ms; \
+    told of its loss at 20.000 ms; dropped at 32.000 ms
   op 2, lane 2: acquire exclusive at 4.000 ms; timed out at 24.000 ms
 ",
     );
@@ -169,7 +174,8 @@ fn faults_stalls_and_passed_deadlines_have_signs_of_their_own() {
         300000000 A healed
         2000000-520000000 B acquire b ttl=400000000 token=2
         590000000-600000000 A release a lost";
-    is_drawn(&draw(&history(text), &[1], &MODEL),
+    is_drawn(
+        &draw(&history(text), &[1], &MODEL),
         "
   ms        |0.0            |115.7          |231.3          |347.0          |462.7
 > lane 1    =#t1#########################r#######################################............--L
@@ -180,7 +186,8 @@ fn faults_stalls_and_passed_deadlines_have_signs_of_their_own() {
   stalls                                 SS
 > here       ^
   = asks  # holds  . past its deadline  ~ may hold  - lets go  r renewed  L lost  > goes on
-  op 1, lane 1: acquire exclusive at 0.000 ms; ok at 10.000 ms, token 1, ttl 400.000 ms; renewal ok at 210.000 ms; release lost at 600.000 ms
+  op 1, lane 1: acquire exclusive at 0.000 ms; ok at 10.000 ms, token 1, ttl 400.000 ms; \
+    renewal ok at 210.000 ms; release lost at 600.000 ms
 ",
     );
 }
@@ -198,7 +205,8 @@ fn idle_time_is_cut_out_and_said_to_be() {
             at + 10_000_000
         );
     }
-    is_drawn(&draw(&history(&text), &[1], &MODEL),
+    is_drawn(
+        &draw(&history(&text), &[1], &MODEL),
         "
   ms        |0.0            |4.0            |8.0     //|60000.0             |60005.2
 > lane 1    ========#t1#####################--------<//========#t2#####################--------<
@@ -206,7 +214,8 @@ fn idle_time_is_cut_out_and_said_to_be() {
 > here              ^                                //
   = asks  # holds  ~ may hold  - lets go  < released
   // leaves out 59990.000 ms
-  op 1, lane 1: acquire exclusive at 0.000 ms; ok at 2.000 ms, token 1, ttl 90000.000 ms; release ok at 10.000 ms
+  op 1, lane 1: acquire exclusive at 0.000 ms; ok at 2.000 ms, token 1, ttl 90000.000 ms; \
+    release ok at 10.000 ms
 ",
     );
 }

@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use dlock_benches::redis::{Effort, Seen, Server, Spell, client, crowd, floor, micros, quantile};
-
-use crate::goals::Goals;
+use dlock_benches::redis::{Effort, Goals, Seen, Server, Spell, client, crowd, floor, micros, quantile};
 
 /// `tasks` of ours at one lock, over `clients` clients.
 async fn ours(server: &Server, clients: usize, tasks: usize, spell: Spell) -> Seen {

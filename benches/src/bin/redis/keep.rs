@@ -4,12 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use dlock_benches::redis::{Counted, Server, backend, micros};
+use dlock_benches::redis::{Counted, Goals, Server, backend, micros};
 use dlock_core::LockName;
 use dlock_core::RequestId;
 use dlock_core::spi::{Acquire, LeaseKey, Lock as _, Release, RenewItem, RenewOutcome};
-
-use crate::goals::Goals;
 
 const HELD: u64 = 10_000;
 

@@ -6,12 +6,10 @@
 #![allow(clippy::print_stdout)] // it is a program that prints
 
 mod contended;
-mod goals;
 mod keep;
 mod uncontended;
 
-use dlock_benches::redis::{Effort, Server, one_core};
-use goals::Goals;
+use dlock_benches::redis::{Effort, Goals, Server, one_core};
 
 const PARTS: [&str; 6] = ["pair", "inflight", "handoff", "busy", "renewal", "memory"];
 

@@ -3,11 +3,9 @@
 use std::time::Duration;
 
 use dlock_benches::redis::{
-    Counted, Effort, Raw, Server, backend, client, micros, middle, quantile, rate, timed,
+    Counted, Effort, Goals, Raw, Server, backend, client, micros, middle, quantile, rate, timed,
 };
 use dlock_benches::{RawPair, api_pair};
-
-use crate::goals::Goals;
 
 /// One acquire and release after the other.
 pub(crate) async fn pair(server: &Server, effort: Effort, table: &mut Goals) {

@@ -4,11 +4,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use dlock_benches::api_pair;
-use dlock_benches::redis::{Counted, Effort, Meter, Spell, crowd, micros, quantile};
+use dlock_benches::redis::{Counted, Effort, Goals, Meter, Spell, crowd, micros, quantile};
 use dlock_benches::sql::{BareFile, Place, file_client, gaps_between_processes, syncs, take_turns};
 use sqlx::sqlite::SqliteSynchronous;
 
-use crate::Goals;
 use crate::pair::{FEW, MANY, tell_waits, time, turns};
 
 /// By this word the program knows that it is the second process.

@@ -2,10 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use dlock_benches::redis::{Effort, Seen, Spell, crowd, micros, quantile};
+use dlock_benches::redis::{Effort, Goals, Seen, Spell, crowd, micros, quantile};
 use dlock_benches::sql::{Kind, Maria, Postgres, Server, Strategy, client, notify_floor};
-
-use crate::Goals;
 
 /// `tasks` of ours at one lock, over so many clients.
 async fn ours(server: &Server, strategy: Strategy, clients: usize, tasks: usize, length: Duration) -> Seen {

@@ -2,14 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use dlock_benches::redis::{Meter as _, micros};
+use dlock_benches::redis::{Goals, Meter as _, micros};
 use dlock_benches::sql::{Server, Strategy, backend};
 use dlock_core::LockName;
 use dlock_core::RequestId;
 use dlock_core::spi::{Acquire, LeaseKey, RenewItem};
 use futures::future::join_all;
-
-use crate::Goals;
 
 const HELD: u64 = 10_000;
 const TTL: Duration = Duration::from_secs(600);

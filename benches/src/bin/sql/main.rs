@@ -11,9 +11,7 @@ mod handoff;
 mod keep;
 mod pair;
 
-use std::fmt;
-
-use dlock_benches::redis::{Effort, Table, one_core};
+use dlock_benches::redis::{Effort, Goals, one_core};
 use dlock_benches::sql::{Disk, Server};
 
 const PARTS: [&str; 9] = [
@@ -27,25 +25,6 @@ const PARTS: [&str; 9] = [
     "sqlite-pair",
     "sqlite-handoff",
 ];
-
-/// The table at the end, with the goal of each line.
-pub(crate) struct Goals(Table);
-
-impl Goals {
-    /// What was measured, the figure, what it is measured against, the ratio or whatever the goal is about,
-    /// and the goal.
-    pub(crate) fn row(&mut self, what: &str, figure: String, beside: String, seen: String, goal: &str) {
-        println!("{what}: {figure}; {beside}; {seen} (goal {goal})");
-        let row = vec![what.to_owned(), figure, beside, seen, goal.to_owned()];
-        self.0.row(row);
-    }
-}
-
-impl fmt::Display for Goals {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
 
 fn main() {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -67,7 +46,7 @@ fn main() {
     one_core();
     let wanted = |part: &str| chosen.iter().any(|c| c == part);
     let of = |database: &str| chosen.iter().any(|c| c.starts_with(database));
-    let mut table = Goals(Table::new(&["what", "figure", "beside it", "seen", "goal"]));
+    let mut table = Goals::default();
     let mut versions = Vec::new();
     tokio.block_on(async {
         for (name, start) in [

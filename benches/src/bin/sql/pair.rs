@@ -3,11 +3,9 @@
 use std::future::Future;
 use std::time::{Duration, Instant};
 
-use dlock_benches::redis::{Effort, Meter as _, micros, quantile, timed};
+use dlock_benches::redis::{Effort, Goals, Meter as _, micros, quantile, timed};
 use dlock_benches::sql::{Kind, Maria, Postgres, Server, Strategy, backend, client, syncs};
 use dlock_benches::{RawPair, api_pair};
-
-use crate::Goals;
 
 const NAME: &[u8] = b"a-name-of-twenty-one-r";
 

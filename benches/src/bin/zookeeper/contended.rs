@@ -2,10 +2,8 @@
 
 use std::time::Duration;
 
-use dlock_benches::redis::{Effort, Seen, Spell, crowd, micros, quantile};
+use dlock_benches::redis::{Effort, Goals, Seen, Spell, crowd, micros, quantile};
 use dlock_benches::zookeeper::{Curator, Recipe, Server, client};
-
-use crate::Goals;
 
 /// `tasks` of ours at one lock, over so many sessions.
 async fn ours(server: &Server, sessions: usize, tasks: usize, spell: Spell) -> Seen {

@@ -2,12 +2,10 @@
 
 use std::time::Duration;
 
-use dlock_benches::redis::Meter as _;
+use dlock_benches::redis::{Goals, Meter as _};
 use dlock_benches::zookeeper::{Raw, Server, client};
 use dlock_core::{Client, Guard};
 use futures::future::join_all;
-
-use crate::Goals;
 
 const HELD: usize = 10_000;
 /// At a time, so that no request waits too long.

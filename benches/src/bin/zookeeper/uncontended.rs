@@ -3,11 +3,9 @@
 use std::future::Future;
 use std::time::{Duration, Instant};
 
-use dlock_benches::redis::{Effort, Meter as _, micros, quantile, timed};
+use dlock_benches::redis::{Effort, Goals, Meter as _, micros, quantile, timed};
 use dlock_benches::zookeeper::{Curator, Raw, Recipe, Server, backend, client};
 use dlock_benches::{RawPair, api_pair};
-
-use crate::Goals;
 
 async fn time(what: impl Future<Output = ()>) -> Duration {
     let from = Instant::now();

@@ -1,10 +1,13 @@
-//! The table at the end, with the goal of each line.
+//! What the programs print at the end.
+#![allow(clippy::print_stdout)] // it is a part of programs that print
 
 use std::fmt;
 
-use dlock_benches::redis::Table;
+use super::Table;
 
-pub(crate) struct Goals(Table);
+/// The table at the end, with the goal of each line.
+#[derive(Debug)]
+pub struct Goals(Table);
 
 impl Default for Goals {
     fn default() -> Self {
@@ -15,7 +18,7 @@ impl Default for Goals {
 impl Goals {
     /// What was measured, the figure, what it is measured against, the ratio or whatever the goal is about,
     /// and the goal.
-    pub(crate) fn row(&mut self, what: &str, figure: String, beside: String, seen: String, goal: &str) {
+    pub fn row(&mut self, what: &str, figure: String, beside: String, seen: String, goal: &str) {
         println!("{what}: {figure}; {beside}; {seen} (goal {goal})");
         self.0
             .row(vec![what.to_owned(), figure, beside, seen, goal.to_owned()]);

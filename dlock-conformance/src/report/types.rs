@@ -1,0 +1,263 @@
+//! What a report holds.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde::Serialize;
+
+use crate::attempt::Attempt;
+use crate::claims::{Claims, Engine, Need, Waiver};
+use crate::cx::Effort;
+use crate::options::Options;
+use crate::outcome::{Kind, Outcome};
+use crate::rule::{Access, Layer, Level, Rule, Test};
+
+/// The version of the form of `report.json`.
+pub const SCHEMA: u32 = 1;
+
+/// How a run came out.
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct Report {
+    /// [`SCHEMA`].
+    pub schema: u32,
+    /// The version of the kit.
+    pub kit: &'static str,
+    /// The product under test.
+    pub product: String,
+    /// Its version.
+    pub version: String,
+    /// The backend's short name.
+    pub backend: &'static str,
+    /// The runtime that it ran on.
+    pub runtime: &'static str,
+    /// Whose engine waits, renews and loses.
+    pub engine: Engine,
+    /// What was claimed, for a reader: capabilities, and the claims of the kit.
+    pub capabilities: String,
+    /// Bounds that were claimed.
+    pub bounds: BTreeMap<&'static str, String>,
+    /// Of these, the ones that are much wider than usual.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub wide_bounds: Vec<String>,
+    /// What every profile rests on and is not claimed: an exclusive lock, a try, a wait.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub missing_basis: Vec<Need>,
+    /// Waivers, used or not.
+    pub waivers: Vec<Waiver>,
+    /// How much work was done.
+    pub effort: Effort,
+    /// The seed.
+    pub seed: u64,
+    /// Whether all rules were asked for.
+    pub complete: bool,
+    /// When it ended, in seconds since 1970.
+    pub ended_unix_s: u64,
+    /// How long it took.
+    pub took: Duration,
+    /// How late this machine was, 999 of 1000 times.
+    pub canary_p999: Duration,
+    /// How many rules came out in each way.
+    pub counts: BTreeMap<Kind, usize>,
+    /// The rules, in the order of their numbers.
+    pub rules: Vec<RuleReport>,
+    /// What went wrong beside the rules: claims that cannot be judged, panics in the background, reports that
+    /// were not written.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub problems: Vec<String>,
+}
+
+/// How one rule came out.
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct RuleReport {
+    /// Its number.
+    pub id: String,
+    /// The name of its test.
+    pub name: String,
+    /// How binding it is.
+    pub level: Level,
+    /// The rule.
+    pub statement: &'static str,
+    /// Why it is there.
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub intent: &'static str,
+    /// Where to look first.
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub check_first: &'static str,
+    /// Which layer keeps it.
+    pub layer: Layer,
+    /// What the kit needs for it.
+    pub access: Vec<Access>,
+    /// How it is tested.
+    pub test: Test,
+    /// It is kept by the engine of `dlock-core`, not by the backend.
+    pub inherited: bool,
+    /// How it came out.
+    #[serde(flatten)]
+    pub outcome: Outcome,
+    /// Every run of it.
+    pub attempts: Vec<Attempt>,
+    /// How to run it again.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub replay: String,
+}
+
+impl RuleReport {
+    /// A rule that came out like that, in those attempts.
+    pub fn tested(
+        rule: &Rule,
+        outcome: Outcome,
+        attempts: Vec<Attempt>,
+        inherited: bool,
+        replay: String,
+    ) -> Self {
+        Self {
+            id: rule.id.to_owned(),
+            name: rule.test_name(),
+            level: rule.level,
+            statement: rule.statement,
+            intent: rule.intent,
+            check_first: rule.check_first,
+            layer: rule.layer,
+            access: vec![rule.access],
+            test: rule.test,
+            inherited,
+            outcome,
+            attempts,
+            replay,
+        }
+    }
+
+    /// What was not run for want of a connection is an error where others could connect. Says whether it was.
+    pub(crate) fn blame_connecting(&mut self) -> bool {
+        let unconnected = self.attempts.last().is_some_and(|last| last.unconnected);
+        match &self.outcome {
+            Outcome::NotRun { reason } if unconnected => {
+                let what = format!("{reason}; other rules of this run could");
+                self.outcome = Outcome::Error { what };
+                true
+            }
+            _ => false,
+        }
+    }
+}
+impl Report {
+    /// What came of those rules. [`run`](crate::run) makes one; whoever runs rules [one by
+    /// one](crate::run_once) can as well.
+    pub fn new(
+        claims: &Claims,
+        runtime: &'static str,
+        options: &Options,
+        canary_p999: Duration,
+        took: Duration,
+        rules: Vec<RuleReport>,
+    ) -> Self {
+        let bounds = [
+            ("slack", format!("{:?}", claims.slack)),
+            ("op_bound", format!("{:?}", claims.op_bound)),
+            ("give_up", format!("{:?}", claims.give_up)),
+            ("wake_p99", format!("{:?}", claims.wake_p99)),
+            ("cancel_prompt", format!("{:?}", claims.cancel_prompt)),
+            ("drop_prompt", format!("{:?}", claims.drop_prompt)),
+            ("largest_default", format!("{:?}", claims.largest_default)),
+            (
+                "starvation_factor",
+                format!("{} times the mean wait", claims.starvation_factor),
+            ),
+            (
+                "ageing",
+                claims
+                    .ageing
+                    .map_or_else(|| "strict priorities".to_owned(), |d| format!("{d:?}")),
+            ),
+            (
+                "skew",
+                format!("{} ppm + {:?}", claims.skew.ppm, claims.skew.fixed),
+            ),
+            ("round_trips", claims.round_trips.to_string()),
+            ("reentry_depth", claims.reentry_depth.to_string()),
+            ("rw", format!("{:?}", claims.rw)),
+            ("merging", format!("{:?}", claims.merging)),
+            ("watch_backlog", claims.watch_backlog.to_string()),
+        ];
+        let mut counts = BTreeMap::new();
+        for rule in &rules {
+            *counts.entry(rule.outcome.kind()).or_default() += 1;
+        }
+        let ended = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self {
+            schema: SCHEMA,
+            kit: env!("CARGO_PKG_VERSION"),
+            product: claims.product.clone(),
+            version: claims.version.clone(),
+            backend: claims.capabilities.backend,
+            runtime,
+            engine: claims.engine,
+            capabilities: format!("{:?}", claims.capabilities),
+            bounds: bounds.into(),
+            wide_bounds: claims.wide(),
+            missing_basis: claims.missing_basis(),
+            waivers: claims.waivers.clone(),
+            effort: options.effort,
+            seed: options.seed,
+            complete: options.is_complete(),
+            ended_unix_s: ended.as_secs(),
+            took,
+            canary_p999,
+            counts,
+            rules,
+            problems: Vec::new(),
+        }
+    }
+
+    /// How many rules came out like that.
+    pub fn count(&self, kind: Kind) -> usize {
+        self.counts.get(&kind).copied().unwrap_or(0)
+    }
+
+    /// How the whole came out: the first in order of dominance that occurs. `None` if no rule was run.
+    pub fn total(&self) -> Option<Kind> {
+        self.counts
+            .keys()
+            .copied()
+            .filter(|kind| !matches!(kind, Kind::Unsupported))
+            .min()
+    }
+
+    /// How many rules were run to a verdict. One that could not connect was not, and one that is waived has
+    /// none.
+    pub fn run_count(&self) -> usize {
+        let not_run = [Kind::NotRun, Kind::Unsupported, Kind::Waived];
+        self.rules
+            .iter()
+            .filter(|rule| !not_run.contains(&rule.outcome.kind()))
+            .count()
+    }
+
+    /// 0 only if something passed, and nothing failed, erred or stayed inconclusive: 1 for a fail, 2 for an
+    /// inconclusive, 3 for an error of the kit, of the harness or of the report, or a panic in the
+    /// background; 4 if nothing passed, or an exclusive lock, a try or a wait is not claimed, so that there
+    /// is no profile.
+    pub fn exit_code(&self) -> u8 {
+        match self.total() {
+            _ if !self.problems.is_empty() => 3,
+            Some(Kind::Error) => 3,
+            Some(Kind::Fail) => 1,
+            Some(Kind::Inconclusive) => 2,
+            _ if self.count(Kind::Pass) == 0 || !self.missing_basis.is_empty() => 4,
+            _ => 0,
+        }
+    }
+
+    /// `<backend>-<runtime>`, for files and commands: what else than a letter, a digit or `_` stands in them
+    /// is one `-`.
+    pub fn label(&self) -> String {
+        let label = format!("{}-{}", self.backend, self.runtime);
+        let words = label.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+        words
+            .filter(|word| !word.is_empty())
+            .collect::<Vec<_>>()
+            .join("-")
+    }
+}

@@ -101,29 +101,6 @@ pub(crate) async fn count(server: &Server, kind: &str, pairs: u64) {
     let (spi, client) = (backend(server).await, client(server).await);
     let lock = client.lock("a-name-of-twenty-one-b").expect("a good name");
     let mut bare = RawPair::new("a-name-of-twenty-one-a");
-    if kind == "many" {
-        let locks: Vec<_> = (0..64).map(|n| client.lock(format!("inflight-{n:012}")).expect("a good name")).collect();
-        let from = std::time::Instant::now();
-        futures::future::join_all(locks.iter().map(|lock| async move {
-            for _ in 0..pairs / 64 { api_pair(lock).await; }
-        })).await;
-        println!("{:?} each; server {}", from.elapsed() / pairs as u32, server.info("used_cpu_user"));
-        println!("{}", server.ask(&["INFO", "cpu"]));
-        println!("{}", server.ask(&["INFO", "commandstats"]));
-        println!("{}", std::fs::read_to_string("/proc/self/stat").unwrap());
-        return;
-    }
-    if kind == "manyraw" {
-        let from = std::time::Instant::now();
-        futures::future::join_all((0..64).map(|n| { let mut raw = raw.clone(); async move {
-            let key = format!("inflight-raw-{n:08}");
-            for _ in 0..pairs / 64 { raw.pair(&key).await; }
-        }})).await;
-        println!("{:?} each; server {}", from.elapsed() / pairs as u32, server.info("used_cpu_user"));
-        println!("{}", server.ask(&["INFO", "cpu"]));
-        println!("{}", std::fs::read_to_string("/proc/self/stat").unwrap());
-        return;
-    }
     for _ in 0..pairs {
         match kind {
             "raw" => raw.pair("a-name-of-twenty-one-r").await,

@@ -19,8 +19,8 @@ use crate::capabilities::{Capabilities, Capability};
 /// # dlock_core::doc(|_| async {
 /// # use dlock_core as dlock;
 /// use dlock::spi::capabilities_of;
-/// use dlock::{Capability, Memory, runtime};
-/// let store = Memory::builder(runtime::own_thread()?).without(Capability::Watch).build();
+/// use dlock::{Capability, memory, runtime};
+/// let store = memory::Config::new().without(Capability::Watch).connect(runtime::own_thread()?);
 /// let all = capabilities_of(&*store.connect());
 /// assert!(all.has(Capability::Inspect) && !all.has(Capability::Watch));
 /// # Ok(()) });

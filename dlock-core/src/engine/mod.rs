@@ -13,7 +13,7 @@
 //! | `ask.rs`, `limit.rs` | one request to the store: its time limit, and when to ask again |
 //! | `gate.rs` | the backend's fence gate, with that time limit |
 //! | `waiter.rs`, `poller.rs`, `jobs.rs`, `timers.rs`, `place.rs` | what the keeper looks after, and its one timer |
-//! | `owe.rs` | what is owed to the store, when, and for how long |
+//! | `owe.rs` | what is owed to the store, when, and for how long; and what is noted when it is paid |
 
 mod acquire;
 mod ask;

@@ -1,14 +1,17 @@
-//! What is owed to the store, when, and for how long.
+//! What is owed to the store, when, and for how long; and what is noted when it is paid.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::core::{Core, Phase};
+use super::end::End;
 use super::jobs::{Duty, Job};
 use super::lease::Lease;
 use crate::capabilities::Nature;
+use crate::error::LossReason;
+use crate::observe;
 use crate::options::Terms;
-use crate::spi::{LeaseKey, Release};
+use crate::spi::{LeaseKey, Release, Released};
 use crate::timestamp::Timestamp;
 
 impl Core {
@@ -51,6 +54,24 @@ impl Core {
         if lease.strayed {
             self.owe_abandon(lease.key.clone(), &lease.options);
         }
+    }
+
+    /// Notes the outcome of a release.
+    pub(super) fn settle(&self, lease: &Lease, released: Released) {
+        let end = if released == Released::Released {
+            End::Released
+        } else {
+            End::Lost(LossReason::Refused)
+        };
+        // The keeper and a user who asks again may both hear of it: it is counted once.
+        if lease.end_release(end) {
+            match end {
+                End::Released => observe::released(&self.caps, lease, || self.now()),
+                _ => observe::lost(&self.caps, lease, LossReason::Refused),
+            }
+        }
+        self.bury_stray(lease);
+        self.poke_poller(&lease.key.name);
     }
 
     /// Owes the undoing of a request. An entry that nobody renews may yet be granted at the end of its life

@@ -20,9 +20,9 @@ use std::sync::Arc;
 
 use futures::future::join_all;
 
-use super::Shared;
 use super::calls::Calls;
 use super::rounds::{At, Round};
+use super::shared::Shared;
 use super::tally::Failures;
 use crate::error::{Error, ErrorKind, Result};
 use crate::spi::{Abandoned, LeaseKey, Lock, Release, Released};

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use super::{Answer, BATCH, Keeper, guarded};
 use crate::engine::jobs::{Duty, Job};
-use crate::engine::release::settle;
 use crate::engine::timers::Entry;
 use crate::error::{Error, ErrorKind};
 use crate::spi::{Release, Released};
@@ -123,7 +122,7 @@ impl Keeper {
         self.jobs -= 1;
         match &job.duty {
             Duty::Release(Some(lease)) => {
-                settle(&self.core, lease, released.unwrap_or(Released::NotHeld));
+                self.core.settle(lease, released.unwrap_or(Released::NotHeld));
             }
             _ => self.core.poke_poller(&job.key.name),
         }

@@ -24,8 +24,10 @@
 //!   successor (I5).
 //! * *The client closes.* `Core::hold` refuses under the same lock under which closing ends what is held.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::task::Poll;
 use std::time::Duration;
 
 use futures::FutureExt as _;
@@ -73,13 +75,23 @@ pub(crate) async fn acquire(
 ) -> Result<Option<Arc<Lease>>> {
     engine.check_open()?;
     let mut request = Request::new(engine, ask, patience);
-    // Only a wait limit needs to know: a clock costs.
+    // Only a wait limit needs to know, and who has to wait for the answer: a clock costs.
     request.started = matches!(patience, Patience::Wait(Some(_))).then(|| engine.now());
     let limit = match patience {
         Patience::Wait(Some(limit)) if limit < engine.op_timeout => limit,
         _ => engine.op_timeout,
     };
-    let answer = engine.ask(limit, engine.backend.attempt(&request.acquire)).await;
+    let answer = {
+        let mut first = pin!(engine.ask(limit, engine.backend.attempt(&request.acquire)));
+        match futures::poll!(first.as_mut()) {
+            Poll::Ready(answer) => answer,
+            Poll::Pending => {
+                // Not from its answer on: a store that never answers would cost the limit twice.
+                request.started.get_or_insert_with(|| engine.now());
+                first.await
+            }
+        }
+    };
     match answer {
         // The common case, without the large future of the other ones.
         Ok(Attempt::Granted(grant)) if !grant.provisional => match request.accept(grant) {
@@ -100,7 +112,7 @@ pub(super) struct Request<'a> {
     pub(super) engine: &'a Arc<Engine>,
     pub(super) acquire: Acquire,
     ask: &'a Ask,
-    /// When it was called, if it has a wait limit; otherwise since it has had to wait.
+    /// When it was called, if it has a wait limit; otherwise since it has had to wait, for an answer even.
     started: Option<Timestamp>,
     /// Whether it has had to wait.
     waited: bool,

@@ -197,3 +197,23 @@ fn a_wait_limit_bounds_the_roll_back_of_several_locks_too() {
         }
     });
 }
+
+#[test]
+fn without_a_limit_a_store_that_never_answers_costs_no_more_than_the_time_limit_of_an_operation() {
+    const OP_TIMEOUT: Duration = Duration::from_secs(5);
+    silent(async |s, partition| {
+        s.link.partition(partition);
+        let lock = s.client.lock("a").unwrap();
+        for tries in [false, true] {
+            let began = s.sim.runtime().now();
+            let answer = match tries {
+                true => lock.try_acquire().await.map(drop),
+                false => lock.acquire().await.map(drop),
+            };
+            let took = s.sim.runtime().now().since(began);
+            assert_eq!(answer.unwrap_err().kind(), ErrorKind::Unknown);
+            assert!(took >= OP_TIMEOUT && took <= OP_TIMEOUT + ms(5), "{took:?}");
+        }
+        s.must_come_to_rest().await;
+    });
+}

@@ -122,7 +122,7 @@ pub(super) struct Request<'a> {
     /// [`Core::heard`](super::core::Core::heard) before the last of its messages was sent.
     heard: Heard,
     /// A copy of it went unanswered, under the key of now.
-    strayed: bool,
+    late_copy: bool,
 }
 
 impl<'a> Request<'a> {
@@ -147,7 +147,7 @@ impl<'a> Request<'a> {
             armed: true,
             in_store: false,
             heard: engine.heard(),
-            strayed: false,
+            late_copy: false,
         }
     }
 
@@ -165,7 +165,7 @@ impl<'a> Request<'a> {
         self.engine
             .owe_abandon(self.acquire.key.clone(), &self.ask.options);
         self.acquire.key = self.engine.new_key(&self.ask.name);
-        self.strayed = false;
+        self.late_copy = false;
         self.in_store = false;
     }
 
@@ -176,7 +176,7 @@ impl<'a> Request<'a> {
         let now = self.engine.now();
         let expires_in = grant.expires_in;
         let (options, nature) = (self.ask.options.clone(), self.engine.caps.nature);
-        let lease = Lease::new(grant, self.ask.mode, options, now, self.strayed, nature);
+        let lease = Lease::new(grant, self.ask.mode, options, now, self.late_copy, nature);
         if !matches!(lease.look(now), Look::Valid(_)) {
             return Err(over());
         }
@@ -236,7 +236,7 @@ async fn pursue(
     };
     // Since when, without a success in between, and how often the store could not be asked.
     let mut failing = Failing::default();
-    let mut ends = Ends::default();
+    let mut reconnects = Reconnects::default();
     // It has stood in line since it was asked for last.
     let mut in_line = false;
     loop {
@@ -283,7 +283,7 @@ async fn pursue(
             }
             Woken::AskAgain => {}
             Woken::PushesEnded => {
-                let pause = ends.pause(engine);
+                let pause = reconnects.pause(engine);
                 let rest = until.map_or(pause, |t| pause.min(engine.now().until(t)));
                 engine.pause(rest).await?;
             }
@@ -304,7 +304,7 @@ async fn pursue(
                     }
                 }
                 ErrorKind::Unavailable | ErrorKind::Unknown => {
-                    request.strayed |= e.may_be_held();
+                    request.late_copy |= e.may_be_held();
                     failing.count(asked_at, e.may_be_held());
                     let now = engine.now();
                     // When the wait limit is over too, the request is withdrawn first, below.
@@ -350,12 +350,12 @@ async fn pursue(
 /// Streams of pushes that end as soon as they begin: a store whose pushes are down, and whose commands are
 /// not.
 #[derive(Default)]
-struct Ends {
+struct Reconnects {
     last: Option<Timestamp>,
     row: u32,
 }
 
-impl Ends {
+impl Reconnects {
     /// How long to wait before the next attempt. Nothing after the first end: a connection broke, and is
     /// back.
     fn pause(&mut self, core: &Core) -> Duration {

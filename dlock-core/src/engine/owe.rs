@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::core::{Core, Phase};
-use super::end::End;
 use super::jobs::{Duty, Job};
 use super::lease::Lease;
+use super::lease_state::LeaseState;
 use crate::capabilities::Nature;
 use crate::error::LossReason;
 use crate::observe;
@@ -50,8 +50,8 @@ impl Core {
     /// The lease is over, and a copy of its request may still be on its way: it would be granted to nobody,
     /// for a whole ttl. Not before the release is answered: an abandon that overtook it would make it say
     /// that nothing was held.
-    pub(super) fn bury_stray(&self, lease: &Lease) {
-        if lease.strayed {
+    pub(super) fn abandon_late_copy(&self, lease: &Lease) {
+        if lease.late_copy {
             self.owe_abandon(lease.key.clone(), &lease.options);
         }
     }
@@ -59,18 +59,18 @@ impl Core {
     /// Notes the outcome of a release.
     pub(super) fn settle(&self, lease: &Lease, released: Released) {
         let end = if released == Released::Released {
-            End::Released
+            LeaseState::Released
         } else {
-            End::Lost(LossReason::Refused)
+            LeaseState::Lost(LossReason::Refused)
         };
         // The keeper and a user who asks again may both hear of it: it is counted once.
         if lease.end_release(end) {
             match end {
-                End::Released => observe::released(&self.caps, lease, || self.now()),
+                LeaseState::Released => observe::released(&self.caps, lease, || self.now()),
                 _ => observe::lost(&self.caps, lease, LossReason::Refused),
             }
         }
-        self.bury_stray(lease);
+        self.abandon_late_copy(lease);
         self.poke_poller(&lease.key.name);
     }
 

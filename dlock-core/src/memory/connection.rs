@@ -24,7 +24,7 @@ pub(super) struct Connection {
 impl Connection {
     pub(super) fn new(shared: Arc<Shared>, runtime: Arc<dyn Runtime>) -> Self {
         Self {
-            same_clock: shared.same_clock(&runtime),
+            same_clock: shared.clock.is_none() && Arc::ptr_eq(&shared.runtime, &runtime),
             id: shared.next_connection(),
             closed: AtomicBool::new(false),
             shared,

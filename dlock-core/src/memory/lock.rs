@@ -28,20 +28,14 @@ pub struct MemoryLock {
 }
 
 impl MemoryLock {
-    /// Everything that can be wrong with a request, before anything is touched.
-    fn check(&self, request: &Acquire) -> Result<()> {
-        self.connection.check_open()?;
-        self.connection.shared.caps.check(request)?;
-        match request.queue == Queueing::Join && request.queue_ttl.is_zero() {
-            true => Err(invalid("a queue entry needs a ttl")),
-            false => Ok(()),
-        }
-    }
-
     /// One attempt, in one step of the store.
     pub(super) fn ask(&self, request: &Acquire) -> Result<Attempt> {
-        self.check(request)?;
         let (connection, key) = (&*self.connection, &request.key);
+        connection.check_open()?;
+        connection.shared.caps.check(request)?;
+        if request.queue == Queueing::Join && request.queue_ttl.is_zero() {
+            return Err(invalid("a queue entry needs a ttl"));
+        }
         connection.call(|state, sent, effects| {
             Ok(match state.table.attempt(request, effects)? {
                 Asked::Granted(lease) => Attempt::Granted(connection.shown(lease.grant(key.clone(), sent))),

@@ -78,11 +78,6 @@ impl Shared {
         self.connections.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Whether a client on that runtime has the clock that the store goes by.
-    pub(super) fn same_clock(&self, runtime: &Arc<dyn Runtime>) -> bool {
-        self.clock.is_none() && Arc::ptr_eq(&self.runtime, runtime)
-    }
-
     pub(super) fn has_tokens(&self) -> bool {
         !self.caps.took_back(Capability::Fencing)
     }

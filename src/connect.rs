@@ -163,8 +163,8 @@ fn read_all(urls: &[String]) -> Result<(Whole, Vec<Opener>)> {
 /// by one relative path, and do not exclude one another. A `sqlite` URL with a user, a password, a host or a
 /// port is refused.
 ///
-/// Nothing is shared by name inside a process: two clients of `memory://` have
-/// two stores. To share one, make a [`Memory`](dlock_core::memory::Memory) and give each client a link to it.
+/// Nothing is shared by name inside a process: two clients of `memory://` have two stores. To share one, make
+/// a [`Memory`](dlock_core::memory::Memory) and give each client a connection to it.
 ///
 /// # Cancel safety
 ///

@@ -50,7 +50,7 @@ pub(crate) fn opener(url: Url) -> Result<Opener> {
 fn feature_of(scheme: &str) -> Option<&'static str> {
     Some(match scheme {
         "sqlite" => "sqlite",
-        "redis" | "rediss" | "valkey" | "valkeys" => "redis",
+        "redis" | "rediss" | "valkey" | "valkeys" | "unix" => "redis",
         "zk" | "zookeeper" | "zks" => "zookeeper",
         "postgres" | "postgresql" => "postgres",
         "mysql" | "mariadb" => "mysql",

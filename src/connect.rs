@@ -119,7 +119,7 @@ fn read_all(urls: &[String]) -> Result<(Whole, Vec<Opener>)> {
 /// | `sqlite::memory:` | a fresh SQLite database in this process, of this client alone | `sqlite` |
 /// | `redis://[[user]:password@]host[:port][/database]` | a Redis server, and so all below | `redis` |
 /// | `valkey://...`, `valkeys://...` | the same as `redis` and `rediss`, in all forms | `redis` |
-/// | `redis+unix:///path` | a Redis server on this machine, by its socket | `redis` |
+/// | `redis+unix:///path`, `unix://...` | a Redis server on this machine, by its socket | `redis` |
 /// | `redis+sentinel://host[:port],.../master[/database]` | the server that these sentinels call the master of that name | `redis-sentinel` |
 /// | `redis+cluster://host[:port],...` | the Redis Cluster that some of its nodes tell of | `redis-cluster` |
 /// | `rediss://`, `rediss+sentinel://`, `rediss+cluster://` | the same by TLS | `redis-tls` |
@@ -136,70 +136,35 @@ fn read_all(urls: &[String]) -> Result<(Whole, Vec<Opener>)> {
 /// | `ttl` | the ttl of this client's locks, as `30s` or `500ms`, but for handles whose [`options`](dlock_core::Lock::options) set one |
 /// | `op_timeout` | how long one exchange with the store may take, and to open it; `5s` unless given |
 ///
-/// `sqlite` takes two more:
+/// Databases that are servers take one more: `strategy=lease`, as it is unless given, has locks in rows that
+/// end by the server's clock; `strategy=session` has the server's own locks, which end with a connection.
+/// Which one when is in [`docs/sql.md`](https://github.com/dlock-rs/dlock/blob/main/docs/sql.md). The rest is
+/// what the settings of the store read in a URL, and is told there:
 ///
-/// | key | meaning |
-/// |---|---|
-/// | `table_prefix` | what the names of its tables begin with, `dlock_` unless given |
-/// | `busy_budget` | how long to wait for another process's write transaction, `2s` unless given |
-///
-/// `redis`, in all its forms, takes these:
-///
-/// | key | meaning |
-/// |---|---|
-/// | `prefix` | what all keys and channels begin with, `dlock` unless given |
-/// | `recipe` | `plain`: locks as other clients of Redis have them (redis-py, node-redlock), without fencing, queue and most else: see [`PlainLock`](https://docs.rs/dlock-redis). The `prefix` is then empty unless given, and the next two keys are not taken |
-/// | `claim_window` | how long a waiter whose turn has come has to say that it is there, `1s` unless given |
-/// | `timeout` | how long a connection may take to be made, or a server be silent, `2s` unless given, `1h` at most |
-/// | `replicas` | how many replicas have to acknowledge a grant before it counts, none unless given; not with `+cluster`. See [`Config::replicas`](https://docs.rs/dlock-redis) |
-/// | `allow_eviction` | `true`: also a server that throws keys away when its memory is full; see [`Config::allow_eviction`](https://docs.rs/dlock-redis) |
-/// | `rejoin_after` | how long the server must have been up, so that a member of a quorum which forgot its locks stays out until they are over; `redis` and `rediss` alone; see [`Config::rejoin_after`](https://docs.rs/dlock-redis) |
-/// | `ca` | a file with the certificates, in PEM, of whom it trusts, instead of those of the system (`redis-tls`) |
-/// | `cert`, `key` | files with the certificate by which this client says who it is, and its key, in PEM (`redis-tls`) |
-/// | `sentinel_user`, `sentinel_password` | as whom the sentinels are asked (`redis-sentinel`) |
-/// | `protocol` | `resp3`, which is spoken anyway |
-/// | `db`, `user`, `pass` | of a socket: as in the URLs of the driver |
-///
-/// `zk`, `zookeeper` and `zks` take these:
-///
-/// | key | meaning |
-/// |---|---|
-/// | `root` | the path below which all nodes are, itself below that of the URL; `/dlock` unless given |
-/// | `session_timeout` | for how long the server keeps the locks of a client that it does not hear of, and so the least `ttl` that a lock may ask for; `12s` unless given, and within the server's own bounds |
-/// | `timeout` | how long it may take to be connected, `5s` unless given, `1h` at most |
-/// | `layout` | `curator`: nodes as Apache Curator's `InterProcessMutex` has them, so that both exclude one another; see [`Layout`](https://docs.rs/dlock-zk) |
-/// | `unfair` | `true`: one node for each lock and no queue; see [`Config::unfair`](https://docs.rs/dlock-zk) |
-/// | `access` | who may see and change the nodes: `anyone` as it is unless given, `creator`, or a list as `digest:app:...=:cdrwa,world:anyone:r` |
-/// | `ca` | a file with the certificates, in PEM, of whom it trusts (`zookeeper-tls`) |
-/// | `cert`, `key` | files with the certificate by which this client says who it is, and its key, in PEM (`zookeeper-tls`) |
-/// | `sasl_user`, `sasl_password` | as whom the server is asked, by SASL with DIGEST-MD5 (`zookeeper-sasl`) |
-///
-/// `postgres`, `mysql` and their other names take these:
-///
-/// | key | meaning |
-/// |---|---|
-/// | `strategy` | `lease`: rows that end by the server's clock, as it is unless given. `session`: locks of the server itself, which end with a connection. Which one when is in [`docs/sql.md`](https://github.com/dlock-rs/dlock/blob/main/docs/sql.md) |
-/// | `table_prefix` | what the names of tables, functions and sequences begin with, `dlock_` unless given |
-/// | `schema` | the schema (with leases in MySQL: the database) that they are in; the first of the search path, or the database of the URL, unless given |
-/// | `connections` | with leases: how many connections are used at a time, `4` unless given; PostgreSQL has one more, which listens |
-/// | `lock_wait` | with leases: how long a statement waits for a name that another one changes just then, `2s` unless given |
-/// | `pooler` | with leases in PostgreSQL, `true`: something between that gives each transaction another session, as PgBouncer does in transaction mode |
-/// | `session_ttl` | with sessions: after how long without a word the server ends them, and so the least `ttl` that a lock may ask for; `30s` unless given, `300ms` (MySQL: `3s`) at least |
-/// | `restart_grace` | with sessions: for how long after its start a server grants nothing, since somebody may believe in what it granted before; the `session_ttl` unless given |
-/// | `most_waiting` | with sessions: how many connections may wait, `16` unless given |
-/// | `timeout` | with sessions: how long a connection may take to be made, `5s` unless given |
-/// | `socket` | the server's socket on this machine: its directory (PostgreSQL) or its path (MySQL) |
-/// | `sslmode` | `disable`, `prefer` (unless given), `require`, `verify-ca`, `verify-full`; the last three with `sql-tls`. Also `ssl-mode`, and in the words of the driver |
-/// | keys of the driver | what sqlx reads in such a URL is passed on to it: `application_name`, `options`, `charset`, `sslrootcert`, `ssl-ca` and their like. Not `statement-cache-capacity`: the few statements of a lock stay prepared |
-/// | `ca` | a file with the certificates, in PEM, of whom it trusts, instead of those of the system; `sslmode` is then `verify-full` unless given (`sql-tls`) |
-/// | `cert`, `key` | files with the certificate by which this client says who it is, and its key, in PEM (`sql-tls`) |
+#[cfg_attr(
+    feature = "sqlite",
+    doc = "* `sqlite`: [`sqlite::Config`](crate::sqlite::Config::read)"
+)]
+#[cfg_attr(
+    feature = "redis",
+    doc = "* `redis` in all its forms: [`redis::Config`](crate::redis::Config::from_url)"
+)]
+#[cfg_attr(
+    feature = "zookeeper",
+    doc = "* `zk`, `zookeeper` and `zks`: [`zookeeper::Config`](crate::zookeeper::Config::from_url)"
+)]
+#[cfg_attr(
+    any(feature = "postgres", feature = "mysql"),
+    doc = "* `postgres`, `mysql` and their other names: [`lease::Config`](crate::lease::Config::read), or \
+           [`session::Config`](crate::session::Config::read), and of both [the driver](dlock_sql::driver_url)"
+)]
 ///
 /// What is not plain text is percent-encoded. Two processes with different working directories open two files
 /// by one relative path, and do not exclude one another. A `sqlite` URL with a user, a password, a host or a
 /// port is refused.
 ///
-/// Nothing is shared by name inside a process: two clients of `memory://` have
-/// two stores. To share one, make a [`Memory`](dlock_core::memory::Memory) and give each client a link to it.
+/// Nothing is shared by name inside a process: two clients of `memory://` have two stores. To share one, make
+/// a [`Memory`](dlock_core::memory::Memory) and give each client a connection to it.
 ///
 /// # Cancel safety
 ///

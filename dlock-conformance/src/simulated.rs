@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use dlock_core::combinators::Quorum;
-use dlock_core::memory::Sizes;
+use dlock_core::memory::{Config, Sizes};
 use dlock_core::sim::{FaultPlan, Link, Sim, SimRuntime};
 use dlock_core::spi::{Lock, capabilities_of};
 use dlock_core::{Capabilities, Capability, Client, Memory, Result, Runtime, Strength};
@@ -60,7 +60,7 @@ impl Simulated {
         let server = clockwork.machine("server");
         // A store that writes its tokens and gates to a disk. Its leases go by a clock that nobody can set,
         // unless a bug says otherwise.
-        let mut builder = Memory::builder(Arc::new(server.clone()))
+        let mut config = Config::new()
             .strength(Strength::AcrossRestart)
             // Limits that no rule meets but the one about limits.
             .max_held(Some(1_200))
@@ -68,13 +68,13 @@ impl Simulated {
         let wall = Arc::new(WallClock::new(Arc::new(server.clone())));
         if crate::switch::on("token_walltime") || crate::switch::on("server_walltime") {
             let wall = Arc::clone(&wall);
-            builder = builder.with_clock(Arc::new(move || wall.now()));
+            config = config.clock(Arc::new(move || wall.now()));
         }
         if crate::switch::on("prio_silently_ignored") {
             // What is silently ignored must be undeclared first.
-            builder = builder.without(Capability::Priority);
+            config = config.without(Capability::Priority);
         }
-        let store = builder.build();
+        let store = config.connect(Arc::new(server.clone()));
         let hooks = MemoryHooks::new(store.clone()).replicated().clock(wall);
         Self::of(clockwork, vec![(server, store)], Some(hooks), plan)
     }
@@ -85,8 +85,9 @@ impl Simulated {
         let clockwork = SimulatedTime::new(seed);
         let member = |n: usize| {
             let server = clockwork.machine(&format!("server {n}"));
-            let store = Memory::builder(Arc::new(server.clone())).strength(Strength::AcrossRestart);
-            (server, store.build())
+            let config = Config::new().strength(Strength::AcrossRestart);
+            let store = config.connect(Arc::new(server.clone()));
+            (server, store)
         };
         let members = (0..members).map(member).collect();
         Self::of(clockwork, members, None, FaultPlan::healthy())

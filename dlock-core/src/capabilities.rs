@@ -184,9 +184,14 @@ impl Capabilities {
         self
     }
 
+    /// Whether that was taken back, so that no part brings it.
+    pub(crate) fn took_back(&self, capability: Capability) -> bool {
+        self.taken_back & (1 << capability as u8) != 0
+    }
+
     /// What follows from a part: there with it, unless it was taken back, and not without it.
     pub(crate) fn following(self, capability: Capability, part_is_there: bool) -> Self {
-        match part_is_there && self.taken_back & (1 << capability as u8) == 0 {
+        match part_is_there && !self.took_back(capability) {
             true => self.with(capability),
             false => self.without(capability),
         }

@@ -356,42 +356,13 @@ impl ClientBuilder {
     /// `InvalidInput` or `Unsupported` for defaults that the backend cannot keep; `Unsupported` for a backend
     /// that claims what it has no part for.
     pub fn build(self) -> Result<Client> {
-        let caps = spi::capabilities_of(&*self.backend);
-        self.defaults.check(&caps)?;
+        spi::check_parts(&*self.backend)?;
+        self.defaults.check(&spi::capabilities_of(&*self.backend))?;
         if self.op_timeout.is_zero() {
             return Err(Error::new(
                 ErrorKind::InvalidInput,
                 "an operation timeout of zero would fail every request",
             ));
-        }
-        let claims = self.backend.capabilities();
-        let fencing = self.backend.fencing();
-        let (renew, rwlock) = (self.backend.renew().is_some(), self.backend.rwlock().is_some());
-        let (gate, watch) = (
-            fencing.is_some_and(|f| f.gate().is_some()),
-            self.backend.watch().is_some(),
-        );
-        let parts = [
-            (Capability::Renew, "Renew", renew),
-            // A queue entry has a lease of its own, which is renewed like any other.
-            (Capability::Queue, "Renew", renew),
-            (Capability::Downgrade, "RwLock", rwlock),
-            (Capability::Upgrade, "RwLock", rwlock),
-            (Capability::Fencing, "Fencing", fencing.is_some()),
-            (Capability::Raise, "Fencing", fencing.is_some()),
-            (Capability::Gate, "FenceGate", gate),
-            (Capability::Watch, "Watch", watch),
-            (Capability::Inspect, "Watch", watch),
-            (Capability::ForceRelease, "Watch", watch),
-        ];
-        for (capability, part, there) in parts {
-            if claims.has(capability) && !there {
-                let message = format!(
-                    "{} claims {capability:?} but hands out no {part} part for it",
-                    caps.backend
-                );
-                return Err(Error::new(ErrorKind::Unsupported, message));
-            }
         }
         let Self {
             backend,

@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use futures::Stream;
 use futures::channel::mpsc;
 
-use crate::engine::{End, Lease};
+use crate::engine::{Lease, LeaseState};
 use crate::error::{Error, LossReason};
 
 /// What happens to a held lock.
@@ -110,7 +110,7 @@ impl GuardEvents {
     pub(crate) fn new(lease: Arc<Lease>) -> Self {
         let (receiver, skipped) = lease.subscribers().subscribe();
         // It may have ended between the two; then nobody is left to close the new stream.
-        if matches!(lease.end(), End::Lost(_) | End::Released) {
+        if matches!(lease.state(), LeaseState::Lost(_) | LeaseState::Released) {
             lease.subscribers().close();
         }
         Self {
@@ -136,10 +136,10 @@ impl Stream for GuardEvents {
                     return Poll::Ready(Some(GuardEvent::Skipped(skipped)));
                 }
                 self.done = true;
-                Poll::Ready(match self.lease.end() {
-                    End::Lost(reason) => Some(GuardEvent::Lost(reason)),
-                    End::Released => Some(GuardEvent::Released),
-                    End::Held | End::Releasing => None,
+                Poll::Ready(match self.lease.state() {
+                    LeaseState::Lost(reason) => Some(GuardEvent::Lost(reason)),
+                    LeaseState::Released => Some(GuardEvent::Released),
+                    LeaseState::Held | LeaseState::Releasing => None,
                 })
             }
             other => other,

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::engine::{Core, End, Engine, Lease, convert, drop_lease, release, renew};
+use crate::engine::{Core, Engine, Lease, LeaseState, convert, drop_lease, release, renew};
 use crate::error::{Error, LossReason, Result};
 use crate::events::GuardEvents;
 use crate::mode::{Mode, Permits, ReadWrite};
@@ -253,10 +253,10 @@ impl<C> Guard<C> {
             // Others of the same owner hold it yet, or let go of it at this moment; unless it is over. By the
             // clock: nobody may have looked.
             let is_over = self.engine.remaining(&self.lease).is_zero();
-            return match self.lease.end() {
-                End::Lost(reason) => Err(Error::lost(reason).with_name(self.name())),
+            return match self.lease.state() {
+                LeaseState::Lost(reason) => Err(Error::lost(reason).with_name(self.name())),
                 // Whoever looked before is about to say so.
-                End::Held if is_over => Err(Error::lost(LossReason::Expired).with_name(self.name())),
+                LeaseState::Held if is_over => Err(Error::lost(LossReason::Expired).with_name(self.name())),
                 _ => Ok(()),
             };
         }

@@ -318,6 +318,11 @@ impl Lock {
         Arc::ptr_eq(&self.engine, &other.engine)
     }
 
+    /// How long `acquire` waits.
+    pub(crate) fn wait_limit(&self) -> Option<Duration> {
+        self.ask.options.wait_limit
+    }
+
     /// The runtime of its client.
     pub(crate) fn runtime(&self) -> &dyn Runtime {
         &*self.engine.runtime

@@ -47,6 +47,10 @@ pub(crate) fn timed_out() -> RedisError {
     RedisError::from(std::io::Error::from(std::io::ErrorKind::TimedOut))
 }
 
+pub(crate) fn invalid(message: impl Into<std::borrow::Cow<'static, str>>) -> Error {
+    Error::new(ErrorKind::InvalidInput, message)
+}
+
 type Said = (ErrorKind, &'static str);
 
 const TOO_OLD: Said = (

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use dlock_core::spi::{Fencing, LeaseKey, Raised, Renewal};
 use dlock_core::{Error, ErrorKind, FenceGate, Result, Strength, Token};
 
-use crate::config::invalid;
+use crate::failure::invalid;
 use crate::lock::RedisLock;
 use crate::reply::token;
 

@@ -12,58 +12,74 @@ use sqlx::postgres::PgConnectOptions;
 
 use crate::failure::{invalid, unsupported};
 
-/// How the driver calls what URLs here call by one name for all servers.
+/// What a driver reads in a URL: its own word for a thing, then others for the same.
 struct Words {
     scheme: &'static str,
-    socket: &'static str,
+    /// Passed on as they are; of several things.
+    plain: &'static str,
     mode: &'static str,
-    /// The values of `sslmode`, in the order of [`MODES`].
+    /// What it calls each of [`MODES`], if it has it.
     modes: &'static str,
+    // Files, for TLS.
     ca: &'static str,
     cert: &'static str,
     key: &'static str,
-    /// Keys of the driver's own, which are passed on as they are, with blanks between them.
-    passed_on: &'static str,
-    /// Those that name files, for TLS.
-    files: &'static str,
 }
 
-const MODES: &str = "disable prefer require verify-ca verify-full";
+/// The values of `sslmode`.
+const MODES: &str = "disable prefer require verify-ca verify-full allow";
 
 const POSTGRES: Words = Words {
     scheme: "postgres",
-    socket: "host",
-    mode: "sslmode",
+    plain: "host socket,hostaddr,port,dbname,user,password,application_name,options",
+    mode: "sslmode ssl-mode",
     modes: MODES,
-    ca: "sslrootcert",
-    cert: "sslcert",
-    key: "sslkey",
-    passed_on: "application_name dbname host hostaddr options password port user",
-    files: "sslrootcert ssl-root-cert ssl-ca sslcert ssl-cert sslkey ssl-key",
+    ca: "sslrootcert ssl-root-cert ssl-ca ca",
+    cert: "sslcert ssl-cert cert",
+    key: "sslkey ssl-key key",
 };
 
 const MYSQL: Words = Words {
     scheme: "mysql",
-    socket: "socket",
-    mode: "ssl-mode",
+    plain: "socket,charset,collation,timezone time-zone",
+    mode: "ssl-mode sslmode",
     modes: "DISABLED PREFERRED REQUIRED VERIFY_CA VERIFY_IDENTITY",
-    ca: "ssl-ca",
-    cert: "ssl-cert",
-    key: "ssl-key",
-    passed_on: "charset collation time-zone timezone",
-    files: "sslca ssl-ca sslcert ssl-cert sslkey ssl-key",
+    ca: "ssl-ca sslca ca",
+    cert: "ssl-cert sslcert cert",
+    key: "ssl-key sslkey key",
 };
+
+/// What a URL gives by one of those words, and by which.
+fn one_of(url: &mut Url, words: &'static str, is_file: bool) -> Result<Option<(&'static str, String)>> {
+    let mut given = None;
+    for word in words.split(' ') {
+        // A file is read here, so that the message names the key of our URL.
+        let value = match is_file {
+            true => url
+                .take_file(word)?
+                .map(|(path, _)| path.to_string_lossy().into_owned()),
+            false => url.take(word)?,
+        };
+        let Some(value) = value else { continue };
+        if let Some((other, _)) = given.replace((word, value)) {
+            let text = format!("the URL gives `{other}` and `{word}`, which say the same");
+            return Err(invalid(text));
+        }
+    }
+    Ok(given)
+}
 
 /// The URL with what the driver is to know, and nothing that it would ignore.
 ///
 /// | key | meaning |
 /// |---|---|
 /// | `socket` | a socket of the same machine, in place of the host |
-/// | `sslmode` | `disable`, `prefer`, `require`, `verify-ca`, `verify-full` |
+/// | `sslmode` | `disable`, `prefer`, `require`, `verify-ca`, `verify-full`; PostgreSQL: `allow` |
 /// | `ca` | a file with the certificates that are trusted |
 /// | `cert`, `key` | files with the client's own certificate and its key |
 ///
-/// The driver's own keys are taken as well. Those for files need the feature `tls`.
+/// The driver's own keys are taken as well, one of those that say the same. Those for files need the feature
+/// `tls`.
 ///
 /// # Errors
 /// `InvalidInput` for a scheme that is none of a database server, or a value that cannot be read;
@@ -86,61 +102,49 @@ pub fn driver_url(url: &mut Url) -> Result<String> {
         return Err(unsupported(text));
     }
     let mut query = Vec::new();
-    let mut tell = |key: &str, value: &str| {
-        query.push(format!("{key}={}", utf8_percent_encode(value, NON_ALPHANUMERIC)));
+    let mut tell = |words: &str, value: &str| {
+        let its = words.split(' ').next().unwrap_or(words);
+        query.push(format!("{its}={}", utf8_percent_encode(value, NON_ALPHANUMERIC)));
     };
-    if let Some(socket) = url.take::<String>("socket")? {
-        tell(words.socket, &socket);
-    }
     if url.take::<String>("statement-cache-capacity")?.is_some() {
         return Err(invalid(
             "the URL's `statement-cache-capacity` has to be left out: the few statements of a lock stay \
                 prepared",
         ));
     }
-    for key in words.passed_on.split(' ') {
-        if let Some(value) = url.take::<String>(key)? {
-            tell(key, &value);
+    for plain in words.plain.split(',') {
+        if let Some((_, value)) = one_of(url, plain, false)? {
+            tell(plain, &value);
         }
     }
-    let mut mode = match (url.take::<String>("sslmode")?, url.take::<String>("ssl-mode")?) {
-        (Some(_), Some(_)) => {
-            return Err(invalid(
-                "the URL gives `sslmode` and `ssl-mode`, which say the same",
-            ));
+    if words.scheme == POSTGRES.scheme {
+        for (key, value) in url.take_all(|key| key.starts_with("options[") && key.ends_with(']')) {
+            tell(&utf8_percent_encode(&key, NON_ALPHANUMERIC).to_string(), &value);
         }
-        (one, other) => one.or(other),
-    };
+    }
+    let mut mode = one_of(url, words.mode, false)?.map(|(_, mode)| mode);
     if cfg!(feature = "tls") {
-        // Read here, so that the message names the key of our URL.
-        let mut file = |key| -> Result<Option<String>> {
-            let taken = url.take_file(key)?;
-            Ok(taken.map(|(path, _)| path.to_string_lossy().into_owned()))
-        };
-        for key in words.files.split(' ') {
-            if let Some(path) = file(key)? {
-                tell(key, &path);
+        if let Some((word, ca)) = one_of(url, words.ca, true)? {
+            tell(words.ca, &ca);
+            // Whoever says whom it trusts wants to know to whom it speaks. The driver's word does not say so.
+            if word == "ca" {
+                mode.get_or_insert_with(|| "verify-full".to_owned());
             }
         }
-        if let Some(ca) = file("ca")? {
-            tell(words.ca, &ca);
-            // Whoever says whom it trusts wants to know to whom it speaks.
-            mode.get_or_insert_with(|| "verify-full".to_owned());
-        }
-        if let Some((cert, key)) = Url::both(("cert", file("cert")?), ("key", file("key")?))? {
+        let (cert, key) = (one_of(url, words.cert, true)?, one_of(url, words.key, true)?);
+        if let Some(((_, cert), (_, key))) = Url::both(("cert", cert), ("key", key))? {
             tell(words.cert, &cert);
             tell(words.key, &key);
         }
     }
     if let Some(mode) = mode {
-        // The driver's own words are taken as well.
-        let mut known = MODES.split(' ').zip(words.modes.split(' ')).enumerate();
-        let known = known.find(|(_, (ours, its))| *ours == mode || its.eq_ignore_ascii_case(&mode));
-        let Some((n, (_, its))) = known else {
-            let text = format!("the URL's `sslmode` must be one of {}", MODES.replace(' ', ", "));
-            return Err(invalid(text));
-        };
-        if n > 1 && !cfg!(feature = "tls") {
+        let all = || MODES.split(' ').zip(words.modes.split(' '));
+        let known = all().find(|(ours, its)| *ours == mode || its.eq_ignore_ascii_case(&mode));
+        let (ours, its) = known.ok_or_else(|| {
+            let known: Vec<_> = all().map(|(ours, _)| ours).collect();
+            invalid(format!("the URL's `sslmode` must be one of {}", known.join(", ")))
+        })?;
+        if (ours == "require" || ours.starts_with("verify")) && !cfg!(feature = "tls") {
             let text = "this build has no TLS for databases: enable the feature `sql-tls` of `dlock-rs`";
             return Err(unsupported(text));
         }
@@ -179,5 +183,66 @@ impl Options {
         let text = "this is no URL of a database; it looks like postgres://user:password@host:5432/database, \
                     or mysql://user:password@host:3306/database";
         parsed.ok_or_else(|| invalid(text))
+    }
+}
+
+#[cfg(all(test, feature = "postgres", feature = "mysql"))]
+mod tests {
+    use super::*;
+
+    fn read(url: &str) -> Result<String> {
+        let mut url = Url::parse(url)?;
+        let told = driver_url(&mut url)?;
+        url.finish()?;
+        Ok(told)
+    }
+
+    #[test]
+    fn the_driver_is_told_in_its_own_words() {
+        for (url, told) in [
+            ("postgres://h/d?socket=/run", "postgres://h/d?host=%2Frun"),
+            ("postgres://h/d?sslmode=allow", "postgres://h/d?sslmode=allow"),
+            (
+                "postgres://h/d?options[jit]=off&options=-ca%3D1",
+                "postgres://h/d?options=%2Dca%3D1&options%5Bjit%5D=off",
+            ),
+            (
+                "mariadb://h/d?sslmode=disable&time-zone=UTC",
+                "mysql://h/d?timezone=UTC&ssl-mode=DISABLED",
+            ),
+        ] {
+            assert_eq!(read(url).unwrap(), told);
+        }
+        assert!(Options::read(&mut Url::parse("postgres://h/d?options[jit]=off").unwrap()).is_ok());
+        for url in [
+            "mysql://h/d?sslmode=allow",
+            "mysql://h/d?options[jit]=off",
+            "postgres://h/d?charset=x",
+        ] {
+            assert_eq!(
+                read(url).unwrap_err().kind(),
+                dlock_core::ErrorKind::InvalidInput,
+                "{url}"
+            );
+        }
+    }
+
+    #[test]
+    fn two_words_for_one_thing_are_refused_together() {
+        let file = std::env::current_exe().unwrap();
+        for (scheme, one, other) in [
+            ("postgres", "socket", "host"),
+            ("postgres", "sslmode", "ssl-mode"),
+            ("mysql", "timezone", "time-zone"),
+            #[cfg(feature = "tls")]
+            ("postgres", "ca", "sslrootcert"),
+            #[cfg(feature = "tls")]
+            ("postgres", "ssl-ca", "ssl-root-cert"),
+            #[cfg(feature = "tls")]
+            ("mysql", "cert", "sslcert"),
+        ] {
+            let e = read(&format!("{scheme}://h/d?{one}={0}&{other}={0}", file.display())).unwrap_err();
+            assert!(e.to_string().contains("which say the same"), "{e}");
+        }
     }
 }

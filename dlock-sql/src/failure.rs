@@ -43,6 +43,12 @@ impl Meaning {
         }
     }
 
+    /// Whether a statement that was sent may have been done all the same, or a commit: the connection ended
+    /// without a word on that. Whatever may be repeated says that nothing was done.
+    pub(crate) fn may_be_done(&self) -> bool {
+        self.is_over && self.kind == Unavailable && !self.failure.is_retryable()
+    }
+
     /// The typed error. `at` says which database it is.
     pub(crate) fn error(self, at: &str, e: sqlx::Error) -> Error {
         Error::new(self.kind, format!("{at} {}", self.what)).with_source(e)
@@ -399,5 +405,18 @@ mod tests {
             );
         }
         assert!(!meaning(&sqlx::Error::RowNotFound).is_over);
+    }
+
+    #[test]
+    fn what_ends_a_connection_may_have_been_done_unless_it_was_refused() {
+        for code in ["XX000", "58030", "53100", "57014", "57P01"] {
+            assert!(of_postgres(code, true).may_be_done(), "{code}");
+        }
+        // Refused, rolled back, or not let in; and what leaves the connection as it is.
+        for code in ["28P01", "3D000", "53300", "57P03", "40001", "26000"] {
+            assert!(!of_postgres(code, true).may_be_done(), "{code}");
+        }
+        assert!(!of_postgres("XX000", false).may_be_done() && !of_mysql(1153).may_be_done());
+        assert!(!meaning(&sqlx::Error::PoolTimedOut).may_be_done());
     }
 }

@@ -30,14 +30,14 @@
 
 #[cfg(any(feature = "sqlite", feature = "mysql"))]
 mod admit;
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+mod cache;
 pub mod direct;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 mod driver_url;
 mod failure;
 mod gate;
 mod keys;
-#[cfg(any(feature = "postgres", feature = "mysql"))]
-mod lately;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 pub mod lease;
 mod probe;

@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use dlock::runtime::{AsyncStd, Smol, Tokio};
 use dlock::spi::{self, Lock};
-use dlock::{Capabilities, Client, Memory, Result, Runtime, Timestamp};
+use dlock::{Capabilities, Client, Memory, Result, Runtime, Timestamp, memory};
 use dlock::{redis, sqlite};
 use dlock_conformance::hooks::{Hooks, MemoryHooks, Restart};
 use dlock_conformance::proxy::ServerAddress;
@@ -272,8 +272,8 @@ impl Subjects {
         let store = match backend {
             "memory" => {
                 // Limits that no rule meets but the one about limits.
-                let store = Memory::builder(runtime.clone());
-                let store = store.max_held(Some(1_200)).max_waiters(Some(600)).build();
+                let config = memory::Config::new().max_held(Some(1_200)).max_waiters(Some(600));
+                let store = config.connect(runtime.clone());
                 Store::Memory(store.clone(), MemoryHooks::new(store))
             }
             "redis-plain" => {

@@ -122,6 +122,7 @@ fn options_of_redis_are_checked_before_anything_is_opened() {
         ("redis://h?recipe=plain&claim_window=1s", "no claim window"),
         ("redis://h?recipe=plain&prefix=a%20b", "prefix of plain locks"),
         ("redis://h?prefix=a%20b", "a prefix is made of"),
+        ("unix:///run/redis.sock?prefix=a%20b", "a prefix is made of"),
     ] {
         let e = refusal(url);
         assert_eq!(e.kind(), ErrorKind::InvalidInput, "{url}: {e}");

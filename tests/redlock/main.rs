@@ -24,7 +24,7 @@
 //!
 //! Kept out elsewhere: a delayed answer (rules 16.10 and 1.05 of the conformance kit, which runs on a quorum
 //! of five as well: `--only redlock-tokio-multi-thread`), and every order of delayed requests and lost
-//! answers (`dlock-core/src/combinators/quorum/model.rs`).
+//! answers (`dlock-core/src/combinators/quorum/tests.rs`).
 #![allow(clippy::unwrap_used)] // in a test, a panic is the report
 
 mod clock_jump;

@@ -9,6 +9,7 @@ use dlock_conformance::{
     Access, Claims, Conditions, Cx, Effort, EngineSubject, Evidence, Failure, Harness, Kind, Layer, Level,
     Need, Options, Outcome, Rule, Subject, Test, Verdict, run, run_once,
 };
+use dlock_core::memory::Config;
 use dlock_core::spi::capabilities_of;
 use dlock_core::{Capabilities, Capability, Client, Error, ErrorKind, Memory, Result, Runtime};
 use futures::FutureExt;
@@ -429,10 +430,8 @@ impl Real {
         let runtime = dlock_core::runtime::Tokio::from_handle(tokio.handle().clone()).expect("it has timers");
         let store = capabilities
             .iter()
-            .fold(Memory::builder(runtime.clone()), |store, capability| {
-                store.without(*capability)
-            })
-            .build();
+            .fold(Config::new(), |config, capability| config.without(*capability))
+            .connect(runtime.clone());
         Self {
             runtime,
             store,

@@ -128,11 +128,13 @@ impl MultiLock {
             guards: Vec::with_capacity(self.locks.len()),
         };
         let runtime = self.locks[0].runtime();
-        let until = limit.map(|limit| runtime.now() + limit);
+        let all_by = limit.map(|limit| runtime.now() + limit);
+        let mut until = all_by;
         for lock in &self.locks {
+            // Each gets what the ones before it left, or waits for as long as it says itself.
+            until = all_by.or_else(|| Some(runtime.now() + lock.wait_limit()?));
             let guard = match until {
                 None => lock.acquire().await,
-                // Each gets what the ones before it left.
                 Some(until) => lock.acquire_timeout(runtime.now().until(until)).await,
             };
             match guard {

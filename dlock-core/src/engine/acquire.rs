@@ -24,8 +24,10 @@
 //!   successor (I5).
 //! * *The client closes.* `Core::hold` refuses under the same lock under which closing ends what is held.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::task::Poll;
 use std::time::Duration;
 
 use futures::FutureExt as _;
@@ -73,13 +75,23 @@ pub(crate) async fn acquire(
 ) -> Result<Option<Arc<Lease>>> {
     engine.check_open()?;
     let mut request = Request::new(engine, ask, patience);
-    // Only a wait limit needs to know: a clock costs.
+    // Only a wait limit needs to know, and who has to wait for the answer: a clock costs.
     request.started = matches!(patience, Patience::Wait(Some(_))).then(|| engine.now());
     let limit = match patience {
         Patience::Wait(Some(limit)) if limit < engine.op_timeout => limit,
         _ => engine.op_timeout,
     };
-    let answer = engine.ask(limit, engine.backend.attempt(&request.acquire)).await;
+    let answer = {
+        let mut first = pin!(engine.ask(limit, engine.backend.attempt(&request.acquire)));
+        match futures::poll!(first.as_mut()) {
+            Poll::Ready(answer) => answer,
+            Poll::Pending => {
+                // Not from its answer on: a store that never answers would cost the limit twice.
+                request.started.get_or_insert_with(|| engine.now());
+                first.await
+            }
+        }
+    };
     match answer {
         // The common case, without the large future of the other ones.
         Ok(Attempt::Granted(grant)) if !grant.provisional => match request.accept(grant) {
@@ -100,7 +112,7 @@ pub(super) struct Request<'a> {
     pub(super) engine: &'a Arc<Engine>,
     pub(super) acquire: Acquire,
     ask: &'a Ask,
-    /// When it was called, if it has a wait limit; otherwise since it has had to wait.
+    /// When it was called, if it has a wait limit; otherwise since it has had to wait, for an answer even.
     started: Option<Timestamp>,
     /// Whether it has had to wait.
     waited: bool,
@@ -110,7 +122,7 @@ pub(super) struct Request<'a> {
     /// [`Core::heard`](super::core::Core::heard) before the last of its messages was sent.
     heard: Heard,
     /// A copy of it went unanswered, under the key of now.
-    strayed: bool,
+    late_copy: bool,
 }
 
 impl<'a> Request<'a> {
@@ -135,7 +147,7 @@ impl<'a> Request<'a> {
             armed: true,
             in_store: false,
             heard: engine.heard(),
-            strayed: false,
+            late_copy: false,
         }
     }
 
@@ -153,7 +165,7 @@ impl<'a> Request<'a> {
         self.engine
             .owe_abandon(self.acquire.key.clone(), &self.ask.options);
         self.acquire.key = self.engine.new_key(&self.ask.name);
-        self.strayed = false;
+        self.late_copy = false;
         self.in_store = false;
     }
 
@@ -164,7 +176,7 @@ impl<'a> Request<'a> {
         let now = self.engine.now();
         let expires_in = grant.expires_in;
         let (options, nature) = (self.ask.options.clone(), self.engine.caps.nature);
-        let lease = Lease::new(grant, self.ask.mode, options, now, self.strayed, nature);
+        let lease = Lease::new(grant, self.ask.mode, options, now, self.late_copy, nature);
         if !matches!(lease.look(now), Look::Valid(_)) {
             return Err(over());
         }
@@ -224,7 +236,7 @@ async fn pursue(
     };
     // Since when, without a success in between, and how often the store could not be asked.
     let mut failing = Failing::default();
-    let mut ends = Ends::default();
+    let mut reconnects = Reconnects::default();
     // It has stood in line since it was asked for last.
     let mut in_line = false;
     loop {
@@ -271,7 +283,7 @@ async fn pursue(
             }
             Woken::AskAgain => {}
             Woken::PushesEnded => {
-                let pause = ends.pause(engine);
+                let pause = reconnects.pause(engine);
                 let rest = until.map_or(pause, |t| pause.min(engine.now().until(t)));
                 engine.pause(rest).await?;
             }
@@ -292,7 +304,7 @@ async fn pursue(
                     }
                 }
                 ErrorKind::Unavailable | ErrorKind::Unknown => {
-                    request.strayed |= e.may_be_held();
+                    request.late_copy |= e.may_be_held();
                     failing.count(asked_at, e.may_be_held());
                     let now = engine.now();
                     // When the wait limit is over too, the request is withdrawn first, below.
@@ -338,12 +350,12 @@ async fn pursue(
 /// Streams of pushes that end as soon as they begin: a store whose pushes are down, and whose commands are
 /// not.
 #[derive(Default)]
-struct Ends {
+struct Reconnects {
     last: Option<Timestamp>,
     row: u32,
 }
 
-impl Ends {
+impl Reconnects {
     /// How long to wait before the next attempt. Nothing after the first end: a connection broke, and is
     /// back.
     fn pause(&mut self, core: &Core) -> Duration {

@@ -199,7 +199,7 @@ impl Core {
 
     /// The keeper has ended, in order or because its runtime did. Nothing is renewed from here on, so nothing
     /// may be believed from here on.
-    pub(super) fn end_of_keeper(&self) {
+    pub(super) fn shut_down(&self) {
         self.phase.store(Phase::Closed as u8, Ordering::Release);
         // What is owed is dropped outside of the lock: it tells whoever waits for the end of a release.
         let (entries, _unpaid): (Vec<Entry>, _) = {
@@ -366,7 +366,7 @@ impl Core {
             if release {
                 self.owe_release(lease);
             } else {
-                self.bury_stray(lease);
+                self.abandon_late_copy(lease);
             }
         }
     }

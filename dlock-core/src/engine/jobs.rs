@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::end::End;
 use super::lease::Lease;
+use super::lease_state::LeaseState;
 use super::place::Place;
 use crate::error::LossReason;
 use crate::spi::LeaseKey;
@@ -52,7 +52,7 @@ impl Job {
 impl Drop for Job {
     fn drop(&mut self) {
         if let Duty::Release(Some(lease)) = &self.duty {
-            lease.end_release(End::Lost(LossReason::Closed));
+            lease.end_release(LeaseState::Lost(LossReason::Closed));
         }
     }
 }

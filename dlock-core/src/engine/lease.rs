@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use event_listener::Event;
 
-use super::end::End;
+use super::lease_state::LeaseState;
 use super::periods::{NEVER, deadline_of, kept_by_session, max_hold_at, renew_at};
 use super::place::Place;
 use super::validity::{Look, Validity};
@@ -29,7 +29,7 @@ pub(crate) struct Lease {
     pub(crate) acquired_at: Timestamp,
     /// A copy of its request went unanswered and may still arrive, after the release even: only a tombstone
     /// meets it.
-    pub(crate) strayed: bool,
+    pub(crate) late_copy: bool,
     validity: Validity,
     mode: AtomicU64,
     token: AtomicU64,
@@ -37,8 +37,8 @@ pub(crate) struct Lease {
     span: AtomicU64,
     /// When a hold that its session keeps, and nobody renews, lapses: its ttl is over. `NEVER` of any other.
     lapse_at: AtomicU64,
-    /// How it ended; see [`End`].
-    end: AtomicU8,
+    /// See [`LeaseState`].
+    state: AtomicU8,
     /// The conversions that were asked for and are not answered: [`DOWNGRADE`], [`UPGRADE`], [`CONVERTING`].
     unanswered: AtomicU8,
     /// Whether there are observers, for whoever ends it.
@@ -76,7 +76,7 @@ impl Lease {
         mode: Mode,
         options: Arc<Terms>,
         now: Timestamp,
-        strayed: bool,
+        late_copy: bool,
         nature: Nature,
     ) -> Arc<Self> {
         let (options, lapse_at) = kept_by_session(options, nature, grant.counted_from);
@@ -90,7 +90,7 @@ impl Lease {
         Arc::new(Self {
             key: grant.key,
             acquired_at: now,
-            strayed,
+            late_copy,
             validity: Validity::until(
                 deadline_of(&options, grant.counted_from, grant.expires_in)
                     .min(max_hold_at(&options, now))
@@ -100,7 +100,7 @@ impl Lease {
             mode: AtomicU64::new(encode(mode)),
             token: AtomicU64::new(grant.token.map_or(0, Token::get)),
             span: AtomicU64::new(nanos(span)),
-            end: AtomicU8::new(End::Held.code()),
+            state: AtomicU8::new(LeaseState::Held.code()),
             unanswered: AtomicU8::new(0),
             observed: AtomicBool::new(false),
             holds: AtomicU32::new(1),
@@ -183,13 +183,13 @@ impl Lease {
         Duration::from_nanos(self.span.load(Ordering::Relaxed))
     }
 
-    pub(crate) fn end(&self) -> End {
-        End::from_code(self.end.load(Ordering::Acquire))
+    pub(crate) fn state(&self) -> LeaseState {
+        LeaseState::from_code(self.state.load(Ordering::Acquire))
     }
 
     pub(crate) fn loss(&self) -> Option<LossReason> {
-        match self.end() {
-            End::Lost(reason) => Some(reason),
+        match self.state() {
+            LeaseState::Lost(reason) => Some(reason),
             _ => None,
         }
     }
@@ -219,7 +219,7 @@ impl Lease {
 
     fn noticed(&self, now: Timestamp, look: Look) -> Look {
         if look == Look::JustExpired {
-            self.finish(End::Lost(if now < self.max_hold_at() {
+            self.finish(LeaseState::Lost(if now < self.max_hold_at() {
                 LossReason::Expired
             } else {
                 LossReason::MaxHold
@@ -232,7 +232,7 @@ impl Lease {
     pub(crate) fn lose(&self, reason: LossReason) -> bool {
         let first = self.validity.end();
         if first {
-            self.finish(End::Lost(reason));
+            self.finish(LeaseState::Lost(reason));
         }
         first
     }
@@ -243,7 +243,7 @@ impl Lease {
             Look::Valid(_) if !self.validity.end() => Look::Ended,
             Look::Valid(deadline) => {
                 // Nobody is told yet: it is not known how it ends.
-                self.end.store(End::Releasing.code(), Ordering::Release);
+                self.state.store(LeaseState::Releasing.code(), Ordering::Release);
                 Look::Valid(deadline)
             }
             over => over,
@@ -251,10 +251,10 @@ impl Lease {
     }
 
     /// Says how a release that was begun went. `true` if this is the first to say so.
-    pub(crate) fn end_release(&self, end: End) -> bool {
-        let begun = End::Releasing.code();
+    pub(crate) fn end_release(&self, end: LeaseState) -> bool {
+        let begun = LeaseState::Releasing.code();
         let first = self
-            .end
+            .state
             .compare_exchange(begun, end.code(), Ordering::SeqCst, Ordering::Acquire)
             .is_ok();
         if first {
@@ -264,8 +264,8 @@ impl Lease {
     }
 
     /// Notes the end. Only for the one whose look or call ended the validity, and that was one.
-    fn finish(&self, end: End) {
-        self.end.swap(end.code(), Ordering::SeqCst);
+    fn finish(&self, end: LeaseState) {
+        self.state.swap(end.code(), Ordering::SeqCst);
         self.tell_end();
     }
 
@@ -299,10 +299,10 @@ impl Lease {
         loop {
             // Listen first, look second: a loss between the two is seen by the look.
             let listener = self.observers().lost.listen();
-            match self.end() {
-                End::Lost(reason) => return reason,
-                End::Released => std::future::pending().await,
-                End::Held | End::Releasing => listener.await,
+            match self.state() {
+                LeaseState::Lost(reason) => return reason,
+                LeaseState::Released => std::future::pending().await,
+                LeaseState::Held | LeaseState::Releasing => listener.await,
             }
         }
     }

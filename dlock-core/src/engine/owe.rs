@@ -1,4 +1,4 @@
-//! What is owed to the store, when, and for how long.
+//! What is owed to the store, when, and for how long; and what is noted when it is paid.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,9 +6,12 @@ use std::time::Duration;
 use super::core::{Core, Phase};
 use super::jobs::{Duty, Job};
 use super::lease::Lease;
+use super::lease_state::LeaseState;
 use crate::capabilities::Nature;
+use crate::error::LossReason;
+use crate::observe;
 use crate::options::Terms;
-use crate::spi::{LeaseKey, Release};
+use crate::spi::{LeaseKey, Release, Released};
 use crate::timestamp::Timestamp;
 
 impl Core {
@@ -47,10 +50,28 @@ impl Core {
     /// The lease is over, and a copy of its request may still be on its way: it would be granted to nobody,
     /// for a whole ttl. Not before the release is answered: an abandon that overtook it would make it say
     /// that nothing was held.
-    pub(super) fn bury_stray(&self, lease: &Lease) {
-        if lease.strayed {
+    pub(super) fn abandon_late_copy(&self, lease: &Lease) {
+        if lease.late_copy {
             self.owe_abandon(lease.key.clone(), &lease.options);
         }
+    }
+
+    /// Notes the outcome of a release.
+    pub(super) fn settle(&self, lease: &Lease, released: Released) {
+        let end = if released == Released::Released {
+            LeaseState::Released
+        } else {
+            LeaseState::Lost(LossReason::Refused)
+        };
+        // The keeper and a user who asks again may both hear of it: it is counted once.
+        if lease.end_release(end) {
+            match end {
+                LeaseState::Released => observe::released(&self.caps, lease, || self.now()),
+                _ => observe::lost(&self.caps, lease, LossReason::Refused),
+            }
+        }
+        self.abandon_late_copy(lease);
+        self.poke_poller(&lease.key.name);
     }
 
     /// Owes the undoing of a request. An entry that nobody renews may yet be granted at the end of its life

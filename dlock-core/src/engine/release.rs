@@ -19,7 +19,6 @@ use std::sync::atomic::Ordering;
 use futures::FutureExt as _;
 
 use super::core::Core;
-use super::end::End;
 use super::handle::Engine;
 use super::lease::Lease;
 use super::validity::Look;
@@ -56,7 +55,7 @@ pub(crate) async fn release(engine: &Arc<Engine>, lease: &Arc<Lease>) -> Result<
     match answer {
         Ok(released) => {
             owed.disarm();
-            settle(engine, lease, released);
+            engine.settle(lease, released);
             match released {
                 Released::Released => Ok(()),
                 _ => {
@@ -73,24 +72,6 @@ pub(crate) async fn release(engine: &Arc<Engine>, lease: &Arc<Lease>) -> Result<
                 .with_source(e))
         }
     }
-}
-
-/// Notes the outcome of a release.
-pub(super) fn settle(core: &Core, lease: &Lease, released: Released) {
-    let end = if released == Released::Released {
-        End::Released
-    } else {
-        End::Lost(LossReason::Refused)
-    };
-    // The keeper and a user who asks again may both hear of it: it is counted once.
-    if lease.end_release(end) {
-        match end {
-            End::Released => observe::released(&core.caps, lease, || core.now()),
-            _ => observe::lost(&core.caps, lease, LossReason::Refused),
-        }
-    }
-    core.bury_stray(lease);
-    core.poke_poller(&lease.key.name);
 }
 
 /// A release that was begun and of which the outcome is not known. Dropped while armed, the keeper owes it.

@@ -1,11 +1,69 @@
 //! What an operator, or a test in the place of one, does to a store from outside.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::task::Waker;
 
-use super::store::{Memory, Survives};
+use super::store::Memory;
+use super::table::Table;
 use crate::name::LockName;
+use crate::spi::Signal;
+use crate::token::Strength;
 
 impl Memory {
+    /// Stops the store at once and starts it again: every push stream ends, every watch stream ends with an
+    /// error, and every connection is told of doubt and of the return. Without its memory the store forgets
+    /// leases and queues, and, unless its tokens [survive a restart](super::Config::strength), tokens and
+    /// gates.
+    pub fn crash(&self, memory: Survives) {
+        let (waiters, watchers, signals) = {
+            let mut state = self.shared.lock();
+            state.epoch += 1;
+            if memory == Survives::Nothing {
+                let last_token = state.table.last_token();
+                state.table = Table::new(self.shared.settings);
+                if self.shared.strength >= Strength::AcrossRestart {
+                    state.table.skip_tokens(last_token);
+                } else {
+                    self.shared.gates().clear();
+                }
+            }
+            (
+                std::mem::take(&mut state.waiters),
+                std::mem::take(&mut state.watchers),
+                state.signals.clone(),
+            )
+        };
+        // Outside the mutex: a waker may run code that calls the store. In the order of the names: a
+        // simulated run must not depend on the order of a hash map.
+        drop(BTreeMap::from_iter(waiters));
+        BTreeMap::from_iter(watchers)
+            .into_values()
+            .flatten()
+            .filter_map(|w| w.waker)
+            .for_each(Waker::wake);
+        for signal in signals {
+            // One that listens no more has nothing to be told.
+            let _ = signal.unbounded_send(Signal::Doubt);
+            let _ = signal.unbounded_send(Signal::Back);
+        }
+    }
+
+    /// What the store keeps at the moment. After everything was released there are no names, no waiters and
+    /// no watchers, and the tombstones of abandoned requests go with the abandons that come two minutes
+    /// later.
+    pub fn sizes(&self) -> Sizes {
+        let state = self.shared.lock();
+        let (names, queued, tombstones) = state.table.sizes();
+        Sizes {
+            names,
+            queued,
+            tombstones,
+            listeners: state.waiters.len(),
+            watchers: state.watchers.values().map(Vec::len).sum(),
+        }
+    }
+
     /// How often the store was started: 1, and one more for each [crash](Self::crash) or
     /// [fail-over](Self::fail_over).
     pub fn starts(&self) -> u64 {
@@ -55,4 +113,31 @@ impl Memory {
             state.table.force_release(name, effects);
         });
     }
+}
+
+/// What a [crash](Memory::crash) leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Survives {
+    /// Only connections break.
+    Memory,
+    /// What is on a disk, if anything: see [`super::Config::strength`]. Otherwise the store starts empty, its
+    /// tokens from the beginning.
+    Nothing,
+}
+
+/// What a store keeps, counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Sizes {
+    /// Names that are held or waited for.
+    pub names: usize,
+    /// Queued requests.
+    pub queued: usize,
+    /// Tombstones of abandoned requests.
+    pub tombstones: usize,
+    /// Queued requests with somebody to push to.
+    pub listeners: usize,
+    /// Watch streams.
+    pub watchers: usize,
 }

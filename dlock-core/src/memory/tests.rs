@@ -9,7 +9,7 @@ use futures::stream::{BoxStream, StreamExt};
 
 use super::*;
 use crate::error::{ErrorKind, Result};
-use crate::gate::{Access, FenceGate as _};
+use crate::gate::{Access, FenceGate};
 use crate::inspection::Change;
 use crate::name::LockName;
 use crate::request_id::RequestId;
@@ -74,8 +74,8 @@ fn ready<T>(future: impl Future<Output = T>) -> T {
     future.now_or_never().expect("the memory backend never waits")
 }
 
-fn queued(link: &MemoryLink, n: u64) -> BoxStream<'static, Push> {
-    match ready(link.attempt(&request(n))) {
+fn queued(lock: &MemoryLock, n: u64) -> BoxStream<'static, Push> {
+    match ready(lock.attempt(&request(n))) {
         Ok(Attempt::Queued(Wait {
             wake: Wake::Push(pushes),
             ..
@@ -92,7 +92,7 @@ fn next(stream: &mut BoxStream<'static, Result<Change>>) -> Option<Option<Result
 fn a_hand_off_is_pushed_with_a_deadline_on_the_waiters_own_clock() {
     let (server, client) = (Hand::new(5_000_000_000), Hand::new(900_000_000_000));
     let store = Memory::new(server.clone());
-    let (holder, waiter) = (store.link(), store.link_on(client.clone()));
+    let (holder, waiter) = (store.lock(), store.lock_on(client.clone()));
     assert!(matches!(
         ready(holder.attempt(&request(1))),
         Ok(Attempt::Granted(_))
@@ -114,14 +114,14 @@ fn a_hand_off_is_pushed_with_a_deadline_on_the_waiters_own_clock() {
 fn a_watcher_is_told_of_an_expiry_in_time_and_leaves_no_trace() {
     let hand = Hand::new(1);
     let store = Memory::new(hand.clone());
-    let link = store.link();
-    ready(link.attempt(&request(1))).unwrap();
-    let mut changes = ready(link.watch().unwrap().watch(&name())).unwrap();
+    let lock = store.lock();
+    ready(lock.attempt(&request(1))).unwrap();
+    let mut changes = ready(lock.watch().unwrap().watch(&name())).unwrap();
     let first = next(&mut changes);
     assert!(
         matches!(first, Some(Some(Ok(Change::Snapshot { now, skipped: false }))) if now.holders.len() == 1)
     );
-    let mut pushes = queued(&link, 2);
+    let mut pushes = queued(&lock, 2);
     assert!(next(&mut changes).is_none());
     hand.advance(TTL);
     assert!(matches!(next(&mut changes), Some(Some(Ok(Change::Expired { id }))) if id == request(1).key.id));
@@ -137,13 +137,13 @@ fn a_watcher_is_told_of_an_expiry_in_time_and_leaves_no_trace() {
 #[test]
 fn a_slow_watcher_costs_bounded_memory_and_is_told_so() {
     let store = Memory::new(Hand::new(1));
-    let link = store.link();
-    let mut changes = ready(link.watch().unwrap().watch(&name())).unwrap();
+    let lock = store.lock();
+    let mut changes = ready(lock.watch().unwrap().watch(&name())).unwrap();
     for n in 0..2000 {
-        ready(link.attempt(&request(n))).unwrap();
-        ready(link.release(&request(n).key, Release::Now)).unwrap();
+        ready(lock.attempt(&request(n))).unwrap();
+        ready(lock.release(&request(n).key, Release::Now)).unwrap();
     }
-    ready(link.attempt(&request(5000))).unwrap();
+    ready(lock.attempt(&request(5000))).unwrap();
     let Some(Some(Ok(Change::Snapshot { now, skipped: true }))) = next(&mut changes) else {
         panic!()
     };
@@ -154,10 +154,10 @@ fn a_slow_watcher_costs_bounded_memory_and_is_told_so() {
 #[test]
 fn a_crash_ends_the_streams_and_keeps_or_loses_the_state() {
     let store = Memory::new(Hand::new(1));
-    let link = store.link();
-    ready(link.attempt(&request(1))).unwrap();
-    let mut pushes = queued(&link, 2);
-    let mut changes = ready(link.watch().unwrap().watch(&name())).unwrap();
+    let lock = store.lock();
+    ready(lock.attempt(&request(1))).unwrap();
+    let mut pushes = queued(&lock, 2);
+    let mut changes = ready(lock.watch().unwrap().watch(&name())).unwrap();
     store.crash(Survives::Memory);
     assert!(matches!(pushes.next().now_or_never(), Some(None)));
     let broken = next(&mut changes);
@@ -170,38 +170,37 @@ fn a_crash_ends_the_streams_and_keeps_or_loses_the_state() {
 
 #[test]
 fn a_store_with_a_disk_keeps_tokens_and_gates_through_a_crash_and_no_leases() {
-    let store = Memory::builder(Hand::new(1))
-        .strength(Strength::AcrossRestart)
-        .build();
-    let link = store.link();
+    let durable = Config::new().strength(Strength::AcrossRestart);
+    let store = durable.connect(Hand::new(1));
+    let lock = store.lock();
     store.skip_tokens(1 << 40);
-    ready(link.attempt(&request(1))).unwrap();
+    ready(lock.attempt(&request(1))).unwrap();
     assert_eq!(store.last_token(), (1 << 40) + 1);
     let token = Token::new(store.last_token()).unwrap();
-    let gate = link.memory_gate();
+    let gate = gate_of(&lock);
     assert!(ready(gate.write(&name(), token, b"kept")).unwrap().is_admitted());
     store.crash(Survives::Nothing);
     assert_eq!((store.starts(), store.sizes().names), (2, 0));
     assert_eq!(ready(gate.read(&name())).unwrap().unwrap().value, b"kept");
-    ready(link.attempt(&request(2))).unwrap();
+    ready(lock.attempt(&request(2))).unwrap();
     assert_eq!(store.last_token(), (1 << 40) + 2);
 }
 
 #[test]
 fn what_is_no_lock_is_told_until_it_is_mended() {
     let store = Memory::new(Hand::new(1));
-    let link = store.link();
-    ready(link.attempt(&request(1))).unwrap();
-    let mut pushes = queued(&link, 2);
+    let lock = store.lock();
+    ready(lock.attempt(&request(1))).unwrap();
+    let mut pushes = queued(&lock, 2);
     store.spoil(&name(), "no lock");
     for n in [1, 3] {
-        let error = ready(link.attempt(&request(n))).unwrap_err();
+        let error = ready(lock.attempt(&request(n))).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::BackendData);
     }
-    let error = ready(link.watch().unwrap().inspect(&name())).unwrap_err();
+    let error = ready(lock.watch().unwrap().inspect(&name())).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::BackendData);
     assert_eq!(store.spoiled(&name()).as_deref(), Some("no lock"));
-    let over = ready(link.release(&request(1).key, Release::Now)).unwrap();
+    let over = ready(lock.release(&request(1).key, Release::Now)).unwrap();
     assert_eq!(over, crate::spi::Released::NotHeld);
     store.mend(&name());
     assert_eq!(store.spoiled(&name()), None);
@@ -212,54 +211,54 @@ fn what_is_no_lock_is_told_until_it_is_mended() {
 }
 
 #[test]
-fn bad_requests_and_closed_links_are_refused() {
-    let store = Memory::builder(Hand::new(1)).max_name_len(1024).build();
-    let link = store.link();
+fn bad_requests_and_closed_connections_are_refused() {
+    let store = Config::new().max_name_len(1024).connect(Hand::new(1));
+    let lock = store.lock();
     let mut zero = request(1);
     zero.ttl = Duration::ZERO;
     let mut long = request(1);
     long.key.name = LockName::new([b'x'; 1025]).unwrap();
     for bad in [zero, long, request(1).with_priority(11)] {
         assert_eq!(
-            ready(link.attempt(&bad)).unwrap_err().kind(),
+            ready(lock.attempt(&bad)).unwrap_err().kind(),
             ErrorKind::InvalidInput
         );
     }
-    ready(link.close()).unwrap();
+    ready(lock.close()).unwrap();
     assert_eq!(
-        ready(link.attempt(&request(1))).unwrap_err().kind(),
+        ready(lock.attempt(&request(1))).unwrap_err().kind(),
         ErrorKind::Closed
     );
     assert!(
         ready(store.connect().attempt(&request(1))).is_ok(),
-        "other links go on"
+        "other connections go on"
     );
 }
 
 #[test]
 fn what_is_too_long_is_refused_at_the_gate_too_and_the_error_says_by_how_much() {
-    let store = Memory::builder(Hand::new(1)).max_name_len(1024).build();
-    let link = store.link();
-    let max = link.capabilities().max_name_len;
+    let store = Config::new().max_name_len(1024).connect(Hand::new(1));
+    let lock = store.lock();
+    let max = lock.capabilities().max_name_len;
     let long = LockName::new(vec![b'x'; max + 1]).unwrap();
     let fits = LockName::new(vec![b'x'; max]).unwrap();
-    let gate = link.fencing_gate();
+    let gate = gate_of(&lock);
     let token = Token::new(1).unwrap();
     assert!(ready(gate.write(&fits, token, b"")).unwrap().is_admitted());
     let mut refused = vec![
         ready(gate.admit(&long, token, Access::Shared)).unwrap_err(),
         ready(gate.write(&long, token, b"")).unwrap_err(),
         ready(gate.read(&long)).unwrap_err(),
-        ready(link.watch().unwrap().inspect(&long)).unwrap_err(),
+        ready(lock.watch().unwrap().inspect(&long)).unwrap_err(),
     ];
     for e in &refused {
         let says = format!("the name has {} bytes, memory takes at most {max}", max + 1);
         assert!(e.to_string().contains(&says), "{e}");
     }
     let mut labelled = request(1);
-    let max = link.capabilities().max_owner_len;
+    let max = lock.capabilities().max_owner_len;
     labelled.owner = Some("x".repeat(max + 1).into());
-    refused.push(ready(link.attempt(&labelled)).unwrap_err());
+    refused.push(ready(lock.attempt(&labelled)).unwrap_err());
     let says = format!("has {} bytes, memory takes at most {max}", max + 1);
     assert!(refused[4].to_string().contains(&says), "{}", refused[4]);
     assert!(refused.iter().all(|e| e.kind() == ErrorKind::InvalidInput));
@@ -268,46 +267,41 @@ fn what_is_too_long_is_refused_at_the_gate_too_and_the_error_says_by_how_much() 
 #[test]
 fn the_gate_refuses_an_overtaken_writer_without_running_its_change() {
     let store = Memory::new(Hand::new(1));
-    let link = store.link();
+    let lock = store.lock();
     let token = |n| Token::new(n).unwrap();
     let add = |t, b| {
-        link.memory_gate()
-            .write_with(&name(), token(t), Access::Exclusive, |v| v.push(b))
+        lock.write_with(&name(), token(t), Access::Exclusive, |v| v.push(b))
             .unwrap()
     };
     assert_eq!(add(2, b'x'), Ok(()));
     assert_eq!(add(1, b'y'), Err(token(2)));
-    let stored = ready(link.fencing_gate().read(&name())).unwrap().unwrap();
+    let stored = ready(gate_of(&lock).read(&name())).unwrap().unwrap();
     assert_eq!(stored.value, b"x");
 }
 
-impl MemoryLink {
-    fn fencing_gate(&self) -> &dyn crate::gate::FenceGate {
-        let lock: &dyn Lock = self;
-        lock.fencing()
-            .and_then(|f| f.gate())
-            .expect("the memory backend has a gate")
-    }
+fn gate_of(lock: &MemoryLock) -> &dyn FenceGate {
+    let part = lock.fencing().and_then(|f| f.gate());
+    part.expect("the memory backend has a gate")
 }
 
 #[test]
 fn names_that_lapsed_and_are_never_asked_for_again_are_forgotten() {
     let clock = Hand::new(1);
     let store = Memory::new(clock.clone());
-    let link = store.connect();
+    let lock = store.connect();
     let mut sequence = 0;
     let mut take = || {
         sequence += 1;
         let name = LockName::new(format!("{sequence}")).unwrap();
         let request = Acquire::new(LeaseKey::new(name, RequestId::new(1, sequence)), TTL);
-        let attempt = link.attempt(&request).now_or_never().unwrap().unwrap();
+        let attempt = lock.attempt(&request).now_or_never().unwrap().unwrap();
         assert!(matches!(attempt, Attempt::Granted(_)));
         request.key
     };
     // What the table was once large enough for is no measure: these are let go in order.
     let many: Vec<_> = (0..3_000).map(|_| take()).collect();
     for key in &many {
-        link.release(key, Release::Now).now_or_never().unwrap().unwrap();
+        lock.release(key, Release::Now).now_or_never().unwrap().unwrap();
     }
     for _ in 0..20 {
         (0..100).for_each(|_| drop(take()));
@@ -320,9 +314,9 @@ fn names_that_lapsed_and_are_never_asked_for_again_are_forgotten() {
 #[test]
 fn a_wrong_password_is_refused_and_shown_nowhere() {
     let clock = Hand::new(1);
-    let builder = Memory::builder(clock.clone()).password("right-one");
-    assert!(!format!("{builder:?}").contains("right-one"));
-    let store = builder.build();
+    let config = Config::new().password("right-one");
+    assert!(!format!("{config:?}").contains("right-one"));
+    let store = config.connect(clock.clone());
     assert!(store.connect_with("right-one").is_ok());
     let Err(e) = store.connect_with("wrong-one") else {
         panic!("a wrong password was accepted");

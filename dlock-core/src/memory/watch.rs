@@ -1,48 +1,58 @@
-use std::collections::VecDeque;
+//! Looking at a lock without wanting it, and the stream of its changes.
+
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use futures::future::BoxFuture;
-use futures::stream::Stream;
+use futures::stream::{BoxStream, Stream, StreamExt};
 
-use super::shared::{Shared, State};
+use super::connection::Connection;
+use super::failure::{broken, foreign};
+use super::lock::MemoryLock;
+use super::shared::State;
 use super::table::Effects;
-use crate::error::{Error, ErrorKind, Result};
-use crate::inspection::Change;
+use super::watchers::Watcher;
+use crate::error::Result;
+use crate::inspection::{Change, Inspection};
 use crate::name::LockName;
-use crate::runtime::Runtime;
+use crate::spi::Watch;
 use crate::timestamp::Timestamp;
 
-/// How many changes wait for a slow consumer before a fresh snapshot takes their place.
-const BUFFER: usize = 1024;
 /// A timer is never armed for less: a client's clock that runs a little fast would spin before the store's
 /// expiry.
 const SHORTEST_SLEEP: Duration = Duration::from_micros(50);
 
-/// One watch stream, as the store knows it.
-pub(super) struct Watcher {
-    id: u64,
-    pub(super) link: u64,
-    buffer: VecDeque<Change>,
-    /// The buffer was full; what comes is in the snapshot that the stream takes when it is next asked.
-    overflown: bool,
-    pub(super) waker: Option<Waker>,
+#[async_trait]
+impl Watch for MemoryLock {
+    async fn watch(&self, name: &LockName) -> Result<BoxStream<'static, Result<Change>>> {
+        self.check_watched(name)?;
+        Ok(Changes::new(self.connection.clone(), name.clone()).boxed())
+    }
+
+    async fn inspect(&self, name: &LockName) -> Result<Inspection> {
+        self.check_watched(name)?;
+        self.connection.call(|state, _, effects| {
+            if state.table.spoiled(name).is_some() {
+                return Err(foreign(name));
+            }
+            Ok(state.table.inspect(name, effects))
+        })
+    }
+
+    async fn force_release(&self, name: &LockName) -> Result<u32> {
+        self.check_watched(name)?;
+        let release = |state: &mut State, _, effects: &mut _| state.table.force_release(name, effects);
+        Ok(self.connection.call(release))
+    }
 }
 
-impl Watcher {
-    pub(super) fn note(&mut self, change: Change) {
-        if self.overflown {
-            return;
-        }
-        if self.buffer.len() >= BUFFER {
-            self.buffer = VecDeque::new();
-            self.overflown = true;
-            return;
-        }
-        self.buffer.push_back(change);
+impl MemoryLock {
+    fn check_watched(&self, name: &LockName) -> Result<()> {
+        self.connection.check_open()?;
+        self.connection.shared.caps.check_name(name)
     }
 }
 
@@ -50,10 +60,8 @@ impl Watcher {
 ///
 /// Expiry has no timer in the store, so the stream keeps one of its own while it is asked: for the earliest
 /// expiry of that name, after which it takes back what has run out, as any call would.
-pub(super) struct Changes {
-    shared: Arc<Shared>,
-    runtime: Arc<dyn Runtime>,
-    closed: Arc<AtomicBool>,
+struct Changes {
+    connection: Arc<Connection>,
     name: LockName,
     id: u64,
     epoch: u64,
@@ -70,16 +78,10 @@ enum Look {
 }
 
 impl Changes {
-    pub(super) fn new(
-        shared: Arc<Shared>,
-        runtime: Arc<dyn Runtime>,
-        closed: Arc<AtomicBool>,
-        link: u64,
-        name: LockName,
-    ) -> Self {
+    fn new(connection: Arc<Connection>, name: LockName) -> Self {
         // The snapshot is taken and the watcher entered under one lock: no change is between the two or in
         // both.
-        let (id, epoch) = shared.run(None, |state, effects| {
+        let (id, epoch) = connection.shared.run(None, |state, effects| {
             let snapshot = Change::Snapshot {
                 now: state.table.inspect(&name, effects),
                 skipped: false,
@@ -88,19 +90,12 @@ impl Changes {
             let id = state.next_watcher;
             state.next_watcher += 1;
             note_now(state, effects);
-            state.watchers.entry(name.clone()).or_default().push(Watcher {
-                id,
-                link,
-                buffer: VecDeque::from([snapshot]),
-                overflown: false,
-                waker: None,
-            });
+            let watcher = Watcher::new(id, connection.id, snapshot);
+            state.watchers.entry(name.clone()).or_default().push(watcher);
             (id, state.epoch)
         });
         Self {
-            shared,
-            runtime,
-            closed,
+            connection,
             name,
             id,
             epoch,
@@ -110,7 +105,7 @@ impl Changes {
     }
 
     fn look(&self, waker: &Waker) -> Look {
-        self.shared.run(None, |state, effects| {
+        self.connection.shared.run(None, |state, effects| {
             let expiry = state.table.expire(&self.name, effects);
             // The changes of this very call come to the buffer only after it: they are put there now, for
             // this stream.
@@ -163,19 +158,15 @@ impl Stream for Changes {
             return Poll::Ready(None);
         }
         loop {
-            if this.closed.load(Ordering::Acquire) {
+            if let Err(closed) = this.connection.check_open() {
                 this.ended = true;
-                return Poll::Ready(Some(Err(Error::new(
-                    ErrorKind::Closed,
-                    "the link to the store is closed",
-                ))));
+                return Poll::Ready(Some(Err(closed)));
             }
             let next = match this.look(cx.waker()) {
                 Look::Item(change) => return Poll::Ready(Some(Ok(change))),
                 Look::Broken => {
                     this.ended = true;
-                    let error = Error::new(ErrorKind::Unavailable, "the connection to the store broke");
-                    return Poll::Ready(Some(Err(error.with_name(&this.name))));
+                    return Poll::Ready(Some(Err(broken().with_name(&this.name))));
                 }
                 Look::Nothing(next) => next,
             };
@@ -184,7 +175,7 @@ impl Stream for Changes {
                 return Poll::Pending;
             };
             if this.timer.as_ref().is_none_or(|(armed, _)| *armed != expiry) {
-                this.timer = Some((expiry, this.runtime.sleep(rest.max(SHORTEST_SLEEP))));
+                this.timer = Some((expiry, this.connection.runtime.sleep(rest.max(SHORTEST_SLEEP))));
             }
             if let Some((_, sleep)) = &mut this.timer {
                 if sleep.as_mut().poll(cx).is_pending() {
@@ -198,7 +189,7 @@ impl Stream for Changes {
 
 impl Drop for Changes {
     fn drop(&mut self) {
-        let mut state = self.shared.lock();
+        let mut state = self.connection.shared.lock();
         if let Some(watchers) = state.watchers.get_mut(&self.name) {
             watchers.retain(|w| w.id != self.id);
             if watchers.is_empty() {

@@ -18,7 +18,7 @@ use super::scenario::{Report, SETTLING, Trace, drawn_plan, spawn};
 use super::worker::{Kind, MAX_TTL, Worker, released};
 use crate::client::Client;
 use crate::combinators::Quorum;
-use crate::memory::{Memory, Survives};
+use crate::memory::{self, Memory, Survives};
 use crate::name::LockName;
 use crate::runtime::Runtime;
 use crate::spi::Lock;
@@ -101,10 +101,10 @@ impl Setting {
                 let name = format!("server {n}");
                 let offset = rng.duration(Duration::ZERO..SECOND * 1_000_000);
                 let runtime = sim.client_runtime_with(&name, offset, drift(rng, 4_000));
-                // One `Arc` for both, so that the store's links know that they share its clock.
-                let store = Memory::builder(Arc::new(runtime.clone())).strength(Strength::AcrossRestart);
+                // One `Arc` for both, so that the store's connections know that they share its clock.
+                let config = memory::Config::new().strength(Strength::AcrossRestart);
                 Server {
-                    store: store.build(),
+                    store: config.connect(Arc::new(runtime.clone())),
                     runtime,
                 }
             })

@@ -18,7 +18,7 @@ use super::rng::SimRng;
 use super::worker::{Kind, MAX_TTL, Worker, released};
 use crate::capabilities::Capability;
 use crate::client::Client;
-use crate::memory::Memory;
+use crate::memory::{self, Memory};
 use crate::name::LockName;
 use crate::runtime::Runtime;
 
@@ -95,14 +95,14 @@ struct Setting {
 impl Setting {
     fn new(sim: &Sim, rng: &mut SimRng) -> Self {
         let server = sim.client_runtime_with("server", 77 * SECOND, 0);
-        // One `Arc` for both, so that the store's links know that they share its clock.
+        // One `Arc` for both, so that the store's connections know that they share its clock.
         let on_server: Arc<dyn Runtime> = Arc::new(server.clone());
         let window = rng.chance(0.5).then(|| rng.duration(100 * MS..800 * MS));
-        let mut store = Memory::builder(on_server).claim_window(window);
+        let mut config = memory::Config::new().claim_window(window);
         if rng.chance(0.2) {
-            store = store.without(Capability::Queue).without(Capability::Priority);
+            config = config.without(Capability::Queue).without(Capability::Priority);
         }
-        let store = store.build();
+        let store = config.connect(on_server);
         let judge = Arc::new(Judge::new(sim.world(), Backing::Store(store.connect())));
         let names = (0..1 + rng.below(3))
             .map(|i| {

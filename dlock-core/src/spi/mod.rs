@@ -64,6 +64,7 @@ mod watch;
 pub use acquire::{Acquire, Attempt, Grant, Queueing};
 pub use anchors::Anchors;
 pub use claims::capabilities_of;
+pub(crate) use claims::check_parts;
 pub use fencing::{Fencing, Raised};
 pub use key::LeaseKey;
 pub use lock::Lock;

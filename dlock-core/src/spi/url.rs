@@ -205,6 +205,16 @@ impl Url {
         value.map(Some).ok_or_else(refused)
     }
 
+    /// All keys that are wanted, with their values: those of a driver that have a name in them.
+    pub fn take_all(&mut self, wanted: impl Fn(&str) -> bool) -> Vec<(String, String)> {
+        let wanted = |slot: &&mut Option<(String, _)>| slot.as_ref().is_some_and(|(key, _)| wanted(key));
+        self.query
+            .iter_mut()
+            .filter(wanted)
+            .filter_map(Option::take)
+            .collect()
+    }
+
     /// The path that is the value of that key, and what is in the file there.
     ///
     /// # Errors

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use dlock_core::combinators::{Namespaced, Shard, Sharded};
-use dlock_core::memory::Memory;
+use dlock_core::memory::{Config, Memory};
 use dlock_core::spi::{
     Abandoned, Acquire, Attempt, Converted, Grant, LeaseKey, Lock, LostLeases, Push, Release, Released,
     Renew, RenewItem, RenewOutcome, Signal, Wake,
@@ -294,7 +294,7 @@ fn losses_of_other_namespaces_are_not_told() {
 
 #[test]
 fn a_namespace_takes_its_length_from_the_longest_name() {
-    let store = Memory::builder(rt()).max_name_len(1024).build();
+    let store = Config::new().max_name_len(1024).connect(rt());
     let backend = in_namespace(&store, "shop");
     assert_eq!(backend.capabilities().max_name_len, 1024 - "4:shop,".len());
     granted(&*backend, &key(vec![b'x'; 1024 - "4:shop,".len()], 1));
@@ -519,10 +519,10 @@ fn every_part_finds_the_shard_of_its_name() {
 
 #[test]
 fn a_part_that_one_shard_lacks_is_not_claimed() {
-    let poor = Memory::builder(rt())
+    let poor = Config::new()
         .without(Capability::Gate)
         .without(Capability::Queue)
-        .build();
+        .connect(rt());
     let rich = Memory::new(rt());
     let list = vec![
         Shard::new("rich", rich.connect()),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dlock_core::combinators::Quorum;
-use dlock_core::memory::{MemoryBuilder, Survives};
+use dlock_core::memory::{Config, Survives};
 use dlock_core::sim::{FaultPlan, Link, Partition, Sim, SimRuntime};
 use dlock_core::spi::{
     Abandoned, Acquire, Attempt, Converted, Grant, LeaseKey, Lock, Release, Released, RenewItem, RenewOutcome,
@@ -160,18 +160,14 @@ fn simulate(members: usize, test: impl AsyncFn(World<'_>)) {
     simulate_with(members, |_, builder| builder, test);
 }
 
-fn simulate_with(
-    members: usize,
-    set_up: impl Fn(usize, MemoryBuilder) -> MemoryBuilder,
-    test: impl AsyncFn(World<'_>),
-) {
+fn simulate_with(members: usize, set_up: impl Fn(usize, Config) -> Config, test: impl AsyncFn(World<'_>)) {
     for seed in 0..20 {
         let sim = Sim::new(seed);
         let stores = (0..members)
             .map(|n| {
                 let server = sim.client_runtime(&format!("server {n}"));
-                let builder = set_up(n, Memory::builder(Arc::new(server.clone())));
-                (builder.build(), server)
+                let store = set_up(n, Config::new()).connect(Arc::new(server.clone()));
+                (store, server)
             })
             .collect();
         sim.block_on(test(World { sim: &sim, stores }));

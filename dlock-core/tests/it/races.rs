@@ -7,6 +7,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use dlock_core::memory::Config;
 use dlock_core::sim::{FaultPlan, Link, Partition, Sim, SimRuntime};
 use dlock_core::spi::{self, Abandoned, Acquire, Attempt, LeaseKey, Release, Released, Signal};
 use dlock_core::{
@@ -265,9 +266,8 @@ fn a_confirmation_that_hangs_costs_no_grant() {
     let sim = Sim::new(3);
     let node = sim.client_runtime_with("client", ms(0), 0);
     let server = sim.client_runtime_with("server", ms(0), 0);
-    let store = Memory::builder(Arc::new(server.clone()))
-        .claim_window(Some(ms(600)))
-        .build();
+    let config = Config::new().claim_window(Some(ms(600)));
+    let store = config.connect(Arc::new(server.clone()));
     let link = Link::new(store.connect(), &node, &server, plan);
     let client = Client::builder(link.clone(), Arc::new(node.clone()))
         .build()
@@ -541,7 +541,7 @@ fn a_turn_that_was_slept_through_does_not_end_the_wait() {
     for seed in 0..20 {
         let sim = Sim::new(seed);
         let node = sim.client_runtime_with("client", ms(0), 0);
-        let store = Memory::builder(sim.runtime()).claim_window(Some(ms(300))).build();
+        let store = Config::new().claim_window(Some(ms(300))).connect(sim.runtime());
         let link = Link::new(
             store.connect(),
             &node,

@@ -172,21 +172,48 @@ fn a_slow_store_that_answers_the_withdrawal_makes_it_a_timeout() {
 #[test]
 fn a_wait_limit_bounds_the_roll_back_of_several_locks_too() {
     silent(async |s, partition| {
-        let held = s.local.lock("b").unwrap().acquire().await.unwrap();
-        let both = MultiLock::new(["a", "b"].map(|n| s.client.lock(n).unwrap())).unwrap();
-        let began = s.sim.runtime().now();
-        let trouble = async {
-            s.sleep(LIMIT / 2).await;
-            s.link.partition(partition);
-        };
-        let waiting = async {
-            let answer = both.acquire_timeout(LIMIT).await;
-            (answer.map(drop), s.sim.runtime().now().since(began))
-        };
-        let ((answer, took), ()) = join(waiting, trouble).await;
-        assert_eq!(answer.unwrap_err().kind(), ErrorKind::Unknown);
-        assert!(took <= LIMIT + LockOptions::WITHDRAWAL + ms(5), "{took:?}");
-        held.release().await.unwrap();
+        for each_its_own in [false, true] {
+            let held = s.local.lock("b").unwrap().acquire().await.unwrap();
+            let own = LockOptions::new().wait_limit(each_its_own.then_some(LIMIT));
+            let lock = |n| s.client.lock(n).unwrap().options(own.clone()).unwrap();
+            let both = MultiLock::new(["a", "b"].map(lock)).unwrap();
+            let began = s.sim.runtime().now();
+            let trouble = async {
+                s.sleep(LIMIT / 2).await;
+                s.link.partition(partition);
+            };
+            let waiting = async {
+                let answer = match each_its_own {
+                    true => both.acquire().await,
+                    false => both.acquire_timeout(LIMIT).await,
+                };
+                (answer.map(drop), s.sim.runtime().now().since(began))
+            };
+            let ((answer, took), ()) = join(waiting, trouble).await;
+            assert_eq!(answer.unwrap_err().kind(), ErrorKind::Unknown);
+            assert!(took <= LIMIT + LockOptions::WITHDRAWAL + ms(5), "{took:?}");
+            held.release().await.unwrap();
+            s.must_come_to_rest().await;
+        }
+    });
+}
+
+#[test]
+fn without_a_limit_a_store_that_never_answers_costs_no_more_than_the_time_limit_of_an_operation() {
+    const OP_TIMEOUT: Duration = Duration::from_secs(5);
+    silent(async |s, partition| {
+        s.link.partition(partition);
+        let lock = s.client.lock("a").unwrap();
+        for tries in [false, true] {
+            let began = s.sim.runtime().now();
+            let answer = match tries {
+                true => lock.try_acquire().await.map(drop),
+                false => lock.acquire().await.map(drop),
+            };
+            let took = s.sim.runtime().now().since(began);
+            assert_eq!(answer.unwrap_err().kind(), ErrorKind::Unknown);
+            assert!(took >= OP_TIMEOUT && took <= OP_TIMEOUT + ms(5), "{took:?}");
+        }
         s.must_come_to_rest().await;
     });
 }

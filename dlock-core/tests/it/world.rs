@@ -4,6 +4,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use dlock_core::memory::Config;
 use dlock_core::sim::Sim;
 use dlock_core::{AutoRenew, Client, LockOptions, Memory, Runtime};
 
@@ -31,13 +32,13 @@ pub(crate) fn simulate<F: Future<Output = ()>>(test: impl Fn(World) -> F) {
 }
 
 pub(crate) fn simulate_with<F: Future<Output = ()>>(
-    set_up: impl Fn(dlock_core::memory::MemoryBuilder) -> dlock_core::memory::MemoryBuilder,
+    set_up: impl Fn(Config) -> Config,
     test: impl Fn(World) -> F,
 ) {
     for seed in 0..20 {
         let sim = Sim::new(seed);
         let runtime = sim.runtime();
-        let store = set_up(Memory::builder(runtime.clone())).build();
+        let store = set_up(Config::new()).connect(runtime.clone());
         sim.block_on(test(World { runtime, store }));
     }
 }

@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use dlock_core::memory::Config;
 use dlock_core::sim::Sim;
 use dlock_core::{Capability, Client, Memory, Runtime};
 use futures::FutureExt as _;
@@ -119,14 +120,14 @@ impl metrics::Recorder for Recorded {
 }
 
 fn measured<F: Future<Output = ()>>(
-    set_up: impl Fn(dlock_core::memory::MemoryBuilder) -> dlock_core::memory::MemoryBuilder,
+    set_up: impl Fn(Config) -> Config,
     test: impl Fn(World) -> F,
 ) -> Recorded {
     let recorded = Recorded::default();
     metrics::with_local_recorder(&recorded, || {
         let sim = Sim::new(7);
         let runtime = sim.runtime();
-        let store = set_up(Memory::builder(runtime.clone())).build();
+        let store = set_up(Config::new()).connect(runtime.clone());
         sim.block_on(test(World { runtime, store }));
     });
     recorded
@@ -179,7 +180,7 @@ fn a_grant_of_which_an_observer_panics_is_given_back() {
     metrics::with_local_recorder(&Panics::default(), || {
         let sim = Sim::new(7);
         let runtime = sim.runtime();
-        let store = Memory::builder(runtime.clone()).build();
+        let store = Memory::new(runtime.clone());
         let w = World { runtime, store };
         let (one, two) = (w.client(), w.client());
         sim.block_on(async {
@@ -298,7 +299,7 @@ fn told<F: Future<Output = ()>>(test: impl Fn(World) -> F) -> Vec<String> {
     tracing::subscriber::with_default(story.clone(), || {
         let sim = Sim::new(7);
         let runtime = sim.runtime();
-        let store = Memory::builder(runtime.clone()).build();
+        let store = Memory::new(runtime.clone());
         sim.block_on(test(World { runtime, store }));
     });
     story.lines()

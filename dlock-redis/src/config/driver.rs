@@ -7,8 +7,8 @@ use dlock_core::spi::Host;
 use dlock_core::{Error, Result};
 use redis::{Client, ProtocolVersion, RedisError};
 
+use super::Config;
 use super::url::Form;
-use super::{Config, invalid};
 use crate::connection::Connection;
 #[cfg(feature = "cluster")]
 use crate::connection::cluster::Cluster;
@@ -17,7 +17,7 @@ use crate::connection::sentinel::Sentinels;
 #[cfg(feature = "cluster")]
 use crate::connection::server::Moved;
 use crate::connection::server::{Server, Setup, Source};
-use crate::failure::{Failed, nothing_done};
+use crate::failure::{Failed, invalid, nothing_done};
 
 impl Config {
     /// The servers of these settings, none of them connected to.

@@ -18,7 +18,7 @@ use crate::connection::check::Demands;
 use crate::connection::members::Members;
 use crate::connection::rejoin::Rejoin;
 use crate::connection::server::Setup;
-use crate::failure::nothing_done;
+use crate::failure::{invalid, nothing_done};
 use crate::lock::{self, RedisLock};
 use crate::plain::{self, PlainLock};
 use crate::replicas::Replicas;
@@ -392,8 +392,4 @@ impl fmt::Debug for Config {
             .field("prefix", &self.prefix)
             .finish_non_exhaustive()
     }
-}
-
-pub(crate) fn invalid(message: impl Into<std::borrow::Cow<'static, str>>) -> Error {
-    Error::new(ErrorKind::InvalidInput, message)
 }

@@ -10,8 +10,9 @@ use dlock_core::combinators::Quorum;
 use dlock_core::spi::Url;
 
 use super::url::Form;
-use super::{Config, PREFIX, WINDOW, invalid};
+use super::{Config, PREFIX, WINDOW};
 use crate::connection::rejoin::Rejoin;
+use crate::failure::invalid;
 
 /// What is longer was not meant: an operation ends by its own limit.
 const LONGEST_TIMEOUT: Duration = Duration::from_secs(3600);

@@ -8,7 +8,7 @@ use dlock_core::spi::{Host, Url};
 use dlock_core::{Error, ErrorKind, Result};
 use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo as _, ProtocolVersion, RedisConnectionInfo};
 
-use super::invalid;
+use crate::failure::invalid;
 
 const PORT: u16 = 6379;
 const SENTINEL_PORT: u16 = 26379;

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use dlock_core::{Capabilities, Capability, LockName, RequestId, Result};
 
 use crate::backend::Store;
-use crate::config::invalid;
+use crate::failure::invalid;
 use crate::scripts::{Script, scripts};
 
 /// Locks in the form that most clients of Redis have: a key of the name's, its value the holder's id, and an

@@ -111,14 +111,17 @@ impl Error {
     /// Of a commit, or of a write that commits by itself: when the connection is lost meanwhile, it may have
     /// taken effect.
     pub(super) fn of_commit(e: sqlx::Error) -> Self {
-        let failure = Failure::of(&e);
-        if failure != Failure::ConnectionLost {
+        let told = meaning(&e);
+        if !told.may_be_done() {
             return e.into();
         }
         let text =
             "the connection to the database was lost while it committed, perhaps after the change was stored";
         let error = dlock_core::Error::new(ErrorKind::Unknown, text).with_source(e);
-        Self { failure, error }
+        Self {
+            failure: told.failure,
+            error,
+        }
     }
 
     /// Not of the database.
@@ -195,5 +198,7 @@ mod tests {
         let e = Error::of_commit(sqlx::Error::WorkerCrashed);
         assert!(e.may_have_happened() && !e.is_retryable());
         assert!(!Error::from(sqlx::Error::WorkerCrashed).may_have_happened());
+        let strange = sqlx::Error::Decode("the stream is out of step".into());
+        assert!(Error::of_commit(strange).may_have_happened());
     }
 }

@@ -4,18 +4,14 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_core::spi::{Lock, Url};
-use dlock_core::{Result, Runtime};
+use dlock_core::Result;
+use dlock_core::spi::Url;
 #[cfg(feature = "mysql")]
 use sqlx::mysql::{MySqlConnectOptions, MySqlPool};
 #[cfg(feature = "postgres")]
 use sqlx::postgres::{PgConnectOptions, PgPool};
 
 use super::failure::invalid;
-#[cfg(feature = "mysql")]
-use super::mysql;
-#[cfg(feature = "postgres")]
-use super::postgres;
 use crate::direct::is_small;
 use crate::driver_url::Options;
 
@@ -33,7 +29,7 @@ use crate::driver_url::Options;
 #[derive(Clone)]
 #[must_use]
 pub struct Config {
-    database: Options,
+    pub(super) database: Options,
     pub(super) schema: Option<String>,
     pub(super) table_prefix: String,
     pub(super) connections: usize,
@@ -164,29 +160,9 @@ impl Config {
         self
     }
 
-    /// Connects, and creates or updates the tables. A user that may not create tables can connect when they
-    /// are there in this version.
-    ///
-    /// # Cancel safety
-    /// Cancelled, nothing is left but perhaps the empty tables.
-    ///
-    /// # Errors
-    /// `InvalidInput` for a bad prefix, or a database or schema that is not there; `Unsupported` if a newer
-    /// dlock has used the tables, or behind a pooler that was not told of; `BackendData` if the tables are
-    /// not ours; `PermissionDenied`; `Unavailable`.
-    pub async fn connect(self, runtime: Arc<dyn Runtime>) -> Result<Arc<dyn Lock>> {
-        self.check()?;
-        Ok(match &self.database {
-            #[cfg(feature = "postgres")]
-            Options::Postgres(options) => Arc::new(postgres::open(options, &self, runtime).await?),
-            #[cfg(feature = "mysql")]
-            Options::Mysql(options) => Arc::new(mysql::open(options, &self, runtime).await?),
-        })
-    }
-
     /// A prefix goes into the text of statements, so it is an identifier in lower case: unquoted, no server
     /// writes it otherwise. What is added to it is short enough for every limit of an identifier.
-    fn check(&self) -> Result<()> {
+    pub(super) fn check(&self) -> Result<()> {
         match is_small(&self.table_prefix) && !self.table_prefix.starts_with("pg_") {
             true => Ok(()),
             false => Err(invalid(

@@ -202,7 +202,7 @@ impl<D: Dialect> Database<D> {
         let pool = slot.pool();
         let connecting = in_time(self.dialect.connect(), &*self.runtime);
         let (connecting, rest) = (select(connecting, self.closing.clone()), pool.clone());
-        let making = async move {
+        let task = async move {
             let mut slot = Some(slot);
             let connected = match select(connecting, alone).await {
                 Either::Left((connected, _)) => connected,
@@ -223,7 +223,7 @@ impl<D: Dialect> Database<D> {
             });
             let _ = send.send(made);
         };
-        self.runtime.spawn(making.boxed());
+        self.runtime.spawn(task.boxed());
         let next = pin!(pool.next());
         match select(made, next).await {
             Either::Left((Ok(Ok(())), next)) => Ok(next.await),

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use dlock_core::{LockName, Timestamp};
 
-use crate::lately::Lately;
+use crate::cache::Cache;
 
 /// For how long nobody has used a name whose row is swept. Longer than a tombstone stands.
 pub(in crate::lease) const AGE: Duration = Duration::from_secs(120);
@@ -32,7 +32,7 @@ pub(in crate::lease) struct Seen {
 }
 
 pub(in crate::lease) struct Contention {
-    told: Mutex<Lately<LockName, Told>>,
+    told: Mutex<Cache<LockName, Told>>,
     /// For so long after others were seen they are counted on.
     contended: Duration,
 }

@@ -24,11 +24,11 @@ pub(in crate::lease) fn nothing_done(e: sqlx::Error, at: &str) -> Error {
     told.error(at, e)
 }
 
-/// The typed error for a statement that was sent and commits by itself, or for a commit. If it was lost with
-/// its connection, or the server ended the session, the commit may have come first. All else that a server
-/// refuses has been rolled back.
+/// The typed error for a statement that was sent and commits by itself, or for a commit. If its connection
+/// ended before it was answered, whatever by, the commit may have come first. All else that a server refuses
+/// has been rolled back.
 pub(in crate::lease) fn perhaps_done(e: sqlx::Error, at: &str) -> Error {
-    if meaning(&e).failure != Failure::ConnectionLost {
+    if !meaning(&e).may_be_done() {
         return nothing_done(e, at);
     }
     let text = format!("the connection to {at} was lost before the answer came");
@@ -39,4 +39,18 @@ pub(in crate::lease) fn perhaps_done(e: sqlx::Error, at: &str) -> Error {
 pub(in crate::lease) fn ended_meanwhile() -> Error {
     let text = "a request to the database was on its way when its runtime ended";
     Error::new(ErrorKind::Unknown, text).with_source(runtime_ended())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_sent_and_ended_by_an_error_that_nobody_knows_is_unknown() {
+        let e = || sqlx::Error::Decode("the stream is out of step".into());
+        assert_eq!(perhaps_done(e(), "at").kind(), ErrorKind::Unknown);
+        assert_eq!(nothing_done(e(), "at").kind(), ErrorKind::Unavailable);
+        let none = perhaps_done(sqlx::Error::PoolTimedOut, "at");
+        assert_eq!(none.kind(), ErrorKind::Unavailable);
+    }
 }

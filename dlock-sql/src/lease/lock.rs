@@ -28,9 +28,7 @@ pub(in crate::lease) struct Lease<D: Dialect> {
 
 impl<D: Dialect> fmt::Debug for Lease<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct(D::BACKEND)
-            .field("at", &self.db.at)
-            .finish_non_exhaustive()
+        f.debug_tuple(D::BACKEND).field(&self.db.at).finish()
     }
 }
 

@@ -63,6 +63,7 @@ mod keys;
 mod lock;
 #[cfg(feature = "mysql")]
 mod mysql;
+mod open;
 mod pool;
 #[cfg(feature = "postgres")]
 mod postgres;

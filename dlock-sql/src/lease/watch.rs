@@ -68,14 +68,11 @@ impl<D: Dialect> Watch for Lease<D> {
             look_at: Timestamp::now(),
         };
         // It ends behind the first error.
-        let next = |watching: Option<Watching<D>>| async move {
-            let mut watching = watching?;
+        let next = |mut watching: Watching<D>| async move {
             let next = watching.next().await;
-            let next = named(&watching.name, next);
-            let goes_on = next.is_ok().then_some(watching);
-            Some((next, goes_on))
+            Ok(Some((named(&watching.name, next)?, watching)))
         };
-        Ok(stream::unfold(Some(watching), next).boxed())
+        Ok(stream::try_unfold(watching, next).boxed())
     }
 
     async fn inspect(&self, name: &LockName) -> Result<Inspection> {

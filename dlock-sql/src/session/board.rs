@@ -45,7 +45,7 @@ use self::bid::{Bidding, Waiter};
 use super::failure::Failed;
 use super::handle::{Handle, Life};
 use super::keys::Key;
-use crate::lately::Lately;
+use crate::cache::Cache;
 
 /// How long a waiter may be away between two questions.
 pub(super) const GRACE: Duration = Duration::from_secs(3);
@@ -78,7 +78,7 @@ struct State {
     /// How many connections there are beside the shared one, with those that are being made.
     waiting: usize,
     /// When somebody of another client was there last.
-    crowded: Lately<Key, Timestamp>,
+    crowded: Cache<Key, Timestamp>,
     signals: Vec<mpsc::UnboundedSender<Signal>>,
     /// Sessions are shared behind our back: nothing is asked for any more.
     pooler: Option<Error>,
@@ -137,7 +137,7 @@ impl Board {
             shared: None,
             idle: Vec::new(),
             waiting: 0,
-            crowded: Lately::default(),
+            crowded: Cache::default(),
             signals: Vec::new(),
             pooler: None,
             closed: false,

@@ -1,35 +1,67 @@
-//! What can be set, and how it becomes a lock.
+//! What can be set, and what a server takes of it.
 
 use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 
+use dlock_core::Result;
 use dlock_core::spi::Url;
-use dlock_core::{Result, Runtime};
-use futures::FutureExt as _;
-use futures::channel::oneshot;
 #[cfg(feature = "mysql")]
 use sqlx::mysql::MySqlPool;
 #[cfg(feature = "postgres")]
 use sqlx::postgres::PgPool;
 
-use super::connection::within;
-use super::dialect::{Dialect, Limits, Site};
-use super::failure::{invalid, runtime_ended};
-use super::lock::SessionLock;
-#[cfg(feature = "mysql")]
-use super::mysql::MySql;
-#[cfg(feature = "postgres")]
-use super::{
-    failure::unsupported,
-    postgres::{Postgres, TransactionLocks},
-};
+use super::failure::invalid;
+use super::keys::Key;
 use crate::direct::is_small;
 use crate::driver_url::Options;
 
 /// The longest ttl. Linux gives up a connection whose other end is silent after a quarter of an hour. With it
 /// goes the session, while a client that is cut off believes in it for the ttl.
 const LONGEST_TTL: Duration = Duration::from_secs(600);
+
+/// What a kind of server takes.
+#[derive(Clone, Copy)]
+pub(super) struct Limits {
+    /// What the backend is called.
+    pub(super) name: &'static str,
+    pub(super) shortest_ttl: Duration,
+    /// What the server counts a ttl and a turn in.
+    pub(super) granularity: Duration,
+    /// The longest pause between two pings of a session that holds something, beside a third of the ttl.
+    pub(super) ping: Duration,
+    /// How much of a key it takes.
+    pub(super) key_bytes: usize,
+    /// It has schemas, and locks that end with a transaction.
+    pub(super) is_postgres: bool,
+}
+
+impl Limits {
+    fn of(database: &Options) -> Self {
+        match database {
+            #[cfg(feature = "postgres")]
+            Options::Postgres(_) => Self {
+                name: "postgres-session",
+                // A third of it is a turn of waiting, and a ping.
+                shortest_ttl: Duration::from_millis(300),
+                granularity: Duration::from_millis(1),
+                ping: Duration::MAX,
+                key_bytes: Key::OF_POSTGRES,
+                is_postgres: true,
+            },
+            #[cfg(feature = "mysql")]
+            Options::Mysql(_) => Self {
+                name: "mysql-session",
+                // The servers count in seconds, and a third of it is a turn of waiting.
+                shortest_ttl: Duration::from_secs(3),
+                granularity: Duration::from_secs(1),
+                // The end of a session is seen by a ping only.
+                ping: Duration::from_secs(1),
+                key_bytes: Key::OF_MYSQL,
+                is_postgres: false,
+            },
+        }
+    }
+}
 
 /// Settings of session locks, and the server that they are on.
 ///
@@ -46,7 +78,7 @@ const LONGEST_TTL: Duration = Duration::from_secs(600);
 #[derive(Clone)]
 #[must_use]
 pub struct Config {
-    pub(super) dialect: Arc<dyn Dialect>,
+    pub(super) database: Options,
     pub(super) limits: Limits,
     pub(super) ttl: Duration,
     prefix: String,
@@ -57,10 +89,10 @@ pub struct Config {
 }
 
 impl Config {
-    fn new(dialect: Arc<dyn Dialect>) -> Self {
+    fn new(database: Options) -> Self {
         Self {
-            limits: dialect.limits(),
-            dialect,
+            limits: Limits::of(&database),
+            database,
             ttl: Duration::from_secs(30),
             prefix: "dlock_".to_owned(),
             schema: None,
@@ -89,13 +121,7 @@ impl Config {
     /// `InvalidInput` for what is no such URL, or a key that is not known; `Unsupported` if the build has no
     /// driver for it.
     pub fn read(mut url: Url) -> Result<Self> {
-        let dialect = match Options::read(&mut url)? {
-            #[cfg(feature = "postgres")]
-            Options::Postgres(options) => Postgres::dialect(Arc::unwrap_or_clone(options)),
-            #[cfg(feature = "mysql")]
-            Options::Mysql(options) => MySql::dialect(Arc::unwrap_or_clone(options)),
-        };
-        let mut config = Self::new(dialect);
+        let mut config = Self::new(Options::read(&mut url)?);
         config.ttl = url.take("session_ttl")?.unwrap_or(config.ttl);
         config.prefix = url.take("table_prefix")?.unwrap_or(config.prefix);
         config.schema = url.take("schema")?;
@@ -111,14 +137,14 @@ impl Config {
     /// and are not counted among the pool's. The pool's hooks are not run.
     #[cfg(feature = "postgres")]
     pub fn from_postgres_pool(pool: &PgPool) -> Self {
-        Self::new(Postgres::dialect((*pool.connect_options()).clone()))
+        Self::new(Options::Postgres(pool.connect_options()))
     }
 
     /// As [`from_postgres_pool`](Self::from_postgres_pool), of MySQL or MariaDB. The options must name a
     /// database.
     #[cfg(feature = "mysql")]
     pub fn from_mysql_pool(pool: &MySqlPool) -> Self {
-        Self::new(MySql::dialect((*pool.connect_options()).clone()))
+        Self::new(Options::Mysql(pool.connect_options()))
     }
 
     /// After how long without a request the server ends a session, and gives its locks away. So long a lock
@@ -175,54 +201,6 @@ impl Config {
     /// `InvalidInput`.
     pub fn check(&self) -> Result<()> {
         self.checked().map(drop)
-    }
-
-    /// Connects.
-    ///
-    /// # Cancel safety
-    /// Cancelled, nothing is left but perhaps the sequence or table of the tokens.
-    ///
-    /// # Errors
-    /// `InvalidInput` for a bad setting, or options without a database (MySQL); `Unsupported` for a server
-    /// that is too old, or behind a pooler that shares sessions; `BackendData` if the tokens are not as dlock
-    /// keeps them; `PermissionDenied`; `Unavailable`, also on a standby.
-    pub async fn connect(self, runtime: Arc<dyn Runtime>) -> Result<SessionLock> {
-        let config = self.checked()?;
-        let site = config.open(&runtime).await?;
-        SessionLock::connect(site, runtime, config).await
-    }
-
-    /// Locks that live as long as a transaction of yours, under the same names: see [`TransactionLocks`]. Of
-    /// the settings only the prefix, the schema, and the session ttl or [grace](Self::restart_grace) count.
-    ///
-    /// # Cancel safety
-    /// As [`connect`](Self::connect).
-    ///
-    /// # Errors
-    /// As [`connect`](Self::connect); `Unsupported` if the database is not PostgreSQL.
-    #[cfg(feature = "postgres")]
-    pub async fn transaction_locks(self, runtime: Arc<dyn Runtime>) -> Result<TransactionLocks> {
-        let config = self.checked()?;
-        if !config.limits.is_postgres {
-            return Err(unsupported(
-                "MySQL and MariaDB have no locks that end with a transaction",
-            ));
-        }
-        let site = config.open(&runtime).await?;
-        Ok(TransactionLocks::new(&site))
-    }
-
-    async fn open(&self, runtime: &Arc<dyn Runtime>) -> Result<Site> {
-        let (config, its_own) = (self.clone(), runtime.clone());
-        let (send, opened) = oneshot::channel();
-        let opening = async move {
-            let opening = config.dialect.prepare(&config);
-            let opened = within(config.timeout, &its_own, "the database", opening).await;
-            let _ = send.send(opened);
-        };
-        // The driver spawns on the runtime that is current.
-        runtime.spawn(opening.boxed());
-        opened.await.unwrap_or_else(|_| Err(runtime_ended()))
     }
 
     /// With the ttl rounded up to what the server counts in.

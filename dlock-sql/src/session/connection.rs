@@ -29,7 +29,7 @@ use futures::{FutureExt as _, StreamExt as _, TryFutureExt as _};
 
 use super::board::{Bid, Board};
 use super::config::Config;
-use super::dialect::{Backend, Request, Site, Told, Wire, pooled};
+use super::dialect::{Backend, Dialect, Request, Site, Told, Wire, pooled};
 use super::failure::{Answer, Failed, ended, perhaps_done, token, unavailable};
 use super::handle::{Handle, Job, Jobs, Life, What};
 use super::keys::Key;
@@ -38,6 +38,7 @@ use super::keys::Key;
 pub(super) struct Connections {
     pub(super) board: Arc<Board>,
     pub(super) runtime: Arc<dyn Runtime>,
+    pub(super) dialect: Arc<dyn Dialect>,
     pub(super) site: Site,
     pub(super) config: Config,
 }
@@ -118,10 +119,8 @@ pub(super) async fn serve(client: Arc<Connections>, life: Arc<Life>, mut jobs: J
 impl Connection {
     async fn make(client: &Arc<Connections>, life: &Arc<Life>) -> Result<Self> {
         let (asked, site, config) = (client.now(), &client.site, &client.config);
-        let connecting = config
-            .dialect
-            .connect(config, site)
-            .map_err(|failed| failed.error);
+        let connecting = client.dialect.connect(config, site);
+        let connecting = connecting.map_err(|failed| failed.error);
         let session = within(config.timeout, &client.runtime, &site.at, connecting).await?;
         life.confirm(asked);
         if life.is_shared {
@@ -224,7 +223,7 @@ impl Connection {
     }
 
     fn failed(&self, e: sqlx::Error) -> Failed {
-        self.client.config.dialect.failed(e, &self.client.site.at)
+        self.client.dialect.failed(e, &self.client.site.at)
     }
 
     /// Where that is not done, the session has to end.

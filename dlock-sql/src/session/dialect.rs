@@ -10,22 +10,6 @@ use super::failure::{Answer, Failed};
 use super::keys::Key;
 use super::restart::Grace;
 
-/// What a kind of server takes.
-#[derive(Clone, Copy)]
-pub(super) struct Limits {
-    /// What the backend is called.
-    pub(super) name: &'static str,
-    pub(super) shortest_ttl: Duration,
-    /// What the server counts a ttl and a turn in.
-    pub(super) granularity: Duration,
-    /// The longest pause between two pings of a session that holds something, beside a third of the ttl.
-    pub(super) ping: Duration,
-    /// How much of a key it takes.
-    pub(super) key_bytes: usize,
-    /// It has schemas, and locks that end with a transaction.
-    pub(super) is_postgres: bool,
-}
-
 /// Which server it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Product {
@@ -54,8 +38,6 @@ pub(super) struct Site {
 /// A kind of server, and how it is spoken to.
 #[async_trait]
 pub(super) trait Dialect: Send + Sync {
-    fn limits(&self) -> Limits;
-
     /// Finds or makes what the tokens come from.
     async fn prepare(&self, config: &Config) -> Result<Site>;
 

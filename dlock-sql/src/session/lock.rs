@@ -8,15 +8,13 @@ use async_trait::async_trait;
 use dlock_core::spi::{
     Abandoned, Acquire, Attempt, Fencing, Grant, LeaseKey, Lock, Release, Released, Renew, Signal, Wait, Wake,
 };
-use dlock_core::{Capabilities, Error, LockName, LossReason, Nature, Result, Runtime, Strength};
+use dlock_core::{Capabilities, Error, LockName, LossReason, Nature, Result, Strength};
 use futures::StreamExt as _;
 use futures::future::join_all;
 use futures::stream::{self, BoxStream};
 
-use super::board::{Asked, Board, Found, Holder};
-use super::config::Config;
+use super::board::{Asked, Found, Holder};
 use super::connection::Connections;
-use super::dialect::Site;
 use super::failure::{perhaps_done, unsupported};
 use super::handle::What;
 use super::keys::Key;
@@ -29,21 +27,15 @@ pub struct SessionLock {
 
 impl SessionLock {
     /// Makes the shared connection, to see whether that can be done.
-    pub(super) async fn connect(site: Site, runtime: Arc<dyn Runtime>, config: Config) -> Result<Self> {
+    pub(super) async fn open(client: Connections) -> Result<Self> {
+        let config = &client.config;
         let bits = config.limits.key_bytes * 8;
+        let ttls = config.ttl..=Duration::from_secs(24 * 3600);
         let mut capabilities = Capabilities::new(config.limits.name)
             .with_nature(Nature::Session)
-            .with_ttl(
-                config.ttl..=Duration::from_secs(24 * 3600),
-                Duration::from_millis(1),
-            );
+            .with_ttl(ttls, Duration::from_millis(1));
         capabilities.name_hash_bits = u32::try_from(bits).ok();
-        let client = Arc::new(Connections {
-            board: Arc::new(Board::new(config.most_waiting)),
-            runtime,
-            site,
-            config,
-        });
+        let client = Arc::new(client);
         let lock = Self { client, capabilities };
         lock.client.shared().await?;
         Ok(lock)
@@ -175,8 +167,6 @@ impl Drop for SessionLock {
 
 impl fmt::Debug for SessionLock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SessionLock")
-            .field("at", &self.client.site.at)
-            .finish_non_exhaustive()
+        f.debug_tuple("SessionLock").field(&self.client.site.at).finish()
     }
 }

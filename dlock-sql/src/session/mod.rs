@@ -56,10 +56,10 @@ mod dialect;
 mod failure;
 mod handle;
 mod keys;
-
 mod lock;
 #[cfg(feature = "mysql")]
 pub mod mysql;
+mod open;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 mod renew;

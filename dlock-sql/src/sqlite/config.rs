@@ -81,6 +81,8 @@ impl Config {
     /// |---|---|
     /// | `table_prefix` | what the names of its tables begin with, `dlock_` unless given |
     /// | `busy_budget` | how long to wait for another process's write transaction, `2s` unless given |
+    /// | `mode` | `rwc`, as it is anyway, or `rw`: the file has to be there |
+    /// | `cache`, `immutable` | `private` and `false`, as it is anyway |
     ///
     /// # Errors
     /// `InvalidInput` for no path, a user, password, host or port, or a key that is not known.
@@ -99,6 +101,29 @@ impl Config {
             ));
         }
         let mut config = Self::new(path);
+        // What the driver's URLs may say, as far as it suits locks.
+        for (key, fits, why) in [
+            (
+                "mode",
+                "rwc rw",
+                "a lock writes; a database in memory is `sqlite::memory:`",
+            ),
+            (
+                "cache",
+                "private",
+                "connections of one cache are in one another's way",
+            ),
+            ("immutable", "false 0", "a lock writes"),
+            ("vfs", "", "locks need the file locks that the system's own has"),
+        ] {
+            match url.take::<String>(key)? {
+                Some(value) if !fits.split(' ').any(|fit| fit == value) => {
+                    return Err(invalid(format!("the URL's `{key}` cannot be that: {why}")));
+                }
+                Some(value) if value == "rw" => config.options = config.options.create_if_missing(false),
+                _ => {}
+            }
+        }
         if let Some(prefix) = url.take::<String>("table_prefix")? {
             config = config.table_prefix(prefix);
         }
@@ -242,5 +267,28 @@ mod tests {
             let e = connect(bad).await.unwrap_err();
             assert_eq!(e.kind(), dlock_core::ErrorKind::InvalidInput, "{bad:?}");
         }
+    }
+    #[tokio::test]
+    async fn of_the_keys_of_the_driver_those_that_suit_a_lock_are_taken() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("locks.sqlite");
+        let read = |query: &str| Config::from_url(&format!("sqlite://{}?{query}", file.display()));
+        for (query, why) in [
+            ("mode=ro", "`mode` cannot be that: a lock writes"),
+            ("mode=memory", "`sqlite::memory:`"),
+            ("cache=shared", "`cache`"),
+            ("immutable=1", "`immutable`"),
+            ("vfs=unix-none", "`vfs`"),
+        ] {
+            let e = read(query).unwrap_err();
+            assert_eq!(e.kind(), dlock_core::ErrorKind::InvalidInput, "{query}");
+            assert!(e.to_string().contains(why), "{query}: {e}");
+        }
+        let runtime = dlock_core::runtime::Tokio::current().unwrap();
+        let there = read("mode=rw").unwrap();
+        assert!(there.clone().connect(runtime.clone()).await.is_err() && !file.exists());
+        let made = read("mode=rwc&cache=private&immutable=false").unwrap();
+        made.connect(runtime.clone()).await.unwrap();
+        there.connect(runtime).await.unwrap();
     }
 }

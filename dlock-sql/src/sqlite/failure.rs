@@ -24,7 +24,7 @@ pub(super) fn nothing_done(e: sqlx::Error, at: &str) -> Error {
         // Of the driver's own thread or its files, which no address leads to.
         None => told.what = "failed",
         Some(_) if told.failure == Failure::NoConnection => {
-            (told.kind, told.what) = what_is_in_the_way(Path::new(at));
+            (told.kind, told.what) = why_not_opened(Path::new(at));
         }
         Some(_) => {}
     }
@@ -32,7 +32,7 @@ pub(super) fn nothing_done(e: sqlx::Error, at: &str) -> Error {
 }
 
 /// SQLite has one code for all that keeps a file from being opened; the file system tells more.
-fn what_is_in_the_way(path: &Path) -> (ErrorKind, &'static str) {
+fn why_not_opened(path: &Path) -> (ErrorKind, &'static str) {
     use ErrorKind::{InvalidInput, PermissionDenied, Unavailable};
     let directory = directory_of(path);
     if path.is_dir() {

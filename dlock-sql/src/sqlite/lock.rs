@@ -6,11 +6,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use dlock_core::spi::{
-    Abandoned, Acquire, Attempt, Fencing, LeaseKey, Lock, Release, Released, Renew, RwLock, Signal, Watch,
+    Abandoned, Acquire, Attempt, Fencing, LeaseKey, Lock, Release, Released, Renew, RwLock, Watch,
 };
 use dlock_core::{Capabilities, Error, LossReason, Result, Timestamp};
-use futures::StreamExt as _;
-use futures::stream::{self, BoxStream};
 
 use super::connection::{Connection, Needs};
 use super::store::Sync;
@@ -50,9 +48,7 @@ impl Drop for SqliteLock {
 
 impl fmt::Debug for SqliteLock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SqliteLock")
-            .field("at", &self.at)
-            .finish_non_exhaustive()
+        f.debug_tuple("SqliteLock").field(&self.at).finish()
     }
 }
 
@@ -86,11 +82,6 @@ impl Lock for SqliteLock {
 
     fn watch(&self) -> Option<&dyn Watch> {
         Some(self)
-    }
-
-    /// There is no session that could be lost: leases hang on the file alone.
-    fn signals(&self) -> BoxStream<'static, Signal> {
-        stream::pending().boxed()
     }
 
     async fn attempt(&self, request: &Acquire) -> Result<Attempt> {

@@ -113,13 +113,8 @@ impl Watch for SqliteLock {
             pause: LOOK_MIN,
             look_by: Timestamp::now() + COUNTED_FOR / 4,
         };
-        let next = |looking: Option<Looking>| async move {
-            let mut looking = looking?;
-            let change = looking.next().await;
-            let goes_on = change.is_ok().then_some(looking);
-            Some((change, goes_on))
-        };
-        Ok(stream::unfold(Some(looking), next).boxed())
+        let next = |mut looking: Looking| async move { Ok(Some((looking.next().await?, looking))) };
+        Ok(stream::try_unfold(looking, next).boxed())
     }
 
     async fn inspect(&self, name: &LockName) -> Result<Inspection> {

@@ -10,7 +10,7 @@ use dlock_sql::lease::Config;
 use dlock_sql::session;
 use sqlx::{Executor as _, Pool};
 
-use crate::lease::site::{On, TTL, apart, ask, granted, join, queued, run};
+use crate::lease::site::{On, TTL, ask, blocking, granted, join, queued, run};
 use dlock_testkit::{MariaDbServer, PostgresServer};
 
 const DOCS: [&str; 2] = [
@@ -106,7 +106,7 @@ fn said(all: &[(&str, &str)], mut say: impl FnMut(&str) -> std::io::Result<Strin
 #[test]
 fn a_pool_that_rolls_back_what_comes_home_loses_nothing() {
     run(On::Tokio, async |_| {
-        let server = apart(PostgresServer::start).await;
+        let server = blocking(PostgresServer::start).await;
         server.ask("CREATE TABLE stored (n integer)").unwrap();
         let options = sqlx::postgres::PgPoolOptions::new().max_connections(1);
         let options = options.after_release(|conn, _| {
@@ -131,7 +131,7 @@ fn a_pool_that_rolls_back_what_comes_home_loses_nothing() {
 #[test]
 fn what_the_pages_have_operators_say_to_postgres_is_right() {
     run(On::Tokio, async |runtime: Arc<dyn Runtime>| {
-        let server = apart(PostgresServer::start).await;
+        let server = blocking(PostgresServer::start).await;
         server
             .ask("CREATE ROLE app LOGIN PASSWORD 'secret'; CREATE SCHEMA locks")
             .unwrap();
@@ -157,7 +157,7 @@ fn what_the_pages_have_operators_say_to_postgres_is_right() {
 #[test]
 fn what_the_pages_have_operators_say_to_mariadb_is_right() {
     run(On::Tokio, async |runtime: Arc<dyn Runtime>| {
-        let server = apart(MariaDbServer::start).await;
+        let server = blocking(MariaDbServer::start).await;
         server
             .ask("CREATE DATABASE locks; CREATE USER app IDENTIFIED BY 'secret'")
             .unwrap();

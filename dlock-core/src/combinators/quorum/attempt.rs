@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use super::calls::Calls;
 use super::rounds::Round;
+use super::shared::{Shared, only_some};
 use super::votes::{Step, Votes, Won};
 use super::wait::{self, InTheWay};
-use super::{Shared, only_some};
 use crate::error::{Error, ErrorKind, LossReason, Result};
 use crate::mode::Mode;
 use crate::spi::{Acquire, Attempt, Grant, Queueing, Raised};

@@ -15,7 +15,7 @@ use futures::FutureExt as _;
 use futures::future::{BoxFuture, Either, select};
 use futures::stream::{FuturesUnordered, StreamExt as _};
 
-use super::Shared;
+use super::shared::Shared;
 use crate::timestamp::Timestamp;
 
 /// Where only silent ones are left: they have as many times as long as the others took to answer, and at

@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::capabilities::{Capabilities, Capability};
-use crate::combinators::Quorum;
 use crate::combinators::shared_claims::shared_claims;
 use crate::error::{Error, ErrorKind, Result};
 use crate::spi::Lock;
 use crate::token::Strength;
 
-const MIN_TTL: Duration = Quorum::MIN_TTL;
+/// A grant takes two exchanges with the members, and what those took is no longer left of it.
+pub(super) const MIN_TTL: Duration = Duration::from_millis(50);
 
 /// What no quorum can do, whatever its members can. Why not is in the module's documentation.
 const NEVER: [Capability; 8] = [

@@ -12,8 +12,8 @@
 
 use std::sync::Arc;
 
-use super::Shared;
 use super::calls::Calls;
+use super::shared::Shared;
 use super::tally::{Kept, Tally};
 use crate::error::{Error, ErrorKind, LossReason, Result};
 use crate::mode::Mode;

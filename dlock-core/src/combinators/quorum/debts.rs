@@ -14,8 +14,8 @@ use std::time::Duration;
 use futures::FutureExt as _;
 use futures::future::{Either, select};
 
-use super::Shared;
 use super::rounds::Round;
+use super::shared::Shared;
 use crate::capabilities::Nature;
 use crate::error::ErrorKind;
 use crate::runtime::yield_now;

@@ -16,7 +16,7 @@
 //! | `debts.rs` | giving back in the background |
 //! | `wait.rs` | when it pays to ask again |
 //! | `claims.rs` | what can be claimed of which members |
-//! | `model.rs` | the exhaustive check of the tokens (a test) |
+//! | `tests.rs` | the exhaustive check of the tokens |
 //!
 //! Of N members, M = N/2 + 1 are a majority: any two have a member in common. *A holds* means that A has a
 //! lease at M members.
@@ -48,7 +48,7 @@
 //! larger token: when B's grant is returned, and its M leases stand, one of them is at a member where A's was
 //! confirmed before.
 //!
-//! What each piece is for; the check in `model.rs` fails without any one of them:
+//! What each piece is for; the check in `tests.rs` fails without any one of them:
 //!
 //! * *the raise*: without it A's T at members 1 and 2 may come from 2 alone; B at 1 and 3 gets the same or
 //!   less.
@@ -104,18 +104,19 @@ mod calls;
 mod claims;
 mod convert;
 mod debts;
-#[cfg(test)]
-mod model;
 mod release;
 mod renew;
 mod rounds;
+mod shared;
 mod tally;
+#[cfg(test)]
+mod tests;
 mod votes;
 mod wait;
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -123,12 +124,11 @@ use futures::future;
 use futures::stream::{BoxStream, StreamExt as _, select_all};
 
 use self::debts::Debts;
-use self::rounds::{Round, Rounds};
+use self::rounds::Rounds;
+use self::shared::{Member, Shared};
 use crate::capabilities::{Capabilities, Capability};
 use crate::error::{Error, ErrorKind, Result};
 use crate::mode::Mode;
-use crate::name::LockName;
-use crate::request_id::RequestId;
 use crate::runtime::Runtime;
 use crate::spi::{
     Abandoned, Acquire, Attempt, Converted, Fencing, LeaseKey, Lock, Release, Released, Renew, RenewItem,
@@ -196,36 +196,10 @@ pub struct Quorum {
     shared: Arc<Shared>,
 }
 
-struct Shared {
-    members: Vec<Member>,
-    majority: usize,
-    /// Whether grants carry tokens.
-    fenced: bool,
-    capabilities: Capabilities,
-    runtime: Arc<dyn Runtime>,
-    patience: Duration,
-    /// The random part of the keys that the members know.
-    client: u128,
-    sequence: AtomicU64,
-    rounds: Mutex<Rounds>,
-    /// How many calls are heard out in the background.
-    lingering: AtomicUsize,
-    closed: AtomicBool,
-    /// Nobody uses it any more; tasks in the background may.
-    dropped: AtomicBool,
-}
-
-struct Member {
-    backend: Arc<dyn Lock>,
-    /// It has not answered within the patience, and not since.
-    silent: AtomicBool,
-    debts: Debts,
-}
-
 impl Quorum {
     /// The least ttl, whatever the members take: a grant takes two exchanges with them, and what those took
     /// is no longer left of it.
-    pub const MIN_TTL: Duration = Duration::from_millis(50);
+    pub const MIN_TTL: Duration = claims::MIN_TTL;
 
     /// A majority of those members decides.
     ///
@@ -288,49 +262,10 @@ impl Quorum {
     }
 }
 
-impl Shared {
-    fn rounds(&self) -> MutexGuard<'_, Rounds> {
-        self.rounds.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// A key that no member has seen.
-    fn fresh_key(&self, name: &LockName) -> LeaseKey {
-        let sequence = self.sequence.fetch_add(1, Ordering::Relaxed);
-        LeaseKey::new(name.clone(), RequestId::new(self.client, sequence))
-    }
-
-    /// How long members are waited for when it is about a lease of that ttl.
-    fn patience_of(&self, ttl: Duration) -> Duration {
-        self.patience.min(ttl / 4)
-    }
-
-    fn check_open(&self) -> Result<()> {
-        match self.closed.load(Ordering::Acquire) {
-            true => Err(Error::new(ErrorKind::Closed, "the quorum is closed")),
-            false => Ok(()),
-        }
-    }
-
-    /// No majority can have it any more: undoes what is left of it, in the background.
-    fn give_back(self: &Arc<Self>, key: &LeaseKey, round: &Arc<Round>) {
-        if self.rounds().give_back(key, round) {
-            for member in (0..self.members.len()).filter(|member| round.may_be_at(*member)) {
-                self.owe(member, round);
-            }
-        }
-    }
-}
-
 impl Drop for Quorum {
     fn drop(&mut self) {
         self.shared.dropped.store(true, Ordering::Release);
     }
-}
-
-/// How many did it, and how many it takes.
-fn only_some(what: &str, how_many: usize, shared: &Shared) -> String {
-    let (of, needed) = (shared.members.len(), shared.majority);
-    format!("{how_many} of {of} members {what}, and it takes {needed}")
 }
 
 impl fmt::Debug for Quorum {

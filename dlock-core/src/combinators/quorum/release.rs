@@ -20,9 +20,9 @@ use std::sync::Arc;
 
 use futures::future::join_all;
 
-use super::Shared;
 use super::calls::Calls;
 use super::rounds::{At, Round};
+use super::shared::Shared;
 use super::tally::Failures;
 use crate::error::{Error, ErrorKind, Result};
 use crate::spi::{Abandoned, LeaseKey, Lock, Release, Released};
@@ -66,7 +66,7 @@ struct Ended {
     /// Whether it had been there.
     was_held: Result<bool>,
     /// A copy of its request may arrive yet, and would be granted.
-    strays: bool,
+    late_copy: bool,
 }
 
 /// What the members have said so far.
@@ -164,7 +164,7 @@ async fn end(shared: &Arc<Shared>, key: &LeaseKey, round: Arc<Round>, how: Optio
 
 /// What a member answered, while somebody waits for it or later.
 fn hear(shared: &Arc<Shared>, round: &Round, member: usize, answer: &Ended) {
-    if answer.strays {
+    if answer.late_copy {
         shared.owe(member, round);
     }
     round.hears_of_end(member, &answer.was_held);
@@ -180,7 +180,7 @@ async fn end_at(backend: &dyn Lock, inside: &LeaseKey, how: Option<Release>, at:
         if at.unanswered == 0 || was_held.is_err() {
             return Ended {
                 was_held,
-                strays: false,
+                late_copy: false,
             };
         }
         released = Some(was_held);
@@ -190,19 +190,19 @@ async fn end_at(backend: &dyn Lock, inside: &LeaseKey, how: Option<Release>, at:
     match (answers.pop().unwrap_or_else(|| Err(no_answer())), released) {
         (Ok(Abandoned::WasGranted(_)), _) => Ended {
             was_held: Ok(true),
-            strays: false,
+            late_copy: false,
         },
         (Ok(_), released) => Ended {
             was_held: released.unwrap_or(Ok(false)),
-            strays: false,
+            late_copy: false,
         },
         (Err(_), Some(was_held)) => Ended {
             was_held,
-            strays: true,
+            late_copy: true,
         },
         (Err(e), None) => Ended {
             was_held: Err(e),
-            strays: false,
+            late_copy: false,
         },
     }
 }

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use futures::future::{Either, select};
 
-use super::Shared;
 use super::calls::Calls;
+use super::shared::Shared;
 use super::tally::{Kept, Tally};
 use crate::error::{Error, ErrorKind};
 use crate::spi::{RenewItem, RenewKind, RenewOutcome, Renewal};

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::rounds::Round;
+use super::shared::{Shared, only_some};
 use super::votes::{life_of, majority};
-use super::{Shared, only_some};
 use crate::error::{Error, ErrorKind};
 use crate::name::LockName;
 use crate::timestamp::Timestamp;

@@ -1,5 +1,5 @@
 //! What the members have granted, and when that is a grant of the whole: decisions alone, without I/O and
-//! without a clock. The exhaustive check in `model.rs` runs this code, not a copy of it.
+//! without a clock. The exhaustive check in `tests.rs` runs this code, not a copy of it.
 
 use std::time::Duration;
 

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-use super::Shared;
 use super::calls::Calls;
+use super::shared::Shared;
 use crate::error::Result;
 use crate::spi::{News, Probe, Wait, Wake};
 

@@ -67,7 +67,7 @@ impl Keeper {
             Answer::Released(job, answer) => {
                 self.releasing -= 1;
                 if answer.is_ok() {
-                    self.places.answered();
+                    self.release_limit.answered();
                 }
                 match answer {
                     Ok(released) => self.paid(&job, Some(released)),
@@ -76,7 +76,7 @@ impl Keeper {
                 self.pay(Vec::new());
             }
             Answer::Crowded => {
-                self.places.waited();
+                self.release_limit.waited();
                 self.pay(Vec::new());
             }
             Answer::Looked(poller, answer) => self.looked(&poller, &answer),

@@ -55,7 +55,7 @@ const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 /// The keeper of an engine, to be spawned. Dropped before it has ended (its runtime was shut down), it says
 /// so.
 pub(super) fn start(core: Arc<Core>) -> BoxFuture<'static, ()> {
-    let end = EndOfKeeper(core.clone());
+    let shut_down = ShutDown(core.clone());
     let mut keeper = Keeper {
         signals: Some(core.backend.signals()),
         requests: FuturesUnordered::new(),
@@ -63,21 +63,22 @@ pub(super) fn start(core: Arc<Core>) -> BoxFuture<'static, ()> {
         jobs: 0,
         releases: VecDeque::new(),
         releasing: 0,
-        places: pay::Places::default(),
+        release_limit: pay::ReleaseLimit::default(),
         closing_since: None,
         core,
     };
     Box::pin(async move {
-        let _end = end;
+        let _shut_down = shut_down;
         keeper.run().await;
     })
 }
 
-struct EndOfKeeper(Arc<Core>);
+/// Says, dropped, that the keeper has ended.
+struct ShutDown(Arc<Core>);
 
-impl Drop for EndOfKeeper {
+impl Drop for ShutDown {
     fn drop(&mut self) {
-        self.0.end_of_keeper();
+        self.0.shut_down();
     }
 }
 
@@ -92,7 +93,7 @@ struct Keeper {
     releases: VecDeque<Arc<Job>>,
     releasing: usize,
     /// How many may be on their way.
-    places: pay::Places,
+    release_limit: pay::ReleaseLimit,
     closing_since: Option<Timestamp>,
 }
 
@@ -113,7 +114,7 @@ enum Answer {
     },
     Abandoned(Vec<Arc<Job>>, Result<Vec<Result<Abandoned>>>),
     Released(Arc<Job>, Result<Released>),
-    /// Releases have waited for a place for a while.
+    /// Releases have waited for others to be answered for a while.
     Crowded,
     Looked(Arc<Poller>, Result<Looked>),
     Signal(Signal),
@@ -216,7 +217,7 @@ impl Keeper {
     fn is_done(&self, now: Timestamp) -> bool {
         let core = &self.core;
         let idle = self.jobs == 0
-            && self.requests.len() == usize::from(self.places.are_watched())
+            && self.requests.len() == usize::from(self.release_limit.is_watched())
             && self.answers.is_empty();
         match self.phase() {
             Phase::Closed => true,

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use super::{Answer, BATCH, Keeper, guarded};
 use crate::engine::jobs::{Duty, Job};
-use crate::engine::release::settle;
 use crate::engine::timers::Entry;
 use crate::error::{Error, ErrorKind};
 use crate::spi::{Release, Released};
@@ -13,32 +12,33 @@ use crate::spi::{Release, Released};
 /// How many releases are on their way at once, at first and at most.
 const RELEASES: (usize, usize) = (64, 1024);
 
-/// How long all places may be taken by releases that are not answered. A part of the store hangs then, and
-/// what is elsewhere need not wait.
+/// How long as many releases as may may be on their way unanswered. A part of the store hangs then, and what
+/// is elsewhere need not wait.
 const CROWDED_FOR: Duration = Duration::from_millis(100);
 
-/// Places for releases: as many more as there were at first, each time that none came free for a while.
-pub(super) struct Places {
-    how_many: usize,
+/// How many releases may be on their way: as many more as at first, each time that none was answered for a
+/// while.
+pub(super) struct ReleaseLimit {
+    max: usize,
     /// None was answered since it was looked at last.
     is_stuck: bool,
     /// It is about to be looked at again.
     watched: bool,
 }
 
-impl Default for Places {
+impl Default for ReleaseLimit {
     fn default() -> Self {
         Self {
-            how_many: RELEASES.0,
+            max: RELEASES.0,
             is_stuck: true,
             watched: false,
         }
     }
 }
 
-impl Places {
-    /// Whether a look at them is among what is under way.
-    pub(super) fn are_watched(&self) -> bool {
+impl ReleaseLimit {
+    /// Whether a look at it is among what is under way.
+    pub(super) fn is_watched(&self) -> bool {
         self.watched
     }
 
@@ -49,7 +49,7 @@ impl Places {
     pub(super) fn waited(&mut self) {
         self.watched = false;
         if self.is_stuck {
-            self.how_many = (self.how_many + RELEASES.0).min(RELEASES.1);
+            self.max = (self.max + RELEASES.0).min(RELEASES.1);
         }
     }
 }
@@ -81,7 +81,7 @@ impl Keeper {
                 Answer::Abandoned(batch, answer)
             });
         }
-        while self.releasing < self.places.how_many
+        while self.releasing < self.release_limit.max
             && let Some(job) = self.releases.pop_front()
         {
             if job.moot_at <= now {
@@ -103,13 +103,13 @@ impl Keeper {
             });
         }
         if self.releases.is_empty() {
-            // Those that hang keep the places that they were given.
+            // Those that hang go on counting.
             if self.releasing <= RELEASES.0 / 2 {
-                self.places.how_many = RELEASES.0;
+                self.release_limit.max = RELEASES.0;
             }
-        } else if self.places.how_many < RELEASES.1 && !self.places.watched {
-            self.places.watched = true;
-            self.places.is_stuck = true;
+        } else if self.release_limit.max < RELEASES.1 && !self.release_limit.watched {
+            self.release_limit.watched = true;
+            self.release_limit.is_stuck = true;
             let wait = self.core.runtime.sleep(CROWDED_FOR);
             self.send(async move {
                 wait.await;
@@ -123,7 +123,7 @@ impl Keeper {
         self.jobs -= 1;
         match &job.duty {
             Duty::Release(Some(lease)) => {
-                settle(&self.core, lease, released.unwrap_or(Released::NotHeld));
+                self.core.settle(lease, released.unwrap_or(Released::NotHeld));
             }
             _ => self.core.poke_poller(&job.key.name),
         }

@@ -11,7 +11,6 @@ use std::sync::Arc;
 use super::Keeper;
 use crate::capabilities::Nature;
 use crate::engine::jobs::{Duty, Job};
-use crate::engine::release::settle;
 use crate::engine::timers::Entry;
 use crate::spi::{LostLeases, Released, Signal};
 
@@ -72,6 +71,6 @@ impl Keeper {
 
 fn tell_of_loss(keeper: &Keeper, job: &Arc<Job>) {
     if let Duty::Release(Some(lease)) = &job.duty {
-        settle(&keeper.core, lease, Released::NotHeld);
+        keeper.core.settle(lease, Released::NotHeld);
     }
 }

@@ -18,11 +18,11 @@ use desk::{Books, Desk};
 pub(super) use effects::{Effects, News};
 use memo::{Memo, Trace};
 use names::Names;
-pub(super) use tampering::foreign;
 use tampering::foreign_in;
 
 use crate::error::{Error, ErrorKind, LossReason, Result};
 use crate::inspection::Inspection;
+use crate::memory::failure::foreign;
 use crate::mode::Mode;
 use crate::name::LockName;
 use crate::request_id::RequestId;

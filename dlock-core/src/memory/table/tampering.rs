@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use super::Table;
 use super::effects::Effects;
-use crate::error::{Error, ErrorKind};
 use crate::mode::Mode;
 use crate::name::LockName;
 use crate::request_id::RequestId;
@@ -64,13 +63,4 @@ impl Table {
 pub(super) fn foreign_in(state: &NameState) -> Option<&Entry> {
     let first = state.holders().first();
     first.filter(|l| l.phase == Phase::Kept && l.expires == Timestamp::MAX)
-}
-
-/// What whoever asks for such a name is told.
-pub(in crate::memory) fn foreign(name: &LockName) -> Error {
-    Error::new(
-        ErrorKind::BackendData,
-        "what is stored for this lock was not written by dlock; an operator must look",
-    )
-    .with_name(name)
 }

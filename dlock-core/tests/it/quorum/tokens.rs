@@ -4,9 +4,9 @@ use super::*;
 
 #[test]
 fn a_quorum_over_a_member_that_cannot_raise_is_unfenced_and_says_so() {
-    let set_up = |n, builder: MemoryBuilder| match n {
-        1 => builder.without(Capability::Raise),
-        _ => builder.strength(Strength::AcrossRestart),
+    let set_up = |n, config: Config| match n {
+        1 => config.without(Capability::Raise),
+        _ => config.strength(Strength::AcrossRestart),
     };
     simulate_with(3, set_up, async |w| {
         let a = w.client("a");
@@ -31,7 +31,7 @@ fn strength_is_the_weakest_and_no_more_than_across_restarts() {
     ] {
         simulate_with(
             3,
-            |n, builder| builder.strength(of[n]),
+            |n, config| config.strength(of[n]),
             async |w| {
                 let quorum = w.client("a").quorum;
                 assert_eq!(quorum.capabilities().strength, Some(strength));
@@ -106,7 +106,7 @@ fn readers_share_and_their_tokens_lie_between_those_of_the_writers() {
 
 #[test]
 fn a_member_that_forgets_its_leases_lets_a_second_in_and_the_tokens_tell_them_apart() {
-    let durable = |_, builder: MemoryBuilder| builder.strength(Strength::AcrossRestart);
+    let durable = |_, config: Config| config.strength(Strength::AcrossRestart);
     simulate_with(3, durable, async |w| {
         let (a, b) = (w.client("a"), w.client("b"));
         a.reaches(&[0, 1]);
@@ -120,7 +120,7 @@ fn a_member_that_forgets_its_leases_lets_a_second_in_and_the_tokens_tell_them_ap
 
 #[test]
 fn a_member_that_stays_away_as_long_as_the_leases_that_it_forgot_lets_nobody_in() {
-    let durable = |_, builder: MemoryBuilder| builder.strength(Strength::AcrossRestart);
+    let durable = |_, config: Config| config.strength(Strength::AcrossRestart);
     simulate_with(3, durable, async |w| {
         let (a, b) = (w.client("a"), w.client("b"));
         a.reaches(&[0, 1]);

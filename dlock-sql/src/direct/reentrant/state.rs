@@ -7,10 +7,11 @@ use dlock_core::{ErrorKind, Token};
 use super::Holder;
 use crate::direct::dialect::Store;
 use crate::direct::failure::{Error, Result};
+use crate::failure::known_version;
 
 /// Of the table, which says it in each row. A dlock that changes what a row means raises it in all of them
 /// and as the column's default: then this one refuses what it finds, and what it inserts.
-pub(super) const VERSION: i64 = 1;
+pub(super) const VERSION: usize = 1;
 
 /// 128 bits that name an owner.
 pub(super) type Id = [u8; 16];
@@ -40,14 +41,7 @@ impl Row {
         let none = || foreign("a column is NULL");
         let below = |_| foreign("a number is below nought");
         let number = |at| -> Result<i64> { DB::read(row, at)?.ok_or_else(none) };
-        let version = number(4)?;
-        if version > VERSION {
-            let text = format!(
-                "the table of re-entrant locks has version {version}, this program knows up to {VERSION}: a \
-                 newer dlock has used the database; update this program"
-            );
-            return Err(Error::new(ErrorKind::Unsupported, text));
-        }
+        known_version(number(4)?, VERSION, "this database (*reentrant)")?;
         let remaining: Option<i64> = DB::read(row, 5)?;
         Ok(Self {
             holds: u32::try_from(number(0)?).map_err(below)?,

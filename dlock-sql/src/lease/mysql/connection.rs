@@ -11,8 +11,8 @@ use sqlx::{AssertSqlSafe, ConnectOptions as _};
 
 use super::schema::{Statements, tables};
 use super::{Answer, Db, Statement};
+use crate::cache::Cache;
 use crate::failure::shown;
-use crate::lately::Lately;
 use crate::lease::Config;
 use crate::lease::call::prepare;
 use crate::lease::connection::{Database, connect};
@@ -28,7 +28,7 @@ pub(in crate::lease) struct Mysql {
     pub(super) sql: Statements,
     /// Requests that a look has shown to be offered a lease. Their next re-ask need not lock the name: see
     /// `renew`. If that is forgotten, or not true any more, the re-ask goes the long way.
-    offered: Mutex<Lately<LeaseKey, ()>>,
+    offered: Mutex<Cache<LeaseKey, ()>>,
 }
 
 /// Connects, and makes or updates the tables.

@@ -124,8 +124,7 @@ async fn extend(db: &Arc<Db>, batch: &[Item<'_>], ttl: i64) -> Result<HashMap<Le
     }
     // A lease that was over as that ran is over: nothing makes it live again under its key.
     let extend = format!(
-        "UPDATE {p}name SET ttl = {ttl}, phase = 2, ends = GREATEST(ends, {NOW} + {ttl}) WHERE \
-            {live}; \
+        "UPDATE {p}name SET ttl = {ttl}, phase = 2, ends = GREATEST(ends, {NOW} + {ttl}) WHERE {live}; \
          SELECT name, id, ends - {NOW} FROM {p}name WHERE {live} AND phase = 2 AND ttl = {ttl}"
     );
     let (sent, answer) = db.tell(extend).await?;

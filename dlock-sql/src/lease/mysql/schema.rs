@@ -122,39 +122,34 @@ impl Statements {
         Self {
             acquire: fill(
                 "INSERT INTO {p}name (name, phase, share, priority, arrival, token, ttl, ends, upgrading, \
-                    owner, id, others, changes, taken) \
+                 owner, id, others, changes, taken) \
                  SELECT CAST(? AS BINARY), 2, -1, 5, 0, LAST_INSERT_ID(GREATEST(token_floor + 1, {now})), \
-                 CAST(? AS SIGNED), \
-                 {now} + CAST(? AS SIGNED), 0, CAST(? AS CHAR), CAST(? AS BINARY), 0, 0, 1 \
-                 FROM {p}meta WHERE only_row = 1 AND token_floor < 9223372036854775807 \
-                 ON DUPLICATE KEY UPDATE \
-                 taken = (others = 0 AND token < 9223372036854775807 AND (phase = 0 OR (phase IN (1, 2, 3) \
-                 AND ends <= {now}))), \
+                 CAST(? AS SIGNED), {now} + CAST(? AS SIGNED), 0, CAST(? AS CHAR), CAST(? AS BINARY), 0, 0, \
+                 1 FROM {p}meta WHERE only_row = 1 AND token_floor < 9223372036854775807 \
+                 ON DUPLICATE KEY UPDATE taken = (others = 0 AND token < 9223372036854775807 \
+                 AND (phase = 0 OR (phase IN (1, 2, 3) AND ends <= {now}))), \
                  token = IF(taken, LAST_INSERT_ID(GREATEST(token + 1, {now})), token + LAST_INSERT_ID(0)), \
                  phase = IF(taken, 2, phase), ttl = IF(taken, ?, ttl), ends = IF(taken, {now} + ?, ends), \
                  upgrading = IF(taken, 0, upgrading), owner = IF(taken, ?, owner), id = IF(taken, ?, id)",
             ),
             acquire_again: fill(
                 "UPDATE {p}name SET token = LAST_INSERT_ID(GREATEST(token + 1, {now})), phase = 2, ttl = ?, \
-                    ends = {now} + ?, \
-                 upgrading = 0, owner = ?, id = ? WHERE name = ? AND others = 0 AND token < \
-                 9223372036854775807 \
+                 ends = {now} + ?, upgrading = 0, owner = ?, id = ? \
+                 WHERE name = ? AND others = 0 AND token < 9223372036854775807 \
                  AND (phase = 0 OR (phase IN (1, 2, 3) AND ends <= {now}))",
             ),
             release: fill(
-                "UPDATE {p}name SET token = LAST_INSERT_ID(token), phase = 0, id = NULL, owner = NULL, ends \
-                    = {now} \
-                 WHERE name = ? AND id = ? AND phase IN (1, 2) AND others = 0 AND ends > {now}",
+                "UPDATE {p}name SET token = LAST_INSERT_ID(token), phase = 0, id = NULL, owner = NULL, \
+                 ends = {now} WHERE name = ? AND id = ? AND phase IN (1, 2) AND others = 0 AND ends > {now}",
             ),
             look: fill(
                 "SELECT k.changes, k.token, CAST(k.phase AS SIGNED), CAST((k.phase <> 0 AND k.ends <= {now}) \
-                    OR (k.others > 0 AND EXISTS (SELECT 1 FROM {p}entry AS o WHERE o.name = k.name AND \
-                    o.ends <= {now})) AS SIGNED), \
-                 CASE k.phase WHEN 1 THEN HEX(k.id) END, \
-                 CASE WHEN k.others > 0 THEN (SELECT GROUP_CONCAT(HEX(o.id)) FROM {p}entry AS o WHERE \
-                    o.name = k.name AND o.phase = 1) END, \
-                 k.ends, CAST(CASE WHEN k.others > 0 THEN (SELECT BIT_XOR(o.ends) FROM {p}entry AS o WHERE \
-                    o.name = k.name AND o.phase IN (1, 2, 3)) ELSE 0 END AS SIGNED) \
+                 OR (k.others > 0 AND EXISTS (SELECT 1 FROM {p}entry AS o WHERE o.name = k.name \
+                 AND o.ends <= {now})) AS SIGNED), CASE k.phase WHEN 1 THEN HEX(k.id) END, \
+                 CASE WHEN k.others > 0 THEN (SELECT GROUP_CONCAT(HEX(o.id)) FROM {p}entry AS o \
+                 WHERE o.name = k.name AND o.phase = 1) END, k.ends, \
+                 CAST(CASE WHEN k.others > 0 THEN (SELECT BIT_XOR(o.ends) FROM {p}entry AS o \
+                 WHERE o.name = k.name AND o.phase IN (1, 2, 3)) ELSE 0 END AS SIGNED) \
                  FROM {p}name AS k WHERE k.name = ?",
             ),
             prefix,
@@ -184,8 +179,8 @@ impl Statements {
         let p = &self.prefix;
         let columns = "name, id, phase, share, priority, arrival, token, ttl, ends, upgrading, owner";
         format!(
-            "SELECT 0, {columns}, changes FROM {p}name FORCE INDEX (PRIMARY) WHERE name IN ({list}) ORDER \
-                BY name{lock}; \
+            "SELECT 0, {columns}, changes FROM {p}name FORCE INDEX (PRIMARY) WHERE name IN ({list}) \
+             ORDER BY name{lock}; \
              SELECT 1, {columns}, 0 FROM {p}entry FORCE INDEX (PRIMARY) WHERE name IN ({list}) \
              UNION ALL SELECT 2, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, {NOW}, NULL, NULL, 0"
         )
@@ -195,10 +190,10 @@ impl Statements {
     pub(super) fn make(&self, name: &[u8]) -> String {
         let p = &self.prefix;
         format!(
-            "INSERT IGNORE INTO {p}name (name, phase, share, priority, arrival, token, ttl, ends, \
-                upgrading, owner, id, others, changes, taken) \
-             SELECT {}, 0, -1, 5, 0, token_floor, 0, {NOW}, 0, NULL, NULL, 0, 0, 0 FROM {p}meta WHERE \
-             only_row = 1",
+            "INSERT IGNORE INTO {p}name (name, phase, share, priority, arrival, token, ttl, ends, upgrading, \
+             owner, id, others, changes, taken) \
+             SELECT {}, 0, -1, 5, 0, token_floor, 0, {NOW}, 0, NULL, NULL, 0, 0, 0 FROM {p}meta \
+             WHERE only_row = 1",
             bytes(name)
         )
     }

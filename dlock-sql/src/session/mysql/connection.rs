@@ -29,9 +29,7 @@ use super::schema::{self, run_and_age};
 use crate::direct::Failure;
 use crate::failure::is_no_thread;
 use crate::session::config::Config;
-use crate::session::dialect::{
-    Backend, Dialect, Limits, Product, Request, Session, Site, Told, Wire, pooled,
-};
+use crate::session::dialect::{Backend, Dialect, Product, Request, Session, Site, Told, Wire, pooled};
 use crate::session::failure::Answer;
 use crate::session::keys::Key;
 
@@ -40,19 +38,6 @@ pub(in crate::session) struct MySql(MySqlConnectOptions);
 
 #[async_trait]
 impl Dialect for MySql {
-    fn limits(&self) -> Limits {
-        Limits {
-            name: "mysql-session",
-            // The servers count in seconds, and a third of it is a turn of waiting.
-            shortest_ttl: Duration::from_secs(3),
-            granularity: Duration::from_secs(1),
-            // The end of a session is seen by a ping only.
-            ping: Duration::from_secs(1),
-            key_bytes: Key::OF_MYSQL,
-            is_postgres: false,
-        }
-    }
-
     async fn prepare(&self, config: &Config) -> Result<Site> {
         schema::prepare(&self.0, config).await
     }

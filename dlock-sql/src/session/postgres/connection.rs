@@ -22,7 +22,7 @@ use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _};
 use super::schema::{self, AGE, RUN, draw};
 use crate::direct::Failure;
 use crate::session::config::Config;
-use crate::session::dialect::{Backend, Dialect, Limits, Request, Session, Site, Told, Wire, pooled};
+use crate::session::dialect::{Backend, Dialect, Request, Session, Site, Told, Wire, pooled};
 use crate::session::failure::{Answer, Failed};
 use crate::session::keys::Key;
 
@@ -35,18 +35,6 @@ pub(in crate::session) struct Postgres {
 
 #[async_trait]
 impl Dialect for Postgres {
-    fn limits(&self) -> Limits {
-        Limits {
-            name: "postgres-session",
-            // A third of it is a turn of waiting, and a ping.
-            shortest_ttl: Duration::from_millis(300),
-            granularity: Duration::from_millis(1),
-            ping: Duration::MAX,
-            key_bytes: Key::OF_POSTGRES,
-            is_postgres: true,
-        }
-    }
-
     async fn prepare(&self, config: &Config) -> Result<Site> {
         schema::prepare(&self.options, config).await
     }

@@ -21,7 +21,7 @@ async fn asked_meanwhile(server: &Server, work: impl AsyncFnOnce()) -> i64 {
         }
         Server::MariaDb(server) => {
             let server = Arc::clone(server);
-            apart(move || server.status("Questions")).await
+            blocking(move || server.status("Questions")).await
         }
     };
     let (before, own) = (count().await, count().await);

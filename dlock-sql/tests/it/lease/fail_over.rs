@@ -21,7 +21,7 @@ enum Pair {
 
 impl Pair {
     async fn start(kind: Kind, following: Following) -> Self {
-        apart(move || {
+        blocking(move || {
             Ok(match kind {
                 Kind::Postgres => Self::Postgres(PostgresPair::start(following)?.into()),
                 Kind::MariaDb => Self::MariaDb(MariaDbPair::start(following)?.into()),
@@ -46,7 +46,7 @@ impl Pair {
     /// The second one has all that the first has, and hears of nothing more.
     async fn part(&self) {
         let pair = self.clone();
-        apart(move || match pair {
+        blocking(move || match pair {
             Self::Postgres(pair) => pair.catch_up().and_then(|()| pair.part()),
             Self::MariaDb(pair) => pair.catch_up().and_then(|()| pair.part()),
         })
@@ -55,7 +55,7 @@ impl Pair {
 
     async fn fail_over(&self) {
         let pair = self.clone();
-        apart(move || match pair {
+        blocking(move || match pair {
             Self::Postgres(pair) => pair.fail_over(),
             Self::MariaDb(pair) => pair.fail_over(),
         })

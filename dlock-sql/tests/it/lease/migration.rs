@@ -49,21 +49,21 @@ fn a_later_version_takes_over_what_is_held() {
 /// fails half-way is not called done, and is taken up again.
 #[test]
 fn a_migration_that_fails_half_way_is_begun_anew() {
-    for (kind, in_the_way) in [
+    for (kind, foreign) in [
         (Kind::Postgres, "TYPE dlock_step AS (n int)"),
         (Kind::MariaDb, "VIEW dlock_fence AS SELECT 1 AS n"),
     ] {
         run(On::Tokio, async |runtime| {
             let server = Server::start(kind).await;
             // What is of that name already is not what a later statement wants to make.
-            server.ask(&format!("CREATE {in_the_way}")).await;
+            server.ask(&format!("CREATE {foreign}")).await;
             let opened = server.try_open(&server.url(), &runtime).await;
             if let Kind::Postgres = kind {
                 assert!(opened.is_err());
                 let made = "SELECT count(*) FROM pg_class WHERE relname IN ('dlock_meta', 'dlock_name')";
                 assert_eq!(server.ask(made).await.trim(), "0");
             }
-            let what = in_the_way.split(" AS").next().unwrap();
+            let what = foreign.split(" AS").next().unwrap();
             server.ask(&format!("DROP {what}")).await;
             if let Kind::MariaDb = kind {
                 server.ask("UPDATE dlock_meta SET schema_version = 0").await;

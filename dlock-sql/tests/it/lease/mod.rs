@@ -1,7 +1,5 @@
 //! The lease strategy, against real servers. What holds for all of them is written once, in `contract`.
 
-#[cfg(all(feature = "postgres", feature = "mysql"))]
-mod apart;
 mod contract;
 #[cfg(all(feature = "postgres", feature = "mysql"))]
 mod counts;
@@ -21,6 +19,8 @@ mod postgres;
 mod postgres_faults;
 #[cfg(all(feature = "postgres", feature = "sqlite"))]
 mod same;
+#[cfg(all(feature = "postgres", feature = "mysql"))]
+mod separate;
 #[cfg(all(feature = "postgres", feature = "mysql"))]
 mod server;
 pub(crate) mod site;

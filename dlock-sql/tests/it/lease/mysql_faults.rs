@@ -34,7 +34,7 @@ async fn patient(server: &Server, runtime: &Arc<dyn Runtime>) -> Arc<dyn Lock> {
 async fn blocked(server: &Server) -> i64 {
     server.wait_until_blocked(1).await;
     let hands = hands(server);
-    apart(move || {
+    blocking(move || {
         hands.number(
             // That view is as old as a tenth of a second.
             "DO SLEEP(0.2); SELECT trx_mysql_thread_id FROM information_schema.innodb_trx WHERE trx_state = \
@@ -61,7 +61,7 @@ fn a_statement_that_an_operator_ends_is_unavailable_and_has_done_nothing() {
             let ending = async {
                 let id = blocked(&server).await;
                 let hands = hands(&server);
-                apart(move || hands.kill_query(id)).await;
+                blocking(move || hands.kill_query(id)).await;
             };
             let (answer, ()) = futures::future::join(lock.attempt(&a), ending).await;
             let e = answer.unwrap_err();
@@ -90,7 +90,7 @@ fn a_connection_that_an_operator_ends_in_the_midst_grants_once() {
             let ending = async {
                 let id = blocked(&server).await;
                 let hands = hands(&server);
-                apart(move || hands.kill_connection(id)).await;
+                blocking(move || hands.kill_connection(id)).await;
                 hand.run("ROLLBACK").await.unwrap();
             };
             let (answer, ()) = futures::future::join(lock.attempt(&a), ending).await;
@@ -261,7 +261,7 @@ fn whatever_is_ended_there_are_never_two_who_hold() {
             let begun = Instant::now();
             for round in 0_u64.. {
                 let hands = hands(&server);
-                apart(move || {
+                blocking(move || {
                     for (n, id) in (0_u64..).zip(hands.connections()?) {
                         // It may have ended meanwhile.
                         match (n + round) % 3 {

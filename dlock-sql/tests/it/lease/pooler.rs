@@ -11,7 +11,7 @@ use super::site::*;
 use dlock_testkit::{PgBouncer, PoolMode, PostgresServer};
 
 async fn start(mode: PoolMode) -> (PostgresServer, Arc<PgBouncer>) {
-    apart(move || {
+    blocking(move || {
         let server = PostgresServer::start()?;
         let pooler = PgBouncer::start(&server, mode, 2)?;
         Ok((server, Arc::new(pooler)))
@@ -67,7 +67,7 @@ fn a_pooler_that_ends_all_connections_costs_nothing_that_is_held() {
         };
         assert!(matches!(wait.wake, Wake::Poll { .. }), "nobody can listen there");
         let again = pooler.clone();
-        apart(move || again.restart()).await;
+        blocking(move || again.restart()).await;
         let known = within(ms(20_000), async {
             loop {
                 match lock.attempt(&a).await {

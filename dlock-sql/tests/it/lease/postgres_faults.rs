@@ -55,7 +55,7 @@ async fn until(mut is_so: impl AsyncFnMut() -> bool) {
 /// The server's processes for connections of programs, stopped as one is that has no share of a processor.
 async fn stop_all(hands: &Arc<PostgresServer>) -> Vec<i32> {
     let of = Arc::clone(hands);
-    let all = apart(move || of.backends()).await;
+    let all = blocking(move || of.backends()).await;
     for pid in &all {
         kill_process(Pid::from_raw(*pid).unwrap(), Signal::STOP).unwrap();
     }
@@ -74,7 +74,7 @@ fn a_copy_of_a_try_that_comes_after_the_answer_is_not_heard() {
 
         let proxy = Proxy::start(hands.address()).unwrap();
         let before = Arc::clone(&hands);
-        let strangers = apart(move || before.backends()).await;
+        let strangers = blocking(move || before.backends()).await;
         let url = server
             .url()
             .replace(&hands.address().to_string(), &proxy.address().to_string());
@@ -99,7 +99,7 @@ fn a_copy_of_a_try_that_comes_after_the_answer_is_not_heard() {
         // They read what was sent, answer nobody, and end.
         until(async || {
             let hands = Arc::clone(&hands);
-            let left = apart(move || hands.backends()).await;
+            let left = blocking(move || hands.backends()).await;
             !late.iter().any(|pid| left.contains(pid))
         })
         .await;
@@ -223,7 +223,7 @@ fn a_server_of_another_isolation_level_is_refused() {
         let a = ask("x").with_mode(Mode::READER);
         for level in ["repeatable read", "serializable"] {
             let of = Arc::clone(&hands);
-            apart(move || of.set("default_transaction_isolation", level)).await;
+            blocking(move || of.set("default_transaction_isolation", level)).await;
             // A connection hears of it when the server has told its process.
             let mut refused = None;
             until(async || {
@@ -240,7 +240,7 @@ fn a_server_of_another_isolation_level_is_refused() {
             assert_eq!(e.kind(), ErrorKind::Unsupported, "{e}");
             assert!(e.to_string().contains("read committed"), "{e}");
             let of = Arc::clone(&hands);
-            apart(move || of.set("default_transaction_isolation", "read committed")).await;
+            blocking(move || of.set("default_transaction_isolation", "read committed")).await;
             until(async || lock.attempt(&a).await.is_ok()).await;
             lock.release(&a.key, Release::Now).await.unwrap();
         }
@@ -309,7 +309,7 @@ fn a_full_disk_is_unavailable_and_what_is_held_stays_so() {
         let file = file.trim().to_owned();
         let exchange = async |full: bool| {
             let (hands, file) = (Arc::clone(&hands), file.clone());
-            apart(move || {
+            blocking(move || {
                 let (file, aside) = (Path::new(&file), format!("{file}.aside"));
                 hands.stop_in_order()?;
                 if full {

@@ -12,7 +12,7 @@ use sqlx::{AssertSqlSafe, ConnectOptions as _};
 
 use dlock_testkit::{MariaDbOptions, MariaDbServer, PostgresOptions, PostgresServer};
 
-use super::site::apart;
+use super::site::blocking;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Kind {
@@ -61,7 +61,7 @@ impl Server {
     }
 
     async fn start_with(kind: Kind, settings: &'static [(&str, &str)], own_clock: bool) -> Self {
-        apart(move || {
+        blocking(move || {
             Ok(match kind {
                 Kind::Postgres => {
                     let mut options = PostgresOptions::new();
@@ -145,7 +145,7 @@ impl Server {
     /// What its command line client answers.
     pub(crate) async fn ask(&self, sql: &str) -> String {
         let (server, sql) = (self.clone(), sql.to_owned());
-        apart(move || match server {
+        blocking(move || match server {
             Self::Postgres(server) => server.ask(&sql),
             Self::MariaDb(server) => server.ask(&sql),
         })
@@ -155,7 +155,7 @@ impl Server {
     /// Ends all connections of programs, as an operator does.
     pub(crate) async fn end_all(&self) {
         let server = self.clone();
-        apart(move || {
+        blocking(move || {
             match server {
                 Self::Postgres(server) => {
                     // In one statement: one that has ended by itself since it was listed does not matter.
@@ -182,7 +182,7 @@ impl Server {
     /// How many connections of programs there are.
     pub(crate) async fn connections(&self) -> usize {
         let server = self.clone();
-        apart(move || match server {
+        blocking(move || match server {
             Self::Postgres(server) => Ok(server.backends()?.len()),
             Self::MariaDb(server) => Ok(server.connections()?.len()),
         })
@@ -192,7 +192,7 @@ impl Server {
     /// Ends and starts it again; `crash`: without order.
     pub(crate) async fn restart(&self, crash: bool) {
         let server = self.clone();
-        apart(move || match (server, crash) {
+        blocking(move || match (server, crash) {
             (Self::Postgres(server), false) => server.restart(),
             (Self::MariaDb(server), false) => server.restart(),
             (Self::Postgres(server), true) => server.crash().and_then(|()| server.start_again()),
@@ -203,7 +203,7 @@ impl Server {
 
     pub(crate) async fn wait_until_blocked(&self, many: i64) {
         let server = self.clone();
-        apart(move || match server {
+        blocking(move || match server {
             Self::Postgres(server) => server.wait_until_blocked(many, Duration::from_secs(10)),
             Self::MariaDb(server) => server.wait_until_blocked(many, Duration::from_secs(10)),
         })

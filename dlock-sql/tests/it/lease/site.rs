@@ -82,7 +82,7 @@ pub(crate) async fn until_asked(lock: &dyn Lock, a: &Acquire) -> Token {
 }
 
 /// What blocks, on a thread that may be blocked.
-pub(crate) async fn apart<T: Send + 'static>(
+pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> std::io::Result<T> + Send + 'static,
 ) -> T {
     smol::unblock(work).await.unwrap()

@@ -25,7 +25,7 @@ async fn unnoticed(server: &PostgresServer) -> (PgBouncer, dlock_core::Client) {
 }
 
 /// Somebody whose transaction has the session that was used last.
-async fn in_the_way(pooler: &PgBouncer) -> PgConnection {
+async fn occupy(pooler: &PgBouncer) -> PgConnection {
     let options: PgConnectOptions = pooler.url().parse().unwrap();
     let mut other = PgConnection::connect_with(&options.statement_cache_capacity(0))
         .await
@@ -43,7 +43,7 @@ fn another_session_that_answers_a_lock_is_a_loss_and_says_why() {
         let server = blocking(PostgresServer::start);
         let (pooler, client) = unnoticed(&server).await;
         let guard = client.lock("a").unwrap().acquire().await.unwrap();
-        let _other = in_the_way(&pooler).await;
+        let _other = occupy(&pooler).await;
         let refused = client.lock("b").unwrap().try_acquire().await.unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::Unsupported, "{refused:?}");
         assert!(refused.to_string().contains("pooler"), "{refused}");
@@ -61,7 +61,7 @@ fn another_session_that_answers_a_renewal_is_a_loss_and_says_why() {
         let server = blocking(PostgresServer::start);
         let (pooler, client) = unnoticed(&server).await;
         let guard = client.lock("a").unwrap().acquire().await.unwrap();
-        let _other = in_the_way(&pooler).await;
+        let _other = occupy(&pooler).await;
         let begun = std::time::Instant::now();
         let _ = guard.renew().await;
         let reason = tokio::time::timeout(LONG, guard.lost()).await.unwrap();

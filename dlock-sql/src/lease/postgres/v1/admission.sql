@@ -21,20 +21,23 @@ BEGIN
   LOOP
     SELECT * INTO n FROM {p}name r WHERE r.name = p_name FOR UPDATE;
     IF n.phase NOT BETWEEN 0 AND 3 THEN
-      RAISE EXCEPTION USING ERRCODE = 'DL002', MESSAGE = 'a row of a lock has a phase that dlock knows nothing of';
+      RAISE EXCEPTION USING ERRCODE = 'DL002',
+        MESSAGE = 'a row of a lock has a phase that dlock knows nothing of';
     END IF;
     IF FOUND OR NOT p_make OR p_name IS NULL THEN
       RETURN n;
     END IF;
-    INSERT INTO {p}name (name, token) SELECT p_name, m.token_floor FROM {p}meta m ON CONFLICT (name) DO NOTHING;
+    INSERT INTO {p}name (name, token) SELECT p_name, m.token_floor FROM {p}meta m
+      ON CONFLICT (name) DO NOTHING;
   END LOOP;
 END $$;
 
 CREATE FUNCTION {p}put(n {p}name) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-  UPDATE {p}name r SET phase = n.phase, token = n.token, ends = n.ends, ttl = n.ttl, id = n.id, owner = n.owner, others = n.others,
-    held = n.held, waiting = n.waiting, watching = n.watching, classed = n.classed, class = n.class, arrivals = n.arrivals,
-    changes = n.changes, hints = n.hints, earliest = n.earliest, alone = n.alone, alone_until = n.alone_until
+  UPDATE {p}name r SET phase = n.phase, token = n.token, ends = n.ends, ttl = n.ttl, id = n.id,
+    owner = n.owner, others = n.others, held = n.held, waiting = n.waiting, watching = n.watching,
+    classed = n.classed, class = n.class, arrivals = n.arrivals, changes = n.changes, hints = n.hints,
+    earliest = n.earliest, alone = n.alone, alone_until = n.alone_until
     WHERE r.name = n.name;
 END $$;
 
@@ -59,16 +62,14 @@ END $$;
 CREATE FUNCTION {p}tell_grant(n {p}name, who bytea, share integer, token bigint, life interval, owner text)
 RETURNS {p}name LANGUAGE plpgsql AS $$
 BEGIN
-  RETURN {p}tell(n, 'G', who, ':' || share || ':' || token || ':' || {p}micros(life) || ':' || coalesce(owner, ''));
+  RETURN {p}tell(n, 'G', who,
+    ':' || share || ':' || token || ':' || {p}micros(life) || ':' || coalesce(owner, ''));
 END $$;
 
 -- Nobody holds it alone any more.
 CREATE FUNCTION {p}clear(n {p}name, t timestamptz) RETURNS {p}name LANGUAGE plpgsql AS $$
 BEGIN
-  n.phase := 0;
-  n.ends := t;
-  n.id := NULL;
-  n.owner := NULL;
+  n.phase := 0; n.ends := t; n.id := NULL; n.owner := NULL;
   RETURN n;
 END $$;
 
@@ -174,19 +175,15 @@ BEGIN
     last := least(e.ends, t + e.ttl);
     IF e.share < 0 THEN
       n := {p}remove(n, e, t);
-      n.phase := 1;
-      n.id := e.id;
-      n.ttl := e.ttl;
-      n.ends := last;
-      n.owner := e.owner;
+      n.phase := 1; n.id := e.id; n.ttl := e.ttl; n.ends := last; n.owner := e.owner;
     ELSE
       UPDATE {p}entry o SET phase = 1, token = n.token, ends = last WHERE o.name = n.name AND o.id = e.id;
-      n.waiting := n.waiting - 1;
-      n.held := n.held + 1;
+      n.waiting := n.waiting - 1; n.held := n.held + 1;
       n.earliest := least(n.earliest, last);
     END IF;
     IF e.channel IS NOT NULL THEN
-      PERFORM pg_notify(e.channel, 'G' || encode(e.id, 'hex') || ':' || n.token || ':' || {p}micros(t) || ':' || {p}micros(last));
+      PERFORM pg_notify(e.channel, 'G' || encode(e.id, 'hex') || ':' || n.token || ':' ||
+        {p}micros(t) || ':' || {p}micros(last));
     END IF;
     n := {p}tell_grant(n, e.id, e.share, n.token, last - t, e.owner);
   END LOOP;
@@ -210,9 +207,7 @@ BEGIN
       n := {p}admit(n, t);
     END IF;
   END IF;
-  s.n := n;
-  s.a := a;
-  s.t := t;
+  s.n := n; s.a := a; s.t := t;
   RETURN s;
 END $$;
 
@@ -248,7 +243,8 @@ END $$;
 
 -- What a request that is here already has: its hold, which it claims by that, or its place in the queue. The
 -- word is null where it is not here.
-CREATE FUNCTION {p}claim(n {p}name, who bytea, queue interval, p_channel text, t timestamptz) RETURNS {p}step LANGUAGE plpgsql AS $$
+CREATE FUNCTION {p}claim(n {p}name, who bytea, queue interval, p_channel text, t timestamptz)
+RETURNS {p}step LANGUAGE plpgsql AS $$
 DECLARE
   s {p}step;
   a {p}answer;
@@ -257,12 +253,9 @@ BEGIN
   a.at := {p}micros(t);
   IF n.phase <> 0 AND n.id = who THEN
     IF n.phase = 1 THEN
-      n.phase := 2;
-      n.ends := t + n.ttl;
+      n.phase := 2; n.ends := t + n.ttl;
     END IF;
-    a.word := CASE n.phase WHEN 3 THEN 'R' ELSE 'G' END;
-    a.token := n.token;
-    a.life := {p}micros(n.ends - t);
+    a.word := CASE n.phase WHEN 3 THEN 'R' ELSE 'G' END; a.token := n.token; a.life := {p}micros(n.ends - t);
   ELSIF n.others > 0 THEN
     SELECT * INTO e FROM {p}entry o WHERE o.name = n.name AND o.id = who;
     IF NOT FOUND THEN
@@ -274,24 +267,21 @@ BEGIN
         UPDATE {p}entry o SET ends = t + queue, channel = p_channel WHERE o.name = n.name AND o.id = who;
         n.earliest := least(n.earliest, t + queue);
       END IF;
-      a.word := 'Q';
-      a.life := {p}recheck(n, t);
+      a.word := 'Q'; a.life := {p}recheck(n, t);
       SELECT count(*) INTO a.ahead
-        FROM (SELECT 1 FROM {p}entry o WHERE o.name = n.name AND o.phase = 0 AND o.place < e.place LIMIT 64) s;
+        FROM (SELECT 1 FROM {p}entry o WHERE o.name = n.name AND o.phase = 0 AND o.place < e.place
+          LIMIT 64) s;
     ELSIF e.phase <= 2 THEN
       IF e.phase = 1 THEN
         e.ends := t + e.ttl;
         UPDATE {p}entry o SET phase = 2, ends = e.ends WHERE o.name = n.name AND o.id = who;
       END IF;
-      a.word := 'G';
-      a.token := e.token;
-      a.life := {p}micros(e.ends - t);
+      a.word := 'G'; a.token := e.token; a.life := {p}micros(e.ends - t);
     ELSE
       a.word := CASE e.phase WHEN 3 THEN 'R' ELSE 'A' END;
     END IF;
   END IF;
-  s.n := n;
-  s.a := a;
+  s.n := n; s.a := a;
   RETURN s;
 END $$;
 

@@ -20,13 +20,11 @@ BEGIN
       a.word := 'B';
     END IF;
   ELSIF p_share >= 0 AND n.classed > 0 AND n.class <> p_share THEN
-    a.word := 'M';
-    a.token := n.class;
+    a.word := 'M'; a.token := n.class;
   ELSE
     e.ends := greatest(e.ends, t + e.ttl);
     IF p_share = e.share AND n.id = p_id THEN
-      n.phase := 2;
-      n.ends := e.ends;
+      n.phase := 2; n.ends := e.ends;
     ELSIF p_share = e.share THEN
       UPDATE {p}entry o SET phase = 2, ends = e.ends WHERE o.name = p_name AND o.id = p_id;
       IF n.alone = p_id THEN
@@ -37,25 +35,16 @@ BEGIN
       IF p_share < 0 THEN
         e.token := greatest(n.token + 1, {p}micros(t));
         n.token := e.token;
-        n.phase := 2;
-        n.id := p_id;
-        n.ttl := e.ttl;
-        n.ends := e.ends;
-        n.owner := e.owner;
+        n.phase := 2; n.id := p_id; n.ttl := e.ttl; n.ends := e.ends; n.owner := e.owner;
       ELSE
         INSERT INTO {p}entry (name, id, phase, share, priority, place, token, ttl, ends, owner)
           VALUES (p_name, p_id, 2, p_share, 5, 0, e.token, e.ttl, e.ends, e.owner);
-        n.others := n.others + 1;
-        n.held := 1;
-        n.classed := n.classed + 1;
-        n.class := p_share;
+        n.others := n.others + 1; n.held := 1; n.classed := n.classed + 1; n.class := p_share;
         n.earliest := least(n.earliest, e.ends);
       END IF;
       n := {p}tell_grant(n, p_id, p_share, e.token, e.ends - t, e.owner);
     END IF;
-    a.word := 'G';
-    a.token := e.token;
-    a.life := {p}micros(e.ends - t);
+    a.word := 'G'; a.token := e.token; a.life := {p}micros(e.ends - t);
   END IF;
   PERFORM {p}put({p}admit(n, t));
   RETURN a;
@@ -71,8 +60,7 @@ DECLARE
   e {p}entry := {p}find(n, p_id);
 BEGIN
   IF e.phase IN (1, 2) THEN
-    a.word := 'G';
-    a.token := greatest(e.token, p_to);
+    a.word := 'G'; a.token := greatest(e.token, p_to);
     n.token := greatest(n.token, p_to);
     UPDATE {p}entry o SET token = a.token WHERE o.name = p_name AND o.id = p_id;
   END IF;
@@ -107,7 +95,8 @@ END $$;
 -- than that keeps a copy of the request that is on its way from being heard. The word says whether they have
 -- been written down until now (K, and behind it the changes), are from now on (B), or are not since the watch
 -- has ended (A); the token is the number of the last one, the life is that of what ends first.
-CREATE FUNCTION {p}listen(p_name bytea, p_id bytea, p_channel text, p_for bigint) RETURNS {p}answer LANGUAGE plpgsql AS $$
+CREATE FUNCTION {p}listen(p_name bytea, p_id bytea, p_channel text, p_for bigint)
+RETURNS {p}answer LANGUAGE plpgsql AS $$
 DECLARE
   s {p}step := {p}enter(p_name, p_for <> 0, true);
   n {p}name := s.n;
@@ -133,8 +122,7 @@ BEGIN
   ELSE
     INSERT INTO {p}entry (name, id, phase, share, priority, place, ttl, ends, channel)
       VALUES (p_name, p_id, 4, -1, 0, 0, last - t, last, p_channel);
-    n.others := n.others + 1;
-    n.watching := n.watching + 1;
+    n.others := n.others + 1; n.watching := n.watching + 1;
     n.earliest := least(n.earliest, last);
   END IF;
   a.token := n.changes;
@@ -159,22 +147,25 @@ DECLARE
   many bigint := 0;
   above bigint;
 BEGIN
-  UPDATE {p}meta m SET swept = clock_timestamp() WHERE m.swept < clock_timestamp() - age / 2 RETURNING m.token_floor INTO above;
+  UPDATE {p}meta m SET swept = clock_timestamp() WHERE m.swept < clock_timestamp() - age / 2
+    RETURNING m.token_floor INTO above;
   IF NOT FOUND THEN
     RETURN 0;
   END IF;
   t := clock_timestamp();
   -- First what dead waiters and tombstones have left.
-  FOR n IN SELECT * FROM {p}name k WHERE k.others > 0 AND k.earliest < t - age ORDER BY k.name LIMIT p_most FOR UPDATE SKIP LOCKED LOOP
+  FOR n IN SELECT * FROM {p}name k WHERE k.others > 0 AND k.earliest < t - age ORDER BY k.name
+    LIMIT p_most FOR UPDATE SKIP LOCKED LOOP
     PERFORM {p}put({p}admit({p}settle(n, t), t));
   END LOOP;
   WITH dead AS (
-    SELECT k.name FROM {p}name k WHERE k.others = 0 AND k.ends < t - age AND k.token <= above LIMIT p_most FOR UPDATE SKIP LOCKED
+    SELECT k.name FROM {p}name k WHERE k.others = 0 AND k.ends < t - age AND k.token <= above
+      LIMIT p_most FOR UPDATE SKIP LOCKED
   ), gone AS (
     DELETE FROM {p}name k USING dead d WHERE k.name = d.name RETURNING 1
   )
   SELECT count(*) INTO many FROM gone;
-  UPDATE {p}meta m SET swept = clock_timestamp(), token_floor = greatest(m.token_floor,
-    (SELECT max(k.token) FROM {p}name k WHERE k.others = 0 AND k.ends < t - age AND k.token < 4611686018427387904));
+  UPDATE {p}meta m SET swept = clock_timestamp(), token_floor = greatest(m.token_floor, (SELECT max(k.token)
+    FROM {p}name k WHERE k.others = 0 AND k.ends < t - age AND k.token < 4611686018427387904));
   RETURN many;
 END $$;

@@ -1,10 +1,10 @@
-//! How far the end of a lease has come.
+//! Whether a lease is held, and how it ended.
 
 use crate::error::LossReason;
 
-/// How far the end of a lease has come.
+/// Whether a lease is held, and how it ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum End {
+pub(crate) enum LeaseState {
     /// It is held, as far as is known.
     Held,
     /// A release was begun; its outcome is not known yet. Nothing renews it any more.
@@ -13,7 +13,7 @@ pub(crate) enum End {
     Lost(LossReason),
 }
 
-impl End {
+impl LeaseState {
     pub(super) const fn code(self) -> u8 {
         match self {
             Self::Held => 0,
@@ -48,9 +48,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_end_survives_its_encoding() {
+    fn every_state_survives_its_encoding() {
         for code in 0..=8 {
-            assert_eq!(End::from_code(code).code(), code);
+            assert_eq!(LeaseState::from_code(code).code(), code);
         }
     }
 }

@@ -7,12 +7,12 @@ use std::hash::Hash;
 pub(crate) const MANY: usize = 2048;
 
 /// What was noted of each of the last ones. What is older goes all at once.
-pub(crate) struct Lately<K, V> {
+pub(crate) struct Cache<K, V> {
     now: HashMap<K, V>,
     before: HashMap<K, V>,
 }
 
-impl<K, V> Default for Lately<K, V> {
+impl<K, V> Default for Cache<K, V> {
     fn default() -> Self {
         Self {
             now: HashMap::new(),
@@ -21,7 +21,7 @@ impl<K, V> Default for Lately<K, V> {
     }
 }
 
-impl<K: Clone + Eq + Hash, V> Lately<K, V> {
+impl<K: Clone + Eq + Hash, V> Cache<K, V> {
     pub(crate) fn of(&self, key: &K) -> Option<&V> {
         self.now.get(key).or_else(|| self.before.get(key))
     }
@@ -49,22 +49,22 @@ mod tests {
 
     #[test]
     fn what_was_noted_last_counts_and_it_does_not_grow() {
-        let mut lately = Lately::default();
-        assert_eq!(lately.of(&0), None);
-        lately.note(&0, 'a');
+        let mut cache = Cache::default();
+        assert_eq!(cache.of(&0), None);
+        cache.note(&0, 'a');
         for n in 1..=MANY {
-            lately.note(&n, 'b');
+            cache.note(&n, 'b');
         }
         // It is remembered of before, and noted anew; forgotten, it is remembered of neither.
-        assert_eq!(lately.of(&0), Some(&'a'));
-        lately.note(&0, 'c');
-        assert_eq!(lately.of(&0), Some(&'c'));
-        lately.forget(&0);
-        assert_eq!(lately.of(&0), None);
+        assert_eq!(cache.of(&0), Some(&'a'));
+        cache.note(&0, 'c');
+        assert_eq!(cache.of(&0), Some(&'c'));
+        cache.forget(&0);
+        assert_eq!(cache.of(&0), None);
         for n in 0..MANY * 5 {
-            lately.note(&n, 'd');
+            cache.note(&n, 'd');
         }
-        assert!(lately.now.len() <= MANY && lately.before.len() <= MANY);
-        assert_eq!((lately.of(&0), lately.of(&(MANY * 5 - 1))), (None, Some(&'d')));
+        assert!(cache.now.len() <= MANY && cache.before.len() <= MANY);
+        assert_eq!((cache.of(&0), cache.of(&(MANY * 5 - 1))), (None, Some(&'d')));
     }
 }

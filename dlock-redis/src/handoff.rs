@@ -20,7 +20,7 @@ use dlock_core::{LockName, Timestamp};
 use futures::FutureExt as _;
 
 use crate::backend::Backend;
-use crate::connection::pause;
+use crate::connection::pause::pause;
 use crate::reply::strange;
 
 /// Not before the server thinks so.

@@ -4,6 +4,7 @@ pub(crate) mod check;
 #[cfg(feature = "cluster")]
 pub(crate) mod cluster;
 pub(crate) mod members;
+pub(crate) mod pause;
 pub(crate) mod rejoin;
 #[cfg(feature = "sentinel")]
 pub(crate) mod sentinel;
@@ -12,7 +13,6 @@ pub(crate) mod server;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_core::runtime::yield_now;
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, ErrorKind, RedisResult, ServerErrorKind, Value};
 
@@ -108,12 +108,4 @@ async fn ask(
         }
         (answer, _) => answer,
     }
-}
-
-/// Sleeps in a loop without an end, and lets others run. The timers of a runtime that shuts down complete at
-/// once: a loop of such pauses, and of requests that fail at once then, would keep its thread to itself, and
-/// the runtime from its end.
-pub(crate) async fn pause(sleep: impl Future<Output = ()>) {
-    sleep.await;
-    yield_now().await;
 }

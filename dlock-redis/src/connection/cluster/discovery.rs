@@ -23,7 +23,7 @@ use redis::{ErrorKind, RedisError, ServerErrorKind as Said, Value};
 
 use super::slots::Slots;
 use super::{Cluster, Node, State, kind, nobody};
-use crate::connection::pause;
+use crate::connection::pause::pause;
 use crate::failure::Failed;
 
 const PAUSE_MIN: Duration = Duration::from_millis(5);

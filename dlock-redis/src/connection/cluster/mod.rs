@@ -142,7 +142,7 @@ impl Cluster {
             if Timestamp::now() + pause > until {
                 return Err(Failed::unsent(failed.cause));
             }
-            crate::connection::pause(self.setup.runtime.sleep(pause)).await;
+            crate::connection::pause::pause(self.setup.runtime.sleep(pause)).await;
             pause = (pause * 2).min(PAUSE_MAX);
         }
     }

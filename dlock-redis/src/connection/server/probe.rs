@@ -12,7 +12,7 @@ use futures::channel::oneshot;
 use futures::future::{Either, select};
 
 use super::{Line, Server};
-use crate::connection::pause;
+use crate::connection::pause::pause;
 
 /// How long a request may be without an answer, when it is given up, before the connection is suspected.
 const SUSPICIOUS: Duration = Duration::from_millis(100);

@@ -1,7 +1,7 @@
 //! The admission rule is written three times: in Rust, for memory, SQLite and MySQL, in PL/pgSQL and in Lua.
 //! The same operations in the same order get the same answers from each store as from the reference.
 //!
-//! Nothing in it runs out: what depends on when is left to the rules and to the tests of each backend. Tokens
+//! Nothing in it runs out: what depends on that is left to the rules and to the tests of each backend. Tokens
 //! are compared by their order, since some stores take them from their clocks.
 
 use std::collections::{BTreeMap, HashSet};
@@ -10,13 +10,17 @@ use std::ops::Range;
 use std::time::Duration;
 
 use dlock::spi::{
-    Abandoned, Acquire, Attempt, Converted, LeaseKey, Lock, Raised, Release, Released, RenewItem,
+    Abandoned, Acquire, Attempt, Converted, Grant, LeaseKey, Lock, Raised, Release, Released, RenewItem,
     RenewOutcome,
 };
 use dlock::{LockName, Mode, RequestId, Token};
 use dlock_testkit::{MariaDbServer, PostgresServer, RedisServer};
 
-const TTL: Duration = Duration::from_secs(30);
+/// Longer than a run takes, by far.
+const TTL: Duration = Duration::from_secs(300);
+
+/// How far apart two stores may be that are asked one after the other.
+const SLACK: Duration = Duration::from_secs(20);
 
 /// A sequence of numbers that is the same for the same seed (SplitMix64).
 struct Dice(u64);
@@ -46,17 +50,27 @@ enum Step {
     Inspect,
 }
 
-/// An answer, with tokens as they are; what is a time is left out.
-#[derive(Clone, Debug, PartialEq)]
+/// An answer, with tokens as they are, and for how long it holds, if it does.
+#[derive(Clone, Debug)]
 struct Said {
     word: String,
     tokens: Vec<Token>,
+    life: Option<Duration>,
 }
 
 fn said(word: impl Into<String>, tokens: impl IntoIterator<Item = Token>) -> Said {
     Said {
         word: word.into(),
         tokens: tokens.into_iter().collect(),
+        life: None,
+    }
+}
+
+fn granted(word: &str, grant: &Grant) -> Said {
+    let life = Some(grant.expires_in);
+    Said {
+        life,
+        ..said(word, grant.token)
     }
 }
 
@@ -66,7 +80,7 @@ fn failed(e: dlock_core::Error) -> Said {
 
 async fn attempted(lock: &dyn Lock, a: &Acquire) -> Said {
     match lock.attempt(a).await {
-        Ok(Attempt::Granted(g)) => said("granted", g.token),
+        Ok(Attempt::Granted(g)) => granted("granted", &g),
         Ok(Attempt::Queued(w)) => said(format!("queued behind {:?}", w.ahead), None),
         Ok(Attempt::Held(_)) => said("held", None),
         Ok(other) => panic!("{other:?}"),
@@ -81,12 +95,15 @@ async fn answer(lock: &dyn Lock, step: &Step, all: &[Acquire], name: &LockName, 
         Step::AskAgain(n) | Step::Renew(n) => {
             let key = all[*n].key.clone();
             let item = match step {
-                Step::Renew(_) => RenewItem::lease(key, TTL),
+                Step::Renew(_) => RenewItem::lease(key, all[*n].ttl),
                 _ => RenewItem::queued(key, TTL),
             };
             match lock.renew().unwrap().renew(&[item]).await.remove(0) {
-                RenewOutcome::Renewed(_) => said("renewed", None),
-                RenewOutcome::Granted(g) => said("granted", g.token),
+                RenewOutcome::Renewed(r) => Said {
+                    life: Some(r.expires_in),
+                    ..said("renewed", None)
+                },
+                RenewOutcome::Granted(g) => granted("granted", &g),
                 RenewOutcome::Queued { ahead, .. } => said(format!("queued behind {ahead:?}"), None),
                 RenewOutcome::Gone => said("gone", None),
                 RenewOutcome::Failed(e) => failed(e),
@@ -110,7 +127,7 @@ async fn answer(lock: &dyn Lock, step: &Step, all: &[Acquire], name: &LockName, 
             Err(e) => failed(e),
         },
         Step::Convert(n, to) => match lock.rwlock().unwrap().convert(&all[*n].key, *to).await {
-            Ok(Converted::Done(g)) => said("converted", g.token),
+            Ok(Converted::Done(g)) => granted("converted", &g),
             Ok(other) => said(format!("{other:?}"), None),
             Err(e) => failed(e),
         },
@@ -154,7 +171,8 @@ fn next(dice: &mut Dice, all: &mut Vec<Acquire>, name: &LockName, client: u64) -
     };
     if all.is_empty() || dice.throw(5) < 2 {
         let key = LeaseKey::new(name.clone(), RequestId::new(client.into(), all.len() as u64));
-        let mut a = Acquire::new(key, TTL).with_mode(mode(dice));
+        let ttl = TTL * (1 + dice.throw(3) as u32);
+        let mut a = Acquire::new(key, ttl).with_mode(mode(dice));
         if dice.throw(4) > 0 {
             a = a.with_queue(TTL).with_priority(1 + dice.throw(10) as u8);
         }
@@ -223,7 +241,11 @@ async fn compare(what: &str, store: &dyn Lock, seed: u64, steps: usize) {
             released.insert(*n);
         }
         story.push(format!("{step:?}: {ours:?}"));
-        let alike = ours.word == theirs.word && ours.tokens.len() == theirs.tokens.len();
+        let as_long = match (ours.life, theirs.life) {
+            (Some(ours), Some(theirs)) => ours.abs_diff(theirs) < SLACK,
+            (ours, theirs) => ours == theirs,
+        };
+        let alike = ours.word == theirs.word && ours.tokens.len() == theirs.tokens.len() && as_long;
         let mut tokens = ours.tokens.iter().zip(&theirs.tokens);
         let same = alike && tokens.all(|(a, b)| pairs.add(*a, *b));
         let last = story.len().saturating_sub(20);

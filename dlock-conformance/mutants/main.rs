@@ -4,8 +4,8 @@
 //! scripts/mutants --help
 //! mutants plant COPY LIST FILE...      writes all mutants of those Rust files into the copy of the workspace
 //! mutants text COPY LIST FILE...       the same for scripts in Lua and functions in SQL
-//! mutants run LIST SECONDS COMMAND...  runs the commands for each, one after the other, and says which one fails;
-//!                                      ONLY=7,12 takes those alone, JOBS=2 two at a time
+//! mutants run LIST SECONDS COMMAND...  runs the commands for each until one fails, and says which; ONLY=7,12
+//!                                      takes those alone, JOBS=2 two at a time
 //! ```
 //!
 //! All mutants are in one build (mutant schemata: Untch, Offutt and Harrold, 1993): a comparison `a < b`
@@ -44,8 +44,9 @@ const SWITCH: &str = r#"
 #[doc(hidden)]
 #[allow(missing_docs, clippy::all)]
 pub mod mutant {
-    static CHOSEN: std::sync::LazyLock<u32> =
-        std::sync::LazyLock::new(|| std::env::var("DLOCK_MUTANT").ok().and_then(|n| n.parse().ok()).unwrap_or(0));
+    static CHOSEN: std::sync::LazyLock<u32> = std::sync::LazyLock::new(|| {
+        std::env::var("DLOCK_MUTANT").ok().and_then(|n| n.parse().ok()).unwrap_or(0)
+    });
     pub fn on(n: u32) -> bool {
         *CHOSEN == n
     }
@@ -108,7 +109,8 @@ fn run(list: &Path, limit: u32, commands: &[String]) -> Result<()> {
     };
     std::thread::scope(|scope| {
         let all: Vec<_> = (0..jobs).map(|_| scope.spawn(work)).collect();
-        all.into_iter().try_for_each(|job| job.join().map_err(|_| "a panic".to_owned())?)
+        all.into_iter()
+            .try_for_each(|job| job.join().map_err(|_| "a panic".to_owned())?)
     })?;
     let outcomes = outcomes.into_inner().map_err(|e| e.to_string())?;
     let survived = outcomes.iter().filter(|by| by.is_none()).count();

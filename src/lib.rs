@@ -5,7 +5,7 @@
 //! | for | there is |
 //! |---|---|
 //! | opening | [`connect`] and [`quorum()`] give a [`Connect`]: [`runtime`](Connect::runtime), [`defaults`](Connect::defaults), [`op_timeout`](Connect::op_timeout), [`blocking`](Connect::blocking), `.await`. From a backend: [`Client::builder`], a [`ClientBuilder`]; [`Memory`] is one |
-//! | a [`Client`] | [`lock`](Client::lock), [`rwlock`](Client::rwlock), [`semaphore`](Client::semaphore), [`owner`](Client::owner), [`gate`](Client::gate); for operators [`inspect`](Client::inspect), [`watch`](Client::watch), [`force_release`](Client::force_release); [`capabilities`](Client::capabilities), [`runtime`](Client::runtime), [`backend`](Client::backend), [`blocking`](Client::blocking); [`close`](Client::close) |
+//! | a [`Client`] | [`lock`](Client::lock), [`rwlock`](Client::rwlock), [`semaphore`](Client::semaphore), [`owner`](Client::owner), [`gate`](Client::gate); for operators [`inspect`](Client::inspect), [`watch`](Client::watch), [`force_release`](Client::force_release); [`capabilities`](Client::capabilities), [`runtime`](Client::runtime), [`backend`](Client::backend), [`blocking`](Client::blocking); [`close`](Client::close), [`abort`](Client::abort) |
 //! | a [`Lock`], an [`RwLock`], a [`Semaphore`] | [`acquire`](Lock::acquire), [`acquire_timeout`](Lock::acquire_timeout), [`try_acquire`](Lock::try_acquire), [`with`](Lock::with); [`options`](Lock::options), [`name`](Lock::name), [`mode`](Lock::mode); [`read`](RwLock::read) and [`write`](RwLock::write); [`permits`](Semaphore::permits) |
 //! | names, options | [`LockName`]; [`LockOptions`] with [`AutoRenew`] and [`Drift`]; [`reentrant`](Lock::reentrant) for an [`Owner`]; a [`Mode`], of the class [`ReadWrite`] or [`Permits`] |
 //! | a [`Guard`], a [`Permit`] | [`release`](Guard::release) or drop; [`token`](Guard::token), [`deadline`](Guard::deadline), [`remaining`](Guard::remaining), [`is_valid`](Guard::is_valid), [`ttl`](Guard::ttl), [`name`](Guard::name), [`id`](Guard::id), [`mode`](Guard::mode); [`lost`](Guard::lost), [`loss`](Guard::loss), [`events`](Guard::events); [`renew`](Guard::renew); [`held`](Guard::held), a [`Held`]; a guard's [`downgrade`](Guard::downgrade), [`try_upgrade`](Guard::try_upgrade) |
@@ -14,7 +14,7 @@
 //! | looking on | [`Inspection`] of [`Holder`]s, [`Change`]; [`observe`]: tracing and metrics |
 //! | what failed | [`Error`]: [`kind`](Error::kind), [`is_retryable`](Error::is_retryable), [`may_be_held`](Error::may_be_held), [`loss_reason`](Error::loss_reason), [`name`](Error::name); [`ErrorKind`], [`Result`] |
 //! | what a store can | [`Capabilities`], [`Capability`], [`Nature`] |
-//! | several at once | [`combinators`]: [`MultiLock`](combinators::MultiLock), [`Namespaced`](combinators::Namespaced), [`Sharded`](combinators::Sharded), [`Quorum`](combinators::Quorum) |
+//! | several at once | [`combinators`]: [`MultiLock`](combinators::MultiLock) with its [`MultiGuard`](combinators::MultiGuard), [`Namespaced`](combinators::Namespaced), [`Sharded`](combinators::Sharded) over [`Shard`](combinators::Shard)s, [`Quorum`](combinators::Quorum) |
 //! | threads that block | [`blocking`]: [`connect`](blocking::connect), and all above |
 //! | async runtimes | [`runtime`]: [`detect`](runtime::detect), [`yield_now`](runtime::yield_now), one adaptor for each feature; [`Runtime`] |
 //! | the stores | [`memory`], always there |

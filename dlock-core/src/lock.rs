@@ -41,8 +41,8 @@ pub struct Lock<C = ReadWrite> {
 /// A handle to a named semaphore: at most `n` [permits](crate::Permit) are held at once, wherever their
 /// holders are. See [`Client::semaphore`](crate::Client::semaphore).
 ///
-/// The first to use the name fixes `n` until the name is empty again; another `n`, or the name as a
-/// read-write lock, is refused as `InvalidInput`. The exclusive lock of the same name waits for all permits.
+/// While a permit is held or waited for, another `n`, or the name as a read-write lock, is refused as
+/// `InvalidInput`. The exclusive lock of the same name waits for all permits.
 ///
 /// # Examples
 /// ```

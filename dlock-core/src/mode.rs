@@ -7,10 +7,9 @@ use crate::error::{Error, ErrorKind};
 
 /// The mode in which a name is asked for or held.
 ///
-/// One admission rule serves lock, read-write lock and semaphore. The first entry of a name, holder or
-/// waiter, fixes its *class* (readers, or permits of n) until the name is empty again; shared modes of
-/// another class, or of another n, are refused as `InvalidInput` before they queue. `Exclusive` combines with
-/// every class.
+/// One admission rule serves lock, read-write lock and semaphore. While anybody holds a name in a shared
+/// mode, or waits for it, that mode is its *class* (readers, or permits of n); shared modes of another class,
+/// or of another n, are refused as `InvalidInput` before they queue. `Exclusive` combines with every class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Mode {

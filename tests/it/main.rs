@@ -8,4 +8,12 @@ mod connect;
     any(feature = "tokio", feature = "smol", feature = "async-std")
 ))]
 mod quorum;
+#[cfg(all(
+    feature = "tokio",
+    feature = "sqlite",
+    feature = "redis",
+    feature = "postgres",
+    feature = "mysql"
+))]
+mod same;
 mod surface;

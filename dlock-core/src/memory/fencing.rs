@@ -20,8 +20,13 @@ impl Fencing for MemoryLock {
     }
 
     async fn raise(&self, lease: &LeaseKey, to: Token) -> Result<Raised> {
-        self.connection.check_open()?;
-        self.connection
-            .call(|state, _, effects| state.table.raise(lease, to, effects))
+        let connection = &*self.connection;
+        connection.check_open()?;
+        // The engine never raises, and so has not refused it.
+        connection
+            .shared
+            .caps
+            .need(Capability::Raise, "raising a token")?;
+        connection.call(|state, _, effects| state.table.raise(lease, to, effects))
     }
 }

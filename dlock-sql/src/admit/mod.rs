@@ -238,8 +238,6 @@ impl Ledger<'_> {
 }
 
 impl admission::Ledger for Ledger<'_> {
-    const CLASS_OF_ROWS: bool = true;
-
     /// Nor is there a place in the queue for what could not be granted.
     fn begin(&mut self, _: RequestId, _: Option<usize>) -> Result<()> {
         self.tokens.check()

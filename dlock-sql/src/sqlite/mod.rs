@@ -36,9 +36,6 @@
 //!   the old one open notices then, answers `Unavailable` once, and goes on in the new one, with its tokens.
 //!   What was held in the old one is lost.
 //! * Without Linux's clock since boot only in-memory databases can be opened.
-//! * A name is of one class (readers, or permits of n) only while a reader or permit holds or waits. When the
-//!   last of them goes, another class may begin, even beside an exclusive holder or waiter; the memory
-//!   backend keeps the class until the name is empty.
 //! * A path is relative to the working directory of each process, so give an absolute one.
 //! * In a stream of changes, what somebody else (also another client of this process that opened the file by
 //!   itself) did between two looks, 5 to 50 ms apart, comes as a snapshot with `skipped: true` when it is too

@@ -62,8 +62,6 @@ pub(super) struct Books<'a> {
 }
 
 impl Ledger for Books<'_> {
-    const CLASS_OF_ROWS: bool = false;
-
     /// Counts one more request of that client, unless a limit is reached.
     #[inline]
     fn begin(&mut self, id: RequestId, behind: Option<usize>) -> Result<()> {

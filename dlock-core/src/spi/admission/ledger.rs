@@ -11,10 +11,6 @@ use crate::token::Token;
 
 /// The store's side of a change: it numbers the grants, may refuse more of them, and hears what happened.
 pub trait Ledger {
-    /// Whether the class of a name goes with the last entry of it: of a store that has nothing but the rows.
-    /// Else it stays until the name is empty.
-    const CLASS_OF_ROWS: bool;
-
     /// A request is about to be granted, or to stand in line behind so many. An error refuses it. What is
     /// counted here is taken back by what is noted of its end: where tokens can run out, look for one first.
     fn begin(&mut self, id: RequestId, behind: Option<usize>) -> Result<()>;

@@ -130,7 +130,6 @@ impl<'a, L: Ledger> Settled<'a, L> {
     /// Makes a request a holder that is not in line, or not any more.
     #[inline(always)]
     fn grant(&mut self, mut entry: Entry, token: Token, event: Event) -> Lease {
-        self.name.fix_class(entry.mode);
         entry.token = Some(token);
         self.ledger.note(&entry, event, self.now);
         let lease = entry.lease(self.now);
@@ -191,10 +190,8 @@ impl<'a, L: Ledger> Settled<'a, L> {
     }
 
     fn check_class(&self, key: &LeaseKey, mode: Mode) -> Result<()> {
-        match self.name.class(L::CLASS_OF_ROWS) {
-            Some(class) if class != mode && !mode.is_exclusive() => {
-                Err(class.mismatch(mode).with_name(&key.name))
-            }
+        match self.name.class().filter(|_| !mode.is_exclusive()) {
+            Some(class) if class != mode => Err(class.mismatch(mode).with_name(&key.name)),
             _ => Ok(()),
         }
     }
@@ -314,7 +311,6 @@ impl<'a, L: Ledger> Settled<'a, L> {
             // The readers of the same time may have had a larger token than this lease has.
             fresh = Some(self.ledger.mint()?);
         }
-        self.name.fix_class(to);
         let own = &mut self.name.holders[index];
         (own.mode, own.upgrading) = (to, false);
         own.token = fresh.or(own.token);

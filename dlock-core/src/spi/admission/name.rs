@@ -108,23 +108,11 @@ struct Queue {
 /// All entries of one name.
 ///
 /// A single holder lives inside, so a name that is not contended costs no allocation.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct NameState {
     /// In grant order.
     pub(crate) holders: SmallVec<[Entry; 1]>,
     queue: Option<Box<Queue>>,
-    /// The shared mode that the first shared entry fixed; `Exclusive` while there was none.
-    class: Mode,
-}
-
-impl Default for NameState {
-    fn default() -> Self {
-        Self {
-            holders: SmallVec::new(),
-            queue: None,
-            class: Mode::Exclusive,
-        }
-    }
 }
 
 impl NameState {
@@ -209,21 +197,9 @@ impl NameState {
         }
     }
 
-    /// The shared mode of this name, if there is one. It stays until the name is empty, or, if `of_rows`,
-    /// goes with the last entry of it.
-    pub(super) fn class(&self, of_rows: bool) -> Option<Mode> {
-        let class = match of_rows {
-            true => self.entries().map(|e| e.mode).find(|m| !m.is_exclusive()),
-            false => Some(self.class),
-        };
-        class.filter(|class| !class.is_exclusive() && !self.is_empty())
-    }
-
-    /// Fixes the class, if a shared mode is the first to come.
-    pub(super) fn fix_class(&mut self, mode: Mode) {
-        if self.is_empty() || self.class.is_exclusive() {
-            self.class = mode;
-        }
+    /// The shared mode that somebody holds it in, or waits for.
+    pub(super) fn class(&self) -> Option<Mode> {
+        self.entries().map(|e| e.mode).find(|m| !m.is_exclusive())
     }
 
     /// The holder of that request that can be renewed, converted or raised.
@@ -260,7 +236,6 @@ impl NameState {
     }
 
     pub(super) fn enqueue(&mut self, (turn, arrival): (usize, i64), waiter: Entry) {
-        self.fix_class(waiter.mode);
         let queue = self.queue.get_or_insert_with(|| {
             Box::new(Queue {
                 waiters: VecDeque::new(),

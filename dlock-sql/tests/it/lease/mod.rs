@@ -18,7 +18,6 @@ mod postgres;
 #[cfg(all(feature = "postgres", feature = "mysql"))]
 mod postgres_faults;
 #[cfg(all(feature = "postgres", feature = "sqlite"))]
-mod same;
 #[cfg(all(feature = "postgres", feature = "mysql"))]
 mod separate;
 #[cfg(all(feature = "postgres", feature = "mysql"))]

@@ -1,19 +1,26 @@
-//! The admission rule is written twice: in Rust, for memory, SQLite and MySQL, and in PL/pgSQL. The same
-//! operations in the same order get the same answers.
+//! The admission rule is written three times: in Rust, for memory, SQLite and MySQL, in PL/pgSQL and in Lua.
+//! The same operations in the same order get the same answers from each store as from the reference.
 //!
-//! Nothing in it runs out: what depends on when is left to the contract. Tokens are compared by their order,
-//! since PostgreSQL takes them from its clock.
+//! Nothing in it runs out: what depends on that is left to the rules and to the tests of each backend. Tokens
+//! are compared by their order, since some stores take them from their clocks.
 
 use std::collections::{BTreeMap, HashSet};
 use std::num::NonZeroU32;
+use std::ops::Range;
+use std::time::Duration;
 
-use dlock_core::spi::{
-    Abandoned, Acquire, Attempt, Converted, Lock, Raised, Release, Released, RenewItem, RenewOutcome,
+use dlock::spi::{
+    Abandoned, Acquire, Attempt, Converted, Grant, LeaseKey, Lock, Raised, Release, Released, RenewItem,
+    RenewOutcome,
 };
-use dlock_core::{LockName, Mode, Token};
-use dlock_sql::{lease, sqlite};
+use dlock::{LockName, Mode, RequestId, Token};
+use dlock_testkit::{MariaDbServer, PostgresServer, RedisServer};
 
-use super::site::*;
+/// Longer than a run takes, by far.
+const TTL: Duration = Duration::from_secs(300);
+
+/// How far apart two stores may be that are asked one after the other.
+const SLACK: Duration = Duration::from_secs(20);
 
 /// A sequence of numbers that is the same for the same seed (SplitMix64).
 struct Dice(u64);
@@ -43,17 +50,27 @@ enum Step {
     Inspect,
 }
 
-/// An answer, with tokens as they are; what is a time is left out.
-#[derive(Clone, Debug, PartialEq)]
+/// An answer, with tokens as they are, and for how long it holds, if it does.
+#[derive(Clone, Debug)]
 struct Said {
     word: String,
     tokens: Vec<Token>,
+    life: Option<Duration>,
 }
 
 fn said(word: impl Into<String>, tokens: impl IntoIterator<Item = Token>) -> Said {
     Said {
         word: word.into(),
         tokens: tokens.into_iter().collect(),
+        life: None,
+    }
+}
+
+fn granted(word: &str, grant: &Grant) -> Said {
+    let life = Some(grant.expires_in);
+    Said {
+        life,
+        ..said(word, grant.token)
     }
 }
 
@@ -63,7 +80,7 @@ fn failed(e: dlock_core::Error) -> Said {
 
 async fn attempted(lock: &dyn Lock, a: &Acquire) -> Said {
     match lock.attempt(a).await {
-        Ok(Attempt::Granted(g)) => said("granted", g.token),
+        Ok(Attempt::Granted(g)) => granted("granted", &g),
         Ok(Attempt::Queued(w)) => said(format!("queued behind {:?}", w.ahead), None),
         Ok(Attempt::Held(_)) => said("held", None),
         Ok(other) => panic!("{other:?}"),
@@ -78,12 +95,15 @@ async fn answer(lock: &dyn Lock, step: &Step, all: &[Acquire], name: &LockName, 
         Step::AskAgain(n) | Step::Renew(n) => {
             let key = all[*n].key.clone();
             let item = match step {
-                Step::Renew(_) => RenewItem::lease(key, TTL),
+                Step::Renew(_) => RenewItem::lease(key, all[*n].ttl),
                 _ => RenewItem::queued(key, TTL),
             };
-            match renew(lock, item).await {
-                RenewOutcome::Renewed(_) => said("renewed", None),
-                RenewOutcome::Granted(g) => said("granted", g.token),
+            match lock.renew().unwrap().renew(&[item]).await.remove(0) {
+                RenewOutcome::Renewed(r) => Said {
+                    life: Some(r.expires_in),
+                    ..said("renewed", None)
+                },
+                RenewOutcome::Granted(g) => granted("granted", &g),
                 RenewOutcome::Queued { ahead, .. } => said(format!("queued behind {ahead:?}"), None),
                 RenewOutcome::Gone => said("gone", None),
                 RenewOutcome::Failed(e) => failed(e),
@@ -107,7 +127,7 @@ async fn answer(lock: &dyn Lock, step: &Step, all: &[Acquire], name: &LockName, 
             Err(e) => failed(e),
         },
         Step::Convert(n, to) => match lock.rwlock().unwrap().convert(&all[*n].key, *to).await {
-            Ok(Converted::Done(g)) => said("converted", g.token),
+            Ok(Converted::Done(g)) => granted("converted", &g),
             Ok(other) => said(format!("{other:?}"), None),
             Err(e) => failed(e),
         },
@@ -143,14 +163,16 @@ fn mode(dice: &mut Dice) -> Mode {
     }
 }
 
-fn next(dice: &mut Dice, all: &mut Vec<Acquire>, name: &str) -> Step {
+fn next(dice: &mut Dice, all: &mut Vec<Acquire>, name: &LockName, client: u64) -> Step {
     let old = |dice: &mut Dice, all: &[Acquire]| {
         // The last ones are those that may still be there.
         let back = dice.throw(12.min(all.len() as u64)) as usize;
         all.len() - 1 - back
     };
     if all.is_empty() || dice.throw(5) < 2 {
-        let mut a = ask(name).with_mode(mode(dice));
+        let key = LeaseKey::new(name.clone(), RequestId::new(client.into(), all.len() as u64));
+        let ttl = TTL * (1 + dice.throw(3) as u32);
+        let mut a = Acquire::new(key, ttl).with_mode(mode(dice));
         if dice.throw(4) > 0 {
             a = a.with_queue(TTL).with_priority(1 + dice.throw(10) as u8);
         }
@@ -193,16 +215,17 @@ impl Pairs {
     }
 }
 
-async fn compare(postgres: &dyn Lock, sqlite: &dyn Lock, seed: u64, steps: usize) {
+async fn compare(what: &str, store: &dyn Lock, seed: u64, steps: usize) {
+    let memory = dlock::connect("memory://").await.unwrap();
+    let memory = &**memory.backend();
     let mut dice = Dice(seed);
-    let name = format!("n{seed}");
-    let stored = LockName::new(&name).unwrap();
+    let name = LockName::new(format!("n{seed}")).unwrap();
     let (mut all, mut pairs, mut story) = (Vec::new(), Pairs::default(), Vec::new());
     let mut released = HashSet::new();
     for n in 0..steps {
-        let step = match next(&mut dice, &mut all, &name) {
-            // Who releases twice, or asks again after it released, has not heard the first answer. SQLite
-            // remembers that itself.
+        let step = match next(&mut dice, &mut all, &name, seed) {
+            // Who releases twice, or asks again after it released, has not heard the first answer. Some
+            // stores remember that themselves.
             Step::Release(n) | Step::Keep(n) | Step::AttemptAgain(n) if released.contains(&n) => {
                 Step::Inspect
             }
@@ -210,44 +233,57 @@ async fn compare(postgres: &dyn Lock, sqlite: &dyn Lock, seed: u64, steps: usize
         };
         // Larger than any clock, and each time more.
         let high = Token::new((1 << 60) + (seed << 20) + n as u64).unwrap();
-        let ours = answer(sqlite, &step, &all, &stored, high).await;
-        let theirs = answer(postgres, &step, &all, &stored, high).await;
+        let ours = answer(memory, &step, &all, &name, high).await;
+        let theirs = answer(store, &step, &all, &name, high).await;
         if let Step::Release(n) | Step::Keep(n) = &step
             && ours.word == "released"
         {
             released.insert(*n);
         }
         story.push(format!("{step:?}: {ours:?}"));
-        let same = ours.word == theirs.word
-            && ours.tokens.len() == theirs.tokens.len()
-            && ours
-                .tokens
-                .iter()
-                .zip(&theirs.tokens)
-                .all(|(a, b)| pairs.add(*a, *b));
-        let last = story.len().saturating_sub(14);
+        let as_long = match (ours.life, theirs.life) {
+            (Some(ours), Some(theirs)) => ours.abs_diff(theirs) < SLACK,
+            (ours, theirs) => ours == theirs,
+        };
+        let alike = ours.word == theirs.word && ours.tokens.len() == theirs.tokens.len() && as_long;
+        let mut tokens = ours.tokens.iter().zip(&theirs.tokens);
+        let same = alike && tokens.all(|(a, b)| pairs.add(*a, *b));
+        let last = story.len().saturating_sub(20);
         assert!(
             same,
-            "seed {seed}, step {n}: PostgreSQL says {theirs:?}\n{}",
+            "seed {seed}, step {n}: {what} says {theirs:?}\n{}",
             story[last..].join("\n")
         );
     }
 }
 
-#[test]
-fn postgres_and_sqlite_answer_the_same() {
-    run(On::Tokio, async |runtime| {
-        let sqlite = sqlite::Config::memory().connect(runtime.clone()).await.unwrap();
-        for pooled in [false, true] {
-            let mut config = lease::Config::from_postgres_options(postgres().await);
-            if pooled {
-                config = config.behind_pooler();
-            }
-            let postgres = config.connect(runtime.clone()).await.unwrap();
-            for seed in 0..4 {
-                let seed = seed + if pooled { 100 } else { 0 };
-                compare(&*postgres, &sqlite, seed, 120).await;
-            }
-        }
-    });
+async fn compare_all(what: &str, url: &str, seeds: Range<u64>) {
+    let store = dlock::connect(url).await.unwrap();
+    for seed in seeds {
+        compare(what, &**store.backend(), seed, 120).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sqlite_answers_as_memory_does() {
+    compare_all("SQLite", "sqlite::memory:", 0..24).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn redis_answers_as_memory_does() {
+    let server = RedisServer::start().unwrap();
+    compare_all("Redis", &server.url(), 0..24).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn postgres_answers_as_memory_does() {
+    let server = PostgresServer::start().unwrap();
+    compare_all("PostgreSQL", &server.url(), 0..16).await;
+    compare_all("PostgreSQL", &format!("{}?pooler=true", server.url()), 16..24).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn mariadb_answers_as_memory_does() {
+    let server = MariaDbServer::start().unwrap();
+    compare_all("MariaDB", &server.url(), 0..24).await;
 }

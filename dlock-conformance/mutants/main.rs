@@ -1,0 +1,178 @@
+//! Changes the logic of Rust sources in one place at a time, to see whether a rule or a test notices.
+//!
+//! ```text
+//! scripts/mutants --help
+//! mutants plant COPY LIST FILE...      writes all mutants of those Rust files into the copy of the workspace
+//! mutants text COPY LIST FILE...       the same for scripts in Lua and functions in SQL
+//! mutants run LIST SECONDS COMMAND...  runs the commands for each until one fails, and says which; ONLY=7,12
+//!                                      takes those alone, JOBS=2 two at a time
+//! ```
+//!
+//! All mutants are in one build (mutant schemata: Untch, Offutt and Harrold, 1993): a comparison `a < b`
+//! becomes `lt(7, &a, &b)`, which is `a <= b` where the environment variable `DLOCK_MUTANT` is 7. So a mutant
+//! costs a run and no build.
+//!
+//! | what | becomes |
+//! |---|---|
+//! | `a < b`, `a <= b`, `a > b`, `a >= b` | the same with or without equality |
+//! | `a == b`, `a != b`, `!a`, the condition of an `if` | its contrary |
+//! | `a && b`, `a \|\| b` | `a` alone, and `b` alone |
+//! | a number | one more |
+//! | a statement that is a call or an assignment | nothing |
+//!
+//! What is constant, a pattern, a type, inside a macro or a test is left alone.
+//!
+//! A script is text that is sent to a server: there the product replaces one line by another, which two
+//! environment variables name.
+
+mod rust;
+mod text;
+
+use std::collections::HashSet;
+use std::io::Write as _;
+use std::path::Path;
+use std::process::{Command, ExitCode, Stdio};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::{env, fs};
+
+type Result<T> = std::result::Result<T, String>;
+
+/// What the mutated sources call. It is added to the core of the copy.
+const SWITCH: &str = r#"
+/// Which mutant is on.
+#[doc(hidden)]
+#[allow(missing_docs, clippy::all)]
+pub mod mutant {
+    static CHOSEN: std::sync::LazyLock<u32> = std::sync::LazyLock::new(|| {
+        std::env::var("DLOCK_MUTANT").ok().and_then(|n| n.parse().ok()).unwrap_or(0)
+    });
+    pub fn on(n: u32) -> bool {
+        *CHOSEN == n
+    }
+    /// A script, with one line of it replaced.
+    pub fn text(script: String) -> String {
+        match (std::env::var("DLOCK_MUTANT_OLD"), std::env::var("DLOCK_MUTANT_NEW")) {
+            (Ok(old), Ok(new)) => script.replace(&old, &new),
+            _ => script,
+        }
+    }
+    pub fn lt<T: PartialOrd + ?Sized>(n: u32, a: &T, b: &T) -> bool {
+        a < b || on(n) && a == b
+    }
+    pub fn le<T: PartialOrd + ?Sized>(n: u32, a: &T, b: &T) -> bool {
+        a < b || !on(n) && a == b
+    }
+    pub fn number<T: From<bool> + std::ops::Add<Output = T>>(n: u32, value: T) -> T {
+        value + T::from(on(n))
+    }
+}
+"#;
+
+fn add_switch(copy: &Path) -> Result<()> {
+    let core = copy.join("dlock-core/src/lib.rs");
+    let clean = read(&core)?;
+    write(&core, &format!("{clean}{SWITCH}"))
+}
+
+/// Runs the commands for each mutant, one after the other, until one fails or takes too long.
+fn run(list: &Path, limit: u32, commands: &[String]) -> Result<()> {
+    let table = read(list)?;
+    let only = env::var("ONLY").unwrap_or_default();
+    let only: HashSet<&str> = only.split(',').filter(|n| !n.is_empty()).collect();
+    let number = |row: &&str| row.split('\t').next().map(str::to_owned).unwrap_or_default();
+    let chosen = |row: &&str| only.is_empty() || only.contains(&*number(row));
+    let rows: Vec<&str> = table.lines().filter(chosen).collect();
+    // Without a mutant all must pass, or their failures say nothing.
+    for command in commands {
+        if let Some(why) = killed(command, "0", limit)? {
+            return Err(format!("without a mutant `{command}` {why}"));
+        }
+    }
+    let jobs = env::var("JOBS").ok().and_then(|n| n.parse().ok()).unwrap_or(1);
+    let (next, outcomes) = (AtomicUsize::new(0), Mutex::new(vec![None; rows.len()]));
+    let work = || -> Result<()> {
+        while let Some(row) = rows.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let mut by = None;
+            for (k, command) in commands.iter().enumerate() {
+                if by.is_none() {
+                    by = killed(command, row, limit)?.map(|why| (k, why));
+                }
+            }
+            let shown = row.split('\t').take(3).collect::<Vec<_>>().join("\t");
+            let said = by.map_or("SURVIVED".to_owned(), |(k, why)| format!("{why} {k}"));
+            println!("{said}\t{shown}");
+            let at = rows.iter().position(|r| r == row).unwrap_or_default();
+            outcomes.lock().map_err(|e| e.to_string())?[at] = by;
+        }
+        Ok(())
+    };
+    std::thread::scope(|scope| {
+        let all: Vec<_> = (0..jobs).map(|_| scope.spawn(work)).collect();
+        all.into_iter()
+            .try_for_each(|job| job.join().map_err(|_| "a panic".to_owned())?)
+    })?;
+    let outcomes = outcomes.into_inner().map_err(|e| e.to_string())?;
+    let survived = outcomes.iter().filter(|by| by.is_none()).count();
+    println!("\nmade {}, survived {survived}", rows.len());
+    for (k, command) in commands.iter().enumerate() {
+        let many = outcomes.iter().flatten().filter(|(by, _)| *by == k).count();
+        println!("killed by {k}, `{command}`: {many}");
+    }
+    Ok(())
+}
+
+/// How that command fails with that mutant, if it does.
+fn killed(command: &str, row: &str, limit: u32) -> Result<Option<&'static str>> {
+    let columns: Vec<String> = row
+        .split('\t')
+        .map(|column| column.replace("\\n", "\n"))
+        .collect();
+    let mut run = Command::new("timeout");
+    if let [_, _, _, old, new] = &columns[..] {
+        run.env("DLOCK_MUTANT_OLD", old).env("DLOCK_MUTANT_NEW", new);
+    }
+    let status = run
+        .args(["--kill-after=2", &limit.to_string(), "sh", "-c", command])
+        .env("DLOCK_MUTANT", &columns[0])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .map_err(|e| format!("{command}: {e}"))?;
+    Ok(match status.code() {
+        Some(0) => None,
+        Some(124) => Some("ran for ever"),
+        _ => Some("failed"),
+    })
+}
+
+fn read(path: &Path) -> Result<String> {
+    fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))
+}
+
+fn write(path: &Path, text: &str) -> Result<()> {
+    fs::write(path, text).map_err(|e| format!("{}: {e}", path.display()))
+}
+
+fn main() -> ExitCode {
+    let args: Vec<String> = env::args().skip(1).collect();
+    let done = match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["plant", copy, list, _, ..] => rust::plant(Path::new(copy), Path::new(list), &args[3..]),
+        ["text", copy, list, _, ..] => text::list(Path::new(copy), Path::new(list), &args[3..]),
+        ["run", list, limit, _, ..] => match limit.parse() {
+            Ok(limit) => run(Path::new(list), limit, &args[3..]),
+            Err(_) => Err(format!("{limit} is no number of seconds")),
+        },
+        _ => Err(
+            "usage: mutants plant|text COPY LIST FILE... | mutants run LIST SECONDS COMMAND...".to_owned(),
+        ),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            let _ = writeln!(std::io::stderr(), "error: {e}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -86,8 +86,8 @@ fn not_proven(text: &mut String, report: &Report) {
     if report.rules.iter().any(no_network) {
         let _ = writeln!(
             text,
-            "- what happens when the network fails: the harness names no server to put a proxy before \
-                (`Harness::servers`)"
+            "- what happens when the network fails, or a request is sent again or comes late: the harness \
+                names no server to put a proxy before (`Harness::servers`)"
         );
     }
     let no_hands = |r: &RuleReport| r.outcome.kind() == Kind::NotRun && r.access.contains(&Access::H);

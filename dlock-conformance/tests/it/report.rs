@@ -189,7 +189,8 @@ fn what_is_not_proven_comes_first_and_names_the_rules() {
 - could not be told (1): 1.03
 - not run (3): 1.04, 15.05, 7.06
 - waived (1): 1.06
-- what happens when the network fails: the harness names no server to put a proxy before (`Harness::servers`)
+- what happens when the network fails, or a request is sent again or comes late: the harness names no \
+server to put a proxy before (`Harness::servers`)
 - what a restart, a step of its clock or foreign data does to the store, as far as the harness \
 has no hands at it (`Harness::hooks`)
 - any profile: [Try] is not claimed, on which all of them rest

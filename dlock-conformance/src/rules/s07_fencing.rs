@@ -363,7 +363,8 @@ rule! { "7.16" Should phase 3 [Lock, Fence, BoundedTokens] Both A T dead_names_k
         declared."
     why "One counter for each name that ever was fills the store with 25 million keys that nothing will ever \
         delete (Redisson 6510)."
-    check "Where does a name's counter live, and what deletes it?"
+    check "Where does a name's counter live, and what deletes it? If nothing does, claim \
+        `without(Need::BoundedTokens)`."
 }
 async fn dead_names_keep_no_tokens(cx: Cx) -> Verdict {
     let a = cx.connect().await?;

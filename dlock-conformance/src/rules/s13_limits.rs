@@ -211,7 +211,8 @@ rule! { "13.13" Should phase 3 [Lock, Try, Lease, PerGrantTtl, ForgetsNames] Bac
         or its growth is declared."
     why "A store that clears a name up only when somebody asks for it keeps the order number of every \
         process that was ever killed."
-    check "Who deletes the record of a lease that ran out, if that name is never used again?"
+    check "Who deletes the record of a lease that ran out, if that name is never used again? If nobody does, \
+        claim `without(Need::ForgetsNames)`."
 }
 async fn dead_names_leave_nothing(cx: Cx) -> Verdict {
     const GENERATIONS: u64 = 8;

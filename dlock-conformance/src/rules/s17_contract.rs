@@ -118,6 +118,9 @@ async fn undeclared_is_refused(cx: Cx) -> Verdict {
         match cx.within(cx.claims().op_bound * 4, &what, probe).await? {
             Err(e) if e.kind() == ErrorKind::Unsupported => refused.push(format!("{capability:?}")),
             Err(e) => fail!("{what}, answers {e} ({:?}) rather than Unsupported", e.kind()),
+            Ok(probes::Answer::Served) if *capability == Capability::Fencing => {
+                fail!("{what}, was not refused: the grant has a token. Is the part handed out?")
+            }
             Ok(probes::Answer::Served) => fail!("{what}, was accepted"),
             Ok(probes::Answer::Wrong(answer)) => fail!("{what}, was not refused: {answer}"),
             Ok(probes::Answer::Absent) => refused.push(format!("{capability:?} (absent)")),

@@ -12,8 +12,9 @@ use crate::token::Token;
 /// The store's side of a change: it numbers the grants, may refuse more of them, and hears what happened.
 ///
 /// A store that keeps the states in memory, and whose waiters look for themselves, has little to say:
-/// `begin` is `Ok`, `slack` is zero, `note` does nothing, and `hand_off` answers [`Phase::Offered`] until `waiter.expires.min(now + waiter.ttl())`. A name without
-/// [entries](super::NameState::entries) can be forgotten.
+/// `begin` is `Ok`, `slack` is zero, `note` does nothing, and `hand_off` answers [`Phase::Offered`] until
+/// `waiter.expires.min(now + waiter.ttl())`. A name without [entries](super::NameState::entries) can be
+/// forgotten.
 pub trait Ledger {
     /// A request is about to be granted, or to stand in line behind so many. An error refuses it. What is
     /// counted here is taken back by what is noted of its end: where tokens can run out, look for one first.

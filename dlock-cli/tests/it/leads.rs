@@ -35,7 +35,11 @@ fn it_ends_with_its_command_or_starts_that_again() {
     let site = Site::new();
     let mut once = site.start(&["elect", "x"], "exit 4");
     assert_eq!(once.code(), 4);
-    let mut again = site.start(&["elect", "--restart", "x"], "echo up; exit 4");
+    // It is running when it is told to end: the second time it stays.
+    let folder = tempfile::tempdir().unwrap();
+    let mark = folder.path().join("was-up").display().to_string();
+    let script = format!("echo up; [ -e {mark} ] && sleep 60; touch {mark}; exit 4");
+    let mut again = site.start(&["elect", "--restart", "x"], &script);
     again.line();
     again.line();
     again.signal("TERM");

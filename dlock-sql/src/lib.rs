@@ -21,7 +21,7 @@
 //! | MySQL, MariaDB | in the program, the same, under the row's lock: two round trips | stored functions may neither commit nor return rows there, and procedures need rights that many do not have |
 //!
 //! That the two renderings of the rule agree is tested by random operations on both
-//! (`tests/it/lease/same.rs`).
+//! (`tests/it/same.rs` of the workspace).
 //!
 //! Nothing of sqlx shows in the signatures, but for the constructors that take a pool, and for what works
 //! inside a transaction of your own: [`direct`], and the gates of the backends.

@@ -60,7 +60,7 @@ impl Store {
     pub(crate) fn call<'a>(&'a self, script: &'a Script, keys: usize) -> Call<'a> {
         // Enough for most: it is written once.
         let mut command = Cmd::with_capacity(10, 512);
-        command.arg("EVALSHA").arg(&script.hash).arg(keys);
+        command.arg("EVALSHA").arg(&*script.hash).arg(keys);
         Call {
             store: self,
             script,
@@ -71,7 +71,7 @@ impl Store {
     /// A command that changes nothing.
     pub(crate) async fn query(&self, command: &Cmd) -> Result<Value> {
         self.open()?;
-        let answer = self.connection.ask(command, None).await;
+        let answer = self.connection.ask(command.clone(), None).await;
         answer.map_err(|e| nothing_done(e, &self.at))
     }
 
@@ -127,7 +127,7 @@ impl Call<'_> {
     pub(crate) async fn run(self) -> Result<(Timestamp, Value)> {
         self.store.open()?;
         let sent = Timestamp::now();
-        let answer = self.store.connection.ask(&self.command, Some(self.script)).await;
+        let answer = self.store.connection.ask(self.command, Some(self.script)).await;
         Ok((sent, answer.map_err(|e| perhaps_done(e, &self.store.at))?))
     }
 

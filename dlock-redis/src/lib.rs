@@ -28,6 +28,8 @@
 //!   all that its client waits for is away. Redis has no timer, so the client that caused the push comes by.
 //! * *Tokens* are the server's time in microseconds or the last one and one more, whichever is larger, for
 //!   256 buckets of names. As text: Lua's numbers are doubles.
+//! * *Many requests at once* go out as one script, which looks at all keys and at the clock once
+//!   (`connection/server/together.rs`). A request alone goes at once, and as it is.
 //! * *A script that is stopped halfway* is not rolled back. So its first write is one that is refused where
 //!   any may be, and a conversion that was refused later is `Unknown`.
 //! * *Layouts* have a version, in each value. A client that meets a newer one refuses.

@@ -44,7 +44,7 @@ use crate::connection::check::{field, info, text_of};
 use crate::connection::server::Server;
 use crate::failure::{nothing_done, of_item};
 use crate::keys::{holder, id_bytes};
-use crate::reply::Reply;
+use crate::reply::{Reply, failure};
 use crate::scripts::Scripts;
 
 /// How many leases are in one script: a longer one would keep others waiting.
@@ -208,7 +208,7 @@ impl Replicas {
 
     fn mark(&self, batch: &[Asked]) -> Cmd {
         let mut mark = redis::cmd("EVALSHA");
-        mark.arg(&self.scripts.mark.hash).arg(batch.len() + 1);
+        mark.arg(&*self.scripts.mark.hash).arg(batch.len() + 1);
         for asked in batch {
             mark.arg(holder(&self.store.prefix, &asked.lease.name));
         }
@@ -251,13 +251,13 @@ fn read(mut answers: Vec<Value>) -> Option<(Vec<Value>, i64)> {
 
 /// What is left of a lease and its token, as a mark shows them; nothing if it is not there.
 fn left(shown: Value, at: &str) -> Result<Option<(Duration, Token)>> {
+    // A mark changes no lease, so whatever stopped it left nothing half done.
+    if let Some(why) = failure(&shown) {
+        return Err(of_item(why, at, ErrorKind::Unavailable));
+    }
     let mut shown = Reply::new(shown)?;
     if shown.is_empty() {
         return Ok(None);
-    }
-    // A mark changes no lease, so whatever stopped it left nothing half done.
-    if let Some(why) = shown.failure() {
-        return Err(of_item(why, at, ErrorKind::Unavailable));
     }
     Ok(Some((shown.life()?, shown.token()?)))
 }

@@ -64,16 +64,6 @@ impl Reply {
         self.0.as_slice().is_empty()
     }
 
-    /// What an item of a batch says of it, if it failed.
-    pub(crate) fn failure(&self) -> Option<String> {
-        match self.0.as_slice() {
-            [Value::BulkString(e), Value::BulkString(why)] if e == b"E" => {
-                Some(String::from_utf8_lossy(why).into_owned())
-            }
-            _ => None,
-        }
-    }
-
     /// What an answer ends with: see [`Backend::pushed`](crate::backend::Backend::pushed).
     pub(crate) fn pushed(&self) -> i64 {
         match self.0.as_slice().last() {
@@ -84,6 +74,19 @@ impl Reply {
 
     pub(crate) fn rest(self) -> impl Iterator<Item = Value> {
         self.0
+    }
+}
+
+/// What an item of a batch says of it, if it failed.
+pub(crate) fn failure(answer: &Value) -> Option<String> {
+    match answer {
+        Value::Array(words) => match &words[..] {
+            [Value::BulkString(e), Value::BulkString(why)] if e == b"E" => {
+                Some(String::from_utf8_lossy(why).into_owned())
+            }
+            _ => None,
+        },
+        _ => None,
     }
 }
 

@@ -1,27 +1,35 @@
 //! The scripts, with the parts that they share put in once.
 
+use std::sync::Arc;
+
 use redis::{Cmd, Script as Text};
 
 const MINT: &str = include_str!("scripts/mint.lua");
 const STATE: &str = include_str!("scripts/state.lua");
+const EACH: &str = include_str!("scripts/each.lua");
 
 /// A script, and by what the server knows it.
 #[derive(Clone, Debug)]
 pub(crate) struct Script {
-    pub(crate) hash: String,
-    pub(crate) text: String,
+    pub(crate) hash: Arc<str>,
+    pub(crate) text: Arc<str>,
+    /// The same for many requests at once, if there is one.
+    pub(crate) many: Option<Arc<Self>>,
 }
 
 impl Script {
     pub(crate) fn new(text: String) -> Self {
-        let hash = Text::new(&text).get_hash().to_owned();
-        Self { hash, text }
+        Self {
+            hash: Text::new(&text).get_hash().into(),
+            text: text.into(),
+            many: None,
+        }
     }
 
     /// Gives it to the server.
     pub(crate) fn load(&self) -> Cmd {
         let mut load = redis::cmd("SCRIPT");
-        load.arg("LOAD").arg(&self.text);
+        load.arg("LOAD").arg(&*self.text);
         load
     }
 }
@@ -39,8 +47,10 @@ macro_rules! scripts {
                 Self { $($name: script(include_str!(concat!($folder, stringify!($name), ".lua"))),)* }
             }
 
+            /// What a server has to be given.
             pub(crate) fn all(&self) -> impl Iterator<Item = &$crate::scripts::Script> {
-                [$(&self.$name),*].into_iter()
+                let all = [$(&self.$name),*].into_iter();
+                all.flat_map(|script| [Some(script), script.many.as_deref()]).flatten()
             }
         }
     };
@@ -55,9 +65,22 @@ impl Scripts {
     /// at its own.
     pub(crate) fn new(is_spread: bool) -> Self {
         let publish = if is_spread { "'SPUBLISH'" } else { "'PUBLISH'" };
-        Self::of(|text| {
+        let whole = |text: &str| {
             let whole = text.replace("--state\n", STATE).replace("--mint\n", MINT);
-            Script::new(whole.replace("'PUBLISH'", publish))
-        })
+            whole.replace("'PUBLISH'", publish)
+        };
+        let mut all = Self::of(|text| Script::new(whole(text)));
+        // On a cluster each slot has a queue of its own, and too few are in one for them to gain.
+        if !is_spread {
+            for (script, simple) in [
+                (&mut all.acquire, include_str!("scripts/acquires.lua")),
+                (&mut all.release, include_str!("scripts/releases.lua")),
+                (&mut all.abandon, ""),
+            ] {
+                let each = EACH.replace("--one\n", &script.text);
+                script.many = Some(Arc::new(Script::new(each.replace("--simple\n", simple))));
+            }
+        }
+        all
     }
 }

@@ -1,5 +1,6 @@
 //! The connections to the servers, whichever they are.
 
+pub(crate) mod ask;
 pub(crate) mod check;
 #[cfg(feature = "cluster")]
 pub(crate) mod cluster;
@@ -13,9 +14,10 @@ pub(crate) mod server;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::aio::MultiplexedConnection;
-use redis::{Cmd, ErrorKind, RedisResult, ServerErrorKind, Value};
+use redis::{Cmd, Value};
 
+#[cfg(feature = "cluster")]
+use self::ask::ask;
 #[cfg(feature = "cluster")]
 use self::cluster::Cluster;
 use self::server::Server;
@@ -41,11 +43,15 @@ macro_rules! each {
 
 impl Connection {
     /// Asks, and runs a script if it is the hash of one. Whoever calls limits the time.
-    pub(crate) async fn ask(&self, command: &Cmd, script: Option<&Script>) -> Result<Value, Failed> {
+    pub(crate) async fn ask(&self, command: Cmd, script: Option<&Script>) -> Result<Value, Failed> {
         match self {
-            Self::Single(server) => server.ask(|c| ask(c, command, script)).await,
+            Self::Single(server) => {
+                server
+                    .ask(|c| server.together.ask(&server.setup, c, command, script))
+                    .await
+            }
             #[cfg(feature = "cluster")]
-            Self::Cluster(cluster) => cluster.ask(command, |c| ask(c, command, script)).await,
+            Self::Cluster(cluster) => cluster.ask(&command, |c| ask(c, &command, script)).await,
         }
     }
 
@@ -90,22 +96,5 @@ impl Connection {
 
     pub(crate) fn close(&self) {
         each!(self, servers => servers.close());
-    }
-}
-
-/// Asks. A server that does not have the script, since it was told to forget all or was restarted, is given
-/// it first.
-async fn ask(
-    mut connection: MultiplexedConnection,
-    command: &Cmd,
-    script: Option<&Script>,
-) -> RedisResult<Value> {
-    let answer = command.query_async(&mut connection).await;
-    match (answer, script) {
-        (Err(e), Some(script)) if e.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
-            script.load().exec_async(&mut connection).await?;
-            command.query_async(&mut connection).await
-        }
-        (answer, _) => answer,
     }
 }

@@ -23,6 +23,7 @@ mod sentinel;
 mod short_ways;
 #[cfg(feature = "tls")]
 mod tls;
+mod together;
 mod tokens;
 mod too_old;
 mod upgrades;

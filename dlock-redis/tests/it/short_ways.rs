@@ -1,6 +1,6 @@
-//! Two scripts have short ways, which make none of the functions that the rest needs. They have to do what
-//! the rest would do: here both run side by side, on the same requests, and their answers and all that they
-//! leave behind are compared after each.
+//! Two scripts have short ways, which make none of the functions that the rest needs, and three a form for
+//! many requests at once. They have to do what the rest would do: here all run side by side, on the same
+//! requests, and their answers and all that they leave behind are compared after each.
 
 use std::time::Duration;
 
@@ -13,6 +13,9 @@ const RELEASE: &str = include_str!("../../src/scripts/release.lua");
 const ABANDON: &str = include_str!("../../src/scripts/abandon.lua");
 const RENEW: &str = include_str!("../../src/scripts/renew.lua");
 const CONVERT: &str = include_str!("../../src/scripts/convert.lua");
+const EACH: &str = include_str!("../../src/scripts/each.lua");
+const ACQUIRES: &str = include_str!("../../src/scripts/acquires.lua");
+const RELEASES: &str = include_str!("../../src/scripts/releases.lua");
 const LOOK: &str = include_str!("../../src/scripts/look.lua");
 
 /// What a script begins its short ways with, and what keeps it from them.
@@ -29,35 +32,43 @@ const SHORT: [(&str, &str, &str); 2] = [
     ),
 ];
 
+#[derive(Clone, Copy, PartialEq)]
+enum Form {
+    Short,
+    Long,
+    Many,
+}
+
 /// The scripts of one side by their hashes, on names with its prefix.
 struct Side {
     prefix: &'static str,
+    form: Form,
     hashes: Vec<String>,
 }
 
 impl Side {
-    fn new(c: &mut Connection, prefix: &'static str, short: bool) -> Self {
-        let mut load = |text: &str| {
-            let text = text.replace("--state\n", SHARED).replace("--mint\n", MINT);
-            c.ask(&["SCRIPT", "LOAD", &text]).unwrap().text()
-        };
-        let mut hashes: Vec<_> = SHORT
+    fn new(c: &mut Connection, prefix: &'static str, form: Form) -> Self {
+        let whole = |text: &str| text.replace("--state\n", SHARED).replace("--mint\n", MINT);
+        let mut scripts: Vec<_> = SHORT
             .iter()
             .map(|(text, begins, never)| {
-                assert_eq!(
-                    text.matches(begins).count(),
-                    1,
-                    "the short ways begin otherwise now: {begins}"
-                );
-                load(&if short {
-                    (*text).to_owned()
-                } else {
-                    text.replace(begins, never)
-                })
+                let short_ways = text.matches(begins).count();
+                assert_eq!(short_ways, 1, "the short ways begin otherwise now: {begins}");
+                match form {
+                    Form::Long => whole(&text.replace(begins, never)),
+                    _ => whole(text),
+                }
             })
             .collect();
-        hashes.extend([ABANDON, RENEW, CONVERT, LOOK].map(load));
-        Self { prefix, hashes }
+        scripts.extend([ABANDON, RENEW, CONVERT, LOOK].map(whole));
+        if form == Form::Many {
+            for (script, simple) in scripts.iter_mut().zip([ACQUIRES, RELEASES, ""]) {
+                *script = EACH.replace("--one\n", script).replace("--simple\n", simple);
+            }
+        }
+        let mut load = |text| c.ask(&["SCRIPT", "LOAD", text]).unwrap().text();
+        let hashes = scripts.iter().map(|text| load(text)).collect();
+        Self { prefix, form, hashes }
     }
 
     fn key(&self, rest: &str) -> String {
@@ -72,7 +83,17 @@ impl Side {
         ];
         words.extend([self.key("1:x"), self.key("t")]);
         words.extend(op.args.iter().cloned());
-        let answer = match c.ask(&words) {
+        let many = self.form == Form::Many && op.script < 3;
+        if many {
+            // What all have in common comes first.
+            words.resize(9, "0".to_owned());
+            words[5..].rotate_left(1);
+        }
+        let answer = c.ask(&words).map(|answer| match answer {
+            Value::List(mut answers) if many => answers.remove(0),
+            answer => answer,
+        });
+        let answer = match answer {
             // A word alone says what a list says in which nothing else is to be told.
             Ok(Value::Bytes(token)) if op.script == 0 => Value::List(vec![
                 Value::Bytes(b"G".to_vec()),
@@ -144,7 +165,7 @@ fn times(value: &Value) -> Vec<i64> {
 }
 
 /// The one side ran a moment after the other.
-fn about_the_same(times: [&[i64]; 2]) -> bool {
+fn about_the_same(times: [&Vec<i64>; 2]) -> bool {
     times[0].len() == times[1].len() && times[0].iter().zip(times[1]).all(|(a, b)| (a - b).abs() < 500)
 }
 
@@ -246,7 +267,8 @@ fn the_short_ways_do_what_the_long_ones_do() {
     let mut listening = server.connection().unwrap();
     listening.ask(&["SUBSCRIBE", "live"]).unwrap();
     let mut c = server.connection().unwrap();
-    let sides = [Side::new(&mut c, "short", true), Side::new(&mut c, "long", false)];
+    let sides = [("short", Form::Short), ("long", Form::Long), ("many", Form::Many)];
+    let sides = sides.map(|(prefix, form)| Side::new(&mut c, prefix, form));
     for seed in 1..=60_u64 {
         let mut dice = Dice(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15));
         let mut done = Vec::new();
@@ -265,15 +287,20 @@ fn the_short_ways_do_what_the_long_ones_do() {
                 std::thread::sleep(Duration::from_millis(5));
             }
             let left = sides.each_ref().map(|side| side.left(&mut c));
-            for (what, times) in [
-                ("answers", [&answers[0].1, &answers[1].1]),
-                ("lives of keys", [&left[0].1, &left[1].1]),
-            ] {
-                let alike = about_the_same([times[0], times[1]]);
-                assert!(alike, "seed {seed}: {what}: {times:?}, after {done:#?}");
+            for other in 1..sides.len() {
+                for (what, times) in [
+                    ("answers", [&answers[0].1, &answers[other].1]),
+                    ("lives of keys", [&left[0].1, &left[other].1]),
+                ] {
+                    let alike = about_the_same(times);
+                    assert!(alike, "seed {seed}: {what}: {times:?}, after {done:#?}");
+                }
+                assert_eq!(
+                    answers[0].0, answers[other].0,
+                    "seed {seed}, {other}, after {done:#?}"
+                );
+                assert_eq!(left[0].0, left[other].0, "seed {seed}, {other}, after {done:#?}");
             }
-            assert_eq!(answers[0].0, answers[1].0, "seed {seed}, after {done:#?}");
-            assert_eq!(left[0].0, left[1].0, "seed {seed}, after {done:#?}");
         }
         c.ask(&["FLUSHDB"]).unwrap();
     }

@@ -8,6 +8,7 @@ use dlock_core::spi::Watch as _;
 use dlock_core::{Access, Admission, Client, FenceGate as _, LockName, LockOptions, Token, Upgrade};
 use dlock_redis::RedisLock;
 use futures::StreamExt as _;
+use futures::future::join_all;
 
 use crate::{client_of, config, here, until};
 #[cfg(feature = "cluster")]
@@ -19,7 +20,7 @@ use dlock_testkit::{RedisOptions, RedisServer};
 /// All that the scripts and the connection need.
 pub(crate) const LEAST: &str = "app on >secret ~dlock{* &dlock* -@all +hello +auth +ping +info +select \
     +evalsha +script|load +script|exists +subscribe +unsubscribe +publish +time \
-    +get +set +del +exists +pttl +pexpire +incr \
+    +get +set +mget +mset +del +exists +pttl +pexpire +incr \
     +hget +hset +hdel +hmget +hincrby +hexists \
     +zadd +zrem +zcard +zcount +zrange +zrangebyscore +zrank +zscore";
 
@@ -90,6 +91,12 @@ async fn everything(lock: &RedisLock, other: RedisLock) {
     lock.read(&name).await.unwrap().unwrap();
     lock.inspect(&name).await.unwrap();
     lock.force_release(&name).await.unwrap();
+    // So many that they travel together.
+    let many = join_all((0..20).map(|n| {
+        let lock = client.lock(format!("many-{n}")).unwrap();
+        async move { lock.acquire().await.unwrap().release().await }
+    }));
+    many.await.into_iter().for_each(Result::unwrap);
 }
 
 fn nothing_was_refused(servers: &[&RedisServer]) {

@@ -16,6 +16,7 @@
 //!   been restarted (`check.rs`, `rejoin.rs`).
 
 mod probe;
+mod together;
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -35,6 +36,7 @@ use redis::{
 };
 
 use self::probe::Asked;
+use self::together::Together;
 use crate::connection::check::{self, Demands};
 use crate::connection::rejoin::Bar;
 #[cfg(feature = "sentinel")]
@@ -94,6 +96,7 @@ pub(crate) struct Server {
     /// Of a cluster's node that is listened on: channels are those of its slots.
     moved: Option<Moved>,
     pub(crate) setup: Setup,
+    pub(crate) together: Arc<Together>,
     state: Mutex<State>,
     /// When the last request was sent that was answered, in nanoseconds of `Timestamp`.
     heard: AtomicU64,
@@ -145,6 +148,7 @@ impl Server {
             source,
             moved,
             setup,
+            together: Arc::default(),
             state: Mutex::default(),
             heard: AtomicU64::new(0),
         })
@@ -330,7 +334,7 @@ impl Server {
         let mut exists = cmd("SCRIPT");
         exists.arg("EXISTS");
         for script in scripts.iter() {
-            exists.arg(&script.hash);
+            exists.arg(&*script.hash);
         }
         let there: Vec<bool> = exists.query_async(connection).await?;
         for (script, there) in scripts.iter().zip(there) {

@@ -395,6 +395,18 @@ impl Core {
         }
     }
 
+    /// The store has news: whoever looks need not wait until it is time to.
+    pub(super) fn hasten_looks(&self) {
+        let now = self.now();
+        let mut state = self.state();
+        let pollers: Vec<_> = state.pollers.values().cloned().collect();
+        for poller in pollers {
+            let at = poller.look_at(now);
+            // One that is not in the timers is looking just now, and soon again.
+            state.timers.hasten(at, &Entry::Poller(poller));
+        }
+    }
+
     /// Asks for a waiter again at once.
     pub(super) fn hasten(&self, waiter: &Arc<Waiter>) {
         let now = self.now();

@@ -15,6 +15,7 @@ use crate::error::Result;
 use crate::name::LockName;
 use crate::request_id::RequestId;
 use crate::spi::{News, Probe};
+use crate::timestamp::Timestamp;
 
 pub(crate) struct Poller {
     pub(crate) name: LockName,
@@ -25,8 +26,10 @@ pub(crate) struct Poller {
     min: Duration,
     max: Duration,
     interval: AtomicU64,
-    /// Whether a probe is on its way.
+    /// Since when a probe is on its way; nought while none is.
     looking: AtomicU64,
+    /// From when on news of the store may hasten the next look.
+    rests_until: AtomicU64,
     /// Asked to look again while looking.
     again: AtomicU64,
     waiters: Mutex<Vec<Arc<Waiter>>>,
@@ -57,6 +60,10 @@ impl std::fmt::Debug for Poller {
 /// How many waiters are asked for in full at once.
 const FIRST_IN_LINE: usize = 8;
 
+/// For how many times as long as a look took the next is not hastened: in a store that always has news, of
+/// whatever names, looks must not take all the time there is.
+const REST: u64 = 4;
+
 impl Poller {
     pub(crate) fn new(name: LockName, probe: Option<Arc<dyn Probe>>, min: Duration, max: Duration) -> Self {
         let min = min.max(Duration::from_micros(100));
@@ -68,6 +75,7 @@ impl Poller {
             max: max.max(min),
             interval: AtomicU64::new(min.as_nanos() as u64),
             looking: AtomicU64::new(0),
+            rests_until: AtomicU64::new(0),
             again: AtomicU64::new(0),
             waiters: Mutex::default(),
             named: Mutex::default(),
@@ -188,18 +196,29 @@ impl Poller {
     }
 
     /// Takes the right to look; if a look is on its way, asks it to look again.
-    pub(crate) fn begin_look(&self) -> bool {
-        if self.looking.swap(1, Ordering::AcqRel) == 0 {
-            return true;
+    pub(crate) fn begin_look(&self, now: Timestamp) -> bool {
+        let since = now.as_nanos().max(1);
+        let begun = self
+            .looking
+            .compare_exchange(0, since, Ordering::AcqRel, Ordering::Acquire);
+        if begun.is_err() {
+            self.again.store(1, Ordering::Release);
         }
-        self.again.store(1, Ordering::Release);
-        false
+        begun.is_ok()
     }
 
     /// Whether to look again at once.
-    pub(crate) fn end_look(&self) -> bool {
-        self.looking.store(0, Ordering::Release);
+    pub(crate) fn end_look(&self, now: Timestamp) -> bool {
+        let (since, now) = (self.looking.swap(0, Ordering::AcqRel), now.as_nanos());
+        let rest = now.saturating_sub(since) * REST;
+        self.rests_until.store(now + rest, Ordering::Release);
         self.again.swap(0, Ordering::AcqRel) == 1
+    }
+
+    /// The store has news, perhaps of other names only: when to look, which is often from now on.
+    pub(crate) fn look_at(&self, now: Timestamp) -> Timestamp {
+        self.reset();
+        now.max(Timestamp::from_nanos(self.rests_until.load(Ordering::Acquire)))
     }
 }
 
@@ -228,6 +247,23 @@ mod tests {
         fn seen(&self) -> Option<u64> {
             Some(self.seen.load(Ordering::Relaxed))
         }
+    }
+
+    #[test]
+    fn news_hastens_a_look_but_leaves_the_store_a_rest() {
+        let ms = |n| Timestamp::from_nanos(n * 1_000_000);
+        let poller = Poller::new(
+            LockName::new("x").unwrap(),
+            None,
+            Duration::ZERO,
+            Duration::from_secs(1),
+        );
+        assert_eq!(poller.look_at(ms(5)), ms(5));
+        assert!(poller.begin_look(ms(5)) && !poller.begin_look(ms(6)));
+        assert!(poller.end_look(ms(7)));
+        // It took two milliseconds.
+        assert_eq!(poller.look_at(ms(8)), ms(7 + 2 * REST));
+        assert_eq!(poller.look_at(ms(30)), ms(30));
     }
 
     #[test]

@@ -16,6 +16,10 @@ pub enum Signal {
     Lost(LostLeases, LossReason),
     /// Reconnected. The engine renews and asks again for its waiters at once.
     Back,
+    /// Somebody has stored something, of whatever names. Where waiters [look](super::Wake::Poll), the engine
+    /// looks at once, unless it has just looked. It may come too often, too early or not at all: it saves
+    /// waiters from waiting for the next look, and takes no look away.
+    Changed,
 }
 
 /// Which leases a signal is about.

@@ -1,7 +1,8 @@
 //! Waits for a store that does not push: what its probes have said is acted on, and once is enough.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use dlock_core::sim::Sim;
@@ -10,6 +11,7 @@ use dlock_core::spi::{
 };
 use dlock_core::{Capabilities, Client, Error, ErrorKind, Memory, RequestId, Result};
 use futures::StreamExt;
+use futures::channel::mpsc::{self, UnboundedReceiver};
 use futures::future::join_all;
 use futures::stream::{self, BoxStream};
 
@@ -32,6 +34,8 @@ struct Quiet {
     says: Says,
     releases: Arc<AtomicU64>,
     probes: AtomicU64,
+    pauses: (Duration, Duration),
+    news: Mutex<Option<UnboundedReceiver<Signal>>>,
 }
 
 struct Once {
@@ -87,7 +91,10 @@ impl spi::Lock for Quiet {
     }
 
     fn signals(&self) -> BoxStream<'static, Signal> {
-        stream::pending().boxed()
+        match self.news.lock().unwrap().take() {
+            Some(news) => news.boxed(),
+            None => stream::pending().boxed(),
+        }
     }
 
     async fn attempt(&self, request: &Acquire) -> Result<Attempt> {
@@ -104,8 +111,8 @@ impl spi::Lock for Quiet {
                     releases: self.releases.clone(),
                     seen,
                 }),
-                min: ms(5),
-                max: ms(20),
+                min: self.pauses.0,
+                max: self.pauses.1,
             };
         }
         Ok(answer)
@@ -128,7 +135,7 @@ impl spi::Lock for Quiet {
 
 /// Thirty readers of one client wait for a writer; how late the last of them is. Some come just before the
 /// release.
-fn the_last_of_thirty_readers(says: Says, seed: u64) -> std::time::Duration {
+fn the_last_of_thirty_readers(says: Says, seed: u64) -> Duration {
     let sim = Sim::new(seed);
     let store = Memory::new(sim.runtime());
     let releases = Arc::<AtomicU64>::default();
@@ -137,6 +144,8 @@ fn the_last_of_thirty_readers(says: Says, seed: u64) -> std::time::Duration {
         says,
         releases: releases.clone(),
         probes: AtomicU64::new(0),
+        pauses: (ms(5), ms(20)),
+        news: Mutex::new(None),
     });
     let client = Client::builder(quiet, sim.runtime()).build().unwrap();
     let writer = Client::builder(store.connect(), sim.runtime()).build().unwrap();
@@ -153,9 +162,7 @@ fn the_last_of_thirty_readers(says: Says, seed: u64) -> std::time::Duration {
         };
         let readers = join_all((0..30).map(|n| read(ms(if n < 25 { 0 } else { 1000 }))));
         let release = async {
-            runtime
-                .sleep(ms(1000) + std::time::Duration::from_micros(50))
-                .await;
+            runtime.sleep(ms(1000) + Duration::from_micros(50)).await;
             guard.release().await.unwrap();
             releases.fetch_add(1, Ordering::SeqCst);
             runtime.now()
@@ -187,4 +194,40 @@ fn who_was_named_is_asked_for_beside_a_change() {
         let took = the_last_of_thirty_readers(Says::AdmittedAndChanged, seed);
         assert!(took < ms(100), "seed {seed}: {took:?}");
     }
+}
+
+/// A store whose looks are a second apart, and which says whenever somebody has stored something.
+#[test]
+fn news_of_the_store_hastens_the_next_look() {
+    let sim = Sim::new(1);
+    let runtime = sim.runtime();
+    let store = Memory::new(runtime.clone());
+    let (say, news) = mpsc::unbounded();
+    let quiet = Arc::new(Quiet {
+        inner: store.connect(),
+        says: Says::Changed,
+        releases: Arc::default(),
+        probes: AtomicU64::new(0),
+        pauses: (ms(1000), ms(1000)),
+        news: Mutex::new(Some(news)),
+    });
+    let client = Client::builder(quiet.clone(), runtime.clone()).build().unwrap();
+    let other = Client::builder(store.connect(), runtime.clone()).build().unwrap();
+    sim.block_on(async {
+        let guard = other.lock("a").unwrap().acquire().await.unwrap();
+        let lock = client.lock("a").unwrap();
+        let waiting = async {
+            let _guard = lock.acquire().await.unwrap();
+            runtime.now()
+        };
+        let release = async {
+            runtime.sleep(ms(100)).await;
+            guard.release().await.unwrap();
+            quiet.releases.fetch_add(1, Ordering::SeqCst);
+            say.unbounded_send(Signal::Changed).unwrap();
+            runtime.now()
+        };
+        let (granted, released) = futures::join!(waiting, release);
+        assert!(granted.since(released) < ms(1), "{:?}", granted.since(released));
+    });
 }

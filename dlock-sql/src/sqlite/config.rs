@@ -11,6 +11,7 @@ use futures::FutureExt as _;
 use futures::channel::mpsc;
 use sqlx::sqlite::{SqliteConnectOptions, SqlitePool};
 
+use super::bell::Bell;
 use super::boot::BootId;
 use super::connection::Connection;
 use super::failure::directory_of;
@@ -218,6 +219,7 @@ impl Config {
             open: Arc::new(AtomicUsize::new(1)),
             runtime,
             private,
+            bell: Bell::new(db.options.get_filename()),
         };
         Ok(SqliteLock::new(connection, &db.at))
     }

@@ -13,6 +13,7 @@ use futures::FutureExt as _;
 use futures::channel::{mpsc, oneshot};
 use futures::future::BoxFuture;
 
+use super::bell::Bell;
 use super::store::{Store, Sync};
 use super::view::View;
 use crate::admit::{Holders, Settled};
@@ -71,6 +72,7 @@ pub(super) struct Connection {
     pub(super) runtime: Arc<dyn Runtime>,
     /// Nobody but this process sees the database.
     pub(super) private: bool,
+    pub(super) bell: Arc<Bell>,
 }
 
 impl Connection {
@@ -175,6 +177,9 @@ impl Looks for Connection {
     type Mark = Holders;
 
     async fn look(&self, name: &LockName) -> Result<Look<Holders>> {
+        if !self.private {
+            self.bell.set();
+        }
         let name = name.clone();
         let glance = self.ask(Needs::default(), move |view, store| {
             async move { view.glance(store, &name).await }.boxed()

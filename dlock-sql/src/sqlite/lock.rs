@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use dlock_core::spi::{
-    Abandoned, Acquire, Attempt, Fencing, LeaseKey, Lock, Release, Released, Renew, RwLock, Watch,
+    Abandoned, Acquire, Attempt, Fencing, LeaseKey, Lock, Release, Released, Renew, RwLock, Signal, Watch,
 };
 use dlock_core::{Capabilities, Error, LossReason, Result, Timestamp};
+use futures::stream::BoxStream;
 
 use super::connection::{Connection, Needs};
 use super::store::Sync;
@@ -82,6 +83,10 @@ impl Lock for SqliteLock {
 
     fn watch(&self) -> Option<&dyn Watch> {
         Some(self)
+    }
+
+    fn signals(&self) -> BoxStream<'static, Signal> {
+        self.connection.bell.rings()
     }
 
     async fn attempt(&self, request: &Acquire) -> Result<Attempt> {

@@ -22,7 +22,8 @@
 //! * **Tokens** grow over release, expiry, restart and power loss; they come from one row, so dead names cost
 //!   nothing. A power loss may take back the last commits of leases, since it ends all leases anyway; the
 //!   fence gate and `raise` survive it.
-//! * **Waiting** is one look for all waiters of a client and name every 1 to 20 ms, which asks the file for
+//! * **Waiting** is one look for all waiters of a client and name when somebody writes to the file, and every
+//!   1 to 20 ms for what the kernel does not tell (`bell.rs`). A look asks the file for
 //!   `PRAGMA data_version`. A release by the same client has it look at once.
 //! * A waiter that comes to its turn is offered the lock for what is left of its queue lease, so a dead one
 //!   blocks no longer than a ttl after it last asked. A live one that stands still keeps its place for
@@ -55,6 +56,7 @@
 //!   (the [rule](dlock_core::spi::admission) is run by every change), and who waits looks (`wait.rs`).
 //! * *Time, and the file's place*: see `boot.rs`. *Tokens across power loss*: see `schema.rs`.
 
+mod bell;
 pub(crate) mod boot;
 mod config;
 mod connection;

@@ -88,10 +88,7 @@ impl Meter for Nothing {
 /// From one to another.
 pub(crate) async fn handoff(effort: Effort, table: &mut Goals) {
     let place = Place::new();
-    for (hold, goal) in [
-        (0, "≤ 1.2 ms: it looks after a millisecond"),
-        (300, "≤ 20.2 ms: it looks every 20 ms by then"),
-    ] {
+    for (hold, goal) in [(0, "≤ 0.5 ms"), (300, "≤ 0.5 ms")] {
         let file = place.file(&format!("{hold}"));
         let rounds = u32::try_from(effort.rounds).expect("few") * if hold == 0 { 40 } else { 4 };
         let hold = Duration::from_millis(hold);

@@ -157,7 +157,7 @@ impl Keeper {
     }
 
     fn looked(&self, poller: &Arc<Poller>, answer: &Result<Looked>) {
-        let again = poller.end_look();
+        let again = poller.end_look(self.core.now());
         if answer.as_ref().is_ok_and(|looked| *looked != Looked::Nothing) {
             poller.reset();
         }

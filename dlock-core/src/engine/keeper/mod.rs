@@ -436,7 +436,7 @@ impl Keeper {
     }
 
     fn look(&self, poller: Arc<Poller>) {
-        if poller.begin_look() {
+        if poller.begin_look(self.core.now()) {
             let core = self.core.clone();
             self.send(async move {
                 let answer = guarded(&core, core.op_timeout, poller.ask())

@@ -17,6 +17,9 @@ use crate::spi::{LostLeases, Released, Signal};
 impl Keeper {
     pub(super) fn signalled(&mut self, signal: Signal) {
         let core = self.core.clone();
+        if matches!(signal, Signal::Changed) {
+            return core.hasten_looks();
+        }
         let session = core.caps.nature == Nature::Session;
         let mut leases = Vec::new();
         let mut waiters = Vec::new();
@@ -34,7 +37,7 @@ impl Keeper {
             match &signal {
                 Signal::Lost(what, _) => core.note_loss(&mut state, what, &leases),
                 Signal::Doubt => core.note_doubt(&mut state),
-                Signal::Back => {}
+                Signal::Back | Signal::Changed => {}
             }
         }
         match signal {
@@ -65,6 +68,7 @@ impl Keeper {
                 }
                 waiters.iter().for_each(|waiter| core.hasten(waiter));
             }
+            Signal::Changed => {}
         }
     }
 }

@@ -2,8 +2,8 @@
 //! script, which costs the server a fraction of as many scripts.
 //!
 //! Nobody waits for company. A request that finds but a few others on their way goes out at once, as it is.
-//! Otherwise it takes a seat, and a task sends all that have one as soon as it runs, which is when those tasks
-//! have run that were ready.
+//! Otherwise it takes a seat, and a task sends all that have one as soon as it runs, which is when those
+//! tasks have run that were ready.
 //!
 //! * *Whoever asked is dropped.* Before the task runs the seat is empty, and nothing is sent. After that the
 //!   request is carried out with the others, and its answer is nobody's; who owes what came of it is as if it

@@ -23,8 +23,8 @@ pub(crate) struct Poller {
     /// Of those who joined since the last look. What changed between their attempt and that look only they
     /// know of.
     newcomers: Mutex<Vec<Arc<dyn Probe>>>,
-    min: Duration,
-    max: Duration,
+    /// How soon and how late after a look the next one comes, as whoever came last was told.
+    bounds: [AtomicU64; 2],
     interval: AtomicU64,
     /// Since when a probe is on its way; nought while none is.
     looking: AtomicU64,
@@ -65,15 +65,13 @@ const FIRST_IN_LINE: usize = 8;
 const REST: u64 = 4;
 
 impl Poller {
-    pub(crate) fn new(name: LockName, probe: Option<Arc<dyn Probe>>, min: Duration, max: Duration) -> Self {
-        let min = min.max(Duration::from_micros(100));
+    pub(crate) fn new(name: LockName, probe: Option<Arc<dyn Probe>>) -> Self {
         Self {
             name,
             probe,
             newcomers: Mutex::default(),
-            min,
-            max: max.max(min),
-            interval: AtomicU64::new(min.as_nanos() as u64),
+            bounds: Default::default(),
+            interval: AtomicU64::new(0),
             looking: AtomicU64::new(0),
             rests_until: AtomicU64::new(0),
             again: AtomicU64::new(0),
@@ -88,8 +86,18 @@ impl Poller {
         self.waiters.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// One more waits; with its own probe, if it is not the first.
-    pub(crate) fn join(&self, waiter: Arc<Waiter>, probe: Option<Arc<dyn Probe>>) {
+    /// One more waits; with its own probe, if it is not the first. What it was told of how soon and how late
+    /// to look again is true for all.
+    pub(crate) fn join(
+        &self,
+        waiter: Arc<Waiter>,
+        probe: Option<Arc<dyn Probe>>,
+        (min, max): (Duration, Duration),
+    ) {
+        let min = min.max(Duration::from_micros(100));
+        for (bound, to) in self.bounds.iter().zip([min, max.max(min)]) {
+            bound.store(to.as_nanos() as u64, Ordering::Relaxed);
+        }
         self.waiters().push(waiter);
         self.newcomers().extend(probe);
         self.reset();
@@ -184,13 +192,14 @@ impl Poller {
 
     /// Something changed, or somebody new waits: look often again.
     pub(crate) fn reset(&self) {
-        self.interval.store(self.min.as_nanos() as u64, Ordering::Relaxed);
+        let min = self.bounds[0].load(Ordering::Relaxed);
+        self.interval.store(min, Ordering::Relaxed);
     }
 
     /// How long until the next look, before jitter; longer each time nothing has changed.
     pub(crate) fn next_interval(&self) -> Duration {
         let now = self.interval.load(Ordering::Relaxed);
-        let longer = (now + now / 2).min(self.max.as_nanos() as u64);
+        let longer = (now + now / 2).min(self.bounds[1].load(Ordering::Relaxed));
         self.interval.store(longer, Ordering::Relaxed);
         Duration::from_nanos(now)
     }
@@ -252,12 +261,7 @@ mod tests {
     #[test]
     fn news_hastens_a_look_but_leaves_the_store_a_rest() {
         let ms = |n| Timestamp::from_nanos(n * 1_000_000);
-        let poller = Poller::new(
-            LockName::new("x").unwrap(),
-            None,
-            Duration::ZERO,
-            Duration::from_secs(1),
-        );
+        let poller = Poller::new(LockName::new("x").unwrap(), None);
         assert_eq!(poller.look_at(ms(5)), ms(5));
         assert!(poller.begin_look(ms(5)) && !poller.begin_look(ms(6)));
         assert!(poller.end_look(ms(7)));
@@ -278,12 +282,13 @@ mod tests {
         };
         let lock = LockName::new("x").unwrap();
         let first = probe(7);
-        let poller = Poller::new(lock.clone(), Some(first.clone()), Duration::ZERO, Duration::ZERO);
+        let poller = Poller::new(lock.clone(), Some(first.clone()));
         // One whose attempt saw what the look sees, and one whose attempt is older than a change.
         for (n, seen, looked) in [(1, 7, Looked::Nothing), (2, 6, Looked::OtherHolders)] {
             let key = LeaseKey::new(lock.clone(), RequestId::new(1, n));
             let newcomer = probe(seen);
-            poller.join(Arc::new(Waiter::new(key, None, None)), Some(newcomer.clone()));
+            let waiter = Arc::new(Waiter::new(key, None, None));
+            poller.join(waiter, Some(newcomer.clone()), Default::default());
             assert_eq!(poller.ask().now_or_never().unwrap().unwrap(), looked);
             assert_eq!(newcomer.looks.load(Ordering::Relaxed), 0);
             assert_eq!(first.looks.load(Ordering::Relaxed), n);

@@ -136,13 +136,13 @@ impl<'a> Seat<'a> {
                 Some(poller) => poller.clone(),
                 None => {
                     engine.pollers.fetch_add(1, Ordering::Relaxed);
-                    let poller = Arc::new(Poller::new(name.clone(), own.take(), min, max));
+                    let poller = Arc::new(Poller::new(name.clone(), own.take()));
                     state.pollers.insert(name, poller.clone());
                     poller
                 }
             };
             let is_first = own.is_none();
-            poller.join(waiter.clone(), own);
+            poller.join(waiter.clone(), own, (min, max));
             let first = now + poller.next_interval();
             // Sooner for the newcomer, never later for those who wait. Where it is not in the timers it is
             // looking just now.

@@ -190,6 +190,15 @@ impl NameState {
         self.rows.entries().count() + usize::from(self.books.watch.is_some())
     }
 
+    /// Who is offered a lease by what is to be written.
+    #[cfg(feature = "mysql")]
+    pub(crate) fn offered(&self) -> impl Iterator<Item = RequestId> {
+        self.dirty().filter_map(|(id, row)| {
+            let is_offered = matches!(row, Some(Row::Entry(e, _)) if e.phase == Phase::Offered);
+            is_offered.then_some(id)
+        })
+    }
+
     #[cfg(feature = "sqlite")]
     pub(crate) fn seen(&self) -> Holders {
         let holders = self.rows.holders().iter().map(|e| (e.id, e.mode.is_exclusive()));

@@ -53,9 +53,6 @@ pub(in crate::lease) trait Dialect: Send + Sync + Sized + 'static {
     /// A connection that stood idle for so long is pinged before it is used. `None`: never.
     const PING_AFTER: Option<Duration>;
 
-    /// How soon and how late whoever waits looks again.
-    const LOOK: (Duration, Duration);
-
     /// Makes a connection usable on which a request was dropped or refused: its answer is read, its
     /// transaction rolled back.
     const RESET: &'static str;

@@ -41,8 +41,8 @@
 //! * *Time* is `clock_timestamp()`, taken after the lock; in MySQL that of the statement's beginning, which
 //!   judges ends late and counts lives from before.
 //! * *Hand-off*: `admit` offers the name to the next in line for what is left of its place, and tells that
-//!   client alone (`NOTIFY`); its first renewal confirms. MySQL cannot tell: one look for each client and
-//!   name, every 5 to 100 ms, reads one row.
+//!   client alone (`NOTIFY`); its first renewal confirms. MySQL cannot tell, but wakes one look of
+//!   that client: see `mysql/bell.rs`.
 //! * *A copy of a request that comes late* finds the tombstone of its abandon, whose making changed the
 //!   name's row, so a short statement that waited judges anew.
 //! * *Connections* are the backend's own. A pool's costs twice the statement, checks each time whether it is

@@ -9,6 +9,7 @@ use futures::future::BoxFuture;
 use sqlx::mysql::{MySqlConnectOptions, MySqlConnection, MySqlRow};
 use sqlx::{AssertSqlSafe, ConnectOptions as _};
 
+use super::bell::Bells;
 use super::schema::{Statements, tables};
 use super::{Answer, Db, Statement};
 use crate::cache::Cache;
@@ -29,6 +30,7 @@ pub(in crate::lease) struct Mysql {
     /// Requests that a look has shown to be offered a lease. Their next re-ask need not lock the name: see
     /// `renew`. If that is forgotten, or not true any more, the re-ask goes the long way.
     offered: Mutex<Cache<LeaseKey, ()>>,
+    pub(super) bells: Bells,
 }
 
 /// Connects, and makes or updates the tables.
@@ -55,6 +57,7 @@ pub(in crate::lease) async fn open(
         greeting: greeting.into(),
         sql: Statements::new(tables.prefix.clone()),
         offered: Mutex::default(),
+        bells: Bells::default(),
     };
     // Before there are tables nothing can be prepared.
     let conn = connect::<Mysql>(dialect.connecting(Vec::new()), &*runtime, &at).await?;

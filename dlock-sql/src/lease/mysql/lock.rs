@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dlock_core::spi::{
-    Abandoned, Acquire, Attempt, Converted, Grant, LeaseKey, Raised, Release, Released, RenewItem,
+    Abandoned, Acquire, Attempt, Converted, Grant, LeaseKey, Raised, Release, Released, RenewItem, Signal,
 };
 use dlock_core::{Admission, Error, Inspection, LockName, LossReason, Mode, Result, Token};
 use futures::future::BoxFuture;
+use futures::stream::BoxStream;
 use sqlx::mysql::{MySqlArguments, MySqlConnection};
 
 use super::state::Loaded;
@@ -41,6 +42,7 @@ pub(super) async fn look(db: &Arc<Db>, name: &LockName) -> Result<Option<(Look, 
         offered: offered.collect(),
     };
     db.note_offers(name, &look.offered);
+    db.bells.are_wanted();
     Ok(Some((look, [get(row, 6)?, get(row, 7)?])))
 }
 
@@ -51,7 +53,6 @@ impl Dialect for Mysql {
     const BACKEND: &'static str = "mysql";
     const CONTENDED: Duration = Duration::ZERO;
     const PING_AFTER: Option<Duration> = Some(Duration::from_secs(5));
-    const LOOK: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(100));
     const RESET: &'static str = "ROLLBACK";
 
     fn connect(&self) -> BoxFuture<'static, Result<MySqlConnection, sqlx::Error>> {
@@ -103,7 +104,7 @@ impl Dialect for Mysql {
             }
         });
         let (asked, mark) = asked.await?;
-        let wake = || looking(db.clone(), key.clone(), mark, Self::LOOK);
+        let wake = || looking(db.clone(), key.clone(), mark, db.hang_bell(key.id.client()));
         match asked {
             Some((Asked::Granted(lease), sent)) => Ok(Attempt::Granted(lease.grant(key.clone(), sent))),
             Some((Asked::Queued(place), _)) => Ok(Attempt::Queued(place.wait(wake()))),
@@ -181,6 +182,10 @@ impl Dialect for Mysql {
         let force = |name: &mut Loaded| Ok(name.settled().force_release());
         let (forced, _) = db.change(name, Absent::Left, force).await?;
         Ok(forced.unwrap_or(0))
+    }
+
+    fn signals(&self) -> BoxStream<'static, Signal> {
+        self.bells.rings()
     }
 
     async fn is_due(db: &Arc<Db>) -> Result<bool> {

@@ -1,8 +1,10 @@
 //! Leases in MySQL and MariaDB: the rule of admission runs in the program, under the lock of the name's row;
 //! whoever waits looks.
 //!
-//! * There is no push: of all that wait for a name in one client, one looks every 5 to 100 ms. That is 10 to
-//!   200 reads of one row a second for each client and name that somebody waits for, and none otherwise.
+//! * There is no push: of all that wait for a name in one client, one looks when a doorbell rings (see
+//!   `bell.rs`), and every 20 to 200 ms. For that a client that waits has one connection more than it is
+//!   allowed, which only sleeps. Where that cannot be had it looks every 5 to 100 ms. Clients with accounts
+//!   of their own, or at other servers of a cluster, do not hear one another's bells.
 //! * A program that is *stopped* or *cut off* between the two round trips of a transaction keeps that one
 //!   name from all others, who wait for two seconds (`lock_wait`) and then answer `Unavailable`. MariaDB ends
 //!   the transaction after a second (`idle_transaction_timeout`), and they go on; MySQL has no such limit,
@@ -12,6 +14,7 @@
 //! * Whoever watches a name looks too, every 5 to 30 ms, and keeps the watch with two transactions a second.
 //!   While somebody does, taking the name is a transaction.
 
+mod bell;
 mod connection;
 mod lock;
 mod renew;

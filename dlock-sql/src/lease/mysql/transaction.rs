@@ -83,7 +83,7 @@ impl Db {
     }
 
     async fn transact<T>(
-        &self,
+        self: &Arc<Self>,
         names: &[LockName],
         absent: Absent,
         work: impl FnOnce(&mut View) -> Result<T>,
@@ -111,10 +111,11 @@ impl Db {
             loaded.settle(sent, now);
         }
         let worked = work(&mut view);
-        let mut text = String::new();
+        let (mut text, mut offered) = (String::new(), Vec::new());
         // What a request is refused for does not keep what has run out from being written.
         for (name, loaded) in &mut view {
             if let Ok(loaded) = loaded {
+                offered.extend(loaded.state.offered());
                 loaded.write(&self.sql.prefix, name, &mut text)?;
             }
         }
@@ -122,6 +123,7 @@ impl Db {
         let committed = lent.run(Statement::Text(text)).await;
         self.finish(lent, committed.as_ref().err());
         committed.map_err(|e| perhaps_done(e, &self.at))?;
+        self.ring(&offered);
         let mut mark = None;
         for (name, loaded) in &view {
             if let Ok(loaded) = loaded {

@@ -26,6 +26,9 @@ use crate::lease::failure::foreign;
 use crate::lease::keys::{micros, read_id, read_ids, read_micros, read_mode, read_token, share};
 use crate::probe::looking;
 
+/// How soon and how late whoever is not told looks again.
+const LOOK: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(200));
+
 /// How many names a sweep deletes, which keeps none that is in use waiting.
 const MOST: i32 = 10_000;
 
@@ -60,7 +63,6 @@ impl Dialect for Postgres {
     const BACKEND: &'static str = "postgres";
     const CONTENDED: Duration = Duration::from_millis(100);
     const PING_AFTER: Option<Duration> = None;
-    const LOOK: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(200));
     const RESET: &'static str = "SELECT 1";
 
     fn connect(&self) -> BoxFuture<'static, Result<PgConnection, sqlx::Error>> {
@@ -109,7 +111,7 @@ impl Dialect for Postgres {
         // Where somebody else holds it the short statement finds nothing either.
         let others = answer.others > 0 || answer.word == "H";
         db.contention.tell(&key.name, others, Timestamp::now());
-        let looking = || looking(db.clone(), key.clone(), None, Self::LOOK);
+        let looking = || looking(db.clone(), key.clone(), None, LOOK);
         let wait = |wake| {
             let mut wait = Wait::new(wake);
             (wait.recheck_in, wait.ahead) = (answer.life, answer.ahead);

@@ -1,5 +1,7 @@
 //! The lease strategy, against real servers. What holds for all of them is written once, in `contract`.
 
+#[cfg(all(feature = "postgres", feature = "mysql"))]
+mod bell;
 mod contract;
 #[cfg(all(feature = "postgres", feature = "mysql"))]
 mod counts;

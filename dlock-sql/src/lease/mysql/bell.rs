@@ -1,0 +1,177 @@
+//! A doorbell: whoever lets the next in line of another client have a lock wakes that client's look.
+//!
+//! The server pushes nothing. But a statement that sleeps can be ended by another session of the same account
+//! (`KILL QUERY`), without any privilege. So a client that waits has a connection that only sleeps, with the
+//! number of the client in the text of its statement. Whoever offers that client a lease finds the statement
+//! in the list of processes, and ends it.
+//!
+//! What could go wrong, and costs no more than the time to the next look:
+//! * *Nobody sleeps there*: not yet, not just then, at another server of a cluster, or as another account,
+//!   whose statements are not listed.
+//! * *The bell cannot connect, or breaks*: waiters look as often as without one until there is another.
+//! * *It rings for nothing*: one look.
+//!
+//! No other statement is ever ended: numbers of connections do not come again while a server runs, and who
+//! has that number did nothing but sleep a moment ago.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use dlock_core::spi::Signal;
+use dlock_core::{RequestId, Result, Timestamp};
+use futures::StreamExt as _;
+use futures::channel::mpsc::{self, UnboundedSender};
+use futures::stream::BoxStream;
+use sqlx::mysql::{MySqlConnection, MySqlDatabaseError};
+use sqlx::{AssertSqlSafe, Executor as _};
+
+use super::Db;
+use crate::lease::call::get;
+use crate::lease::connection::within;
+
+/// How soon and how late whoever waits looks again: without a bell, and with one.
+const LOOKS: [(Duration, Duration); 2] = [
+    (Duration::from_millis(5), Duration::from_millis(100)),
+    (Duration::from_millis(20), Duration::from_millis(200)),
+];
+
+/// How long the statement sleeps. If nobody waits then any more, the bell goes.
+const SLEEP: Duration = Duration::from_secs(5);
+
+/// After a bell has failed there is no other for so long.
+const AFTER_FAILURE: Duration = Duration::from_secs(10);
+
+/// That a statement was ended by somebody.
+const INTERRUPTED: u16 = 1317;
+
+/// The bells of a database, one for each client of this process that has waited lately.
+#[derive(Default)]
+pub(super) struct Bells {
+    /// Whether each sleeps.
+    hung: Mutex<HashMap<u128, bool>>,
+    /// When somebody looked last.
+    looked: AtomicU64,
+    clients: Mutex<Vec<UnboundedSender<Signal>>>,
+}
+
+impl Bells {
+    /// What one more client hears.
+    pub(super) fn rings(&self) -> BoxStream<'static, Signal> {
+        let (send, rings) = mpsc::unbounded();
+        let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
+        clients.push(send);
+        rings.boxed()
+    }
+
+    pub(super) fn are_wanted(&self) {
+        self.looked.store(Timestamp::now().as_nanos(), Ordering::Relaxed);
+    }
+
+    fn hung(&self) -> MutexGuard<'_, HashMap<u128, bool>> {
+        self.hung.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn rang(&self) {
+        let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
+        clients.retain(|client| client.unbounded_send(Signal::Changed).is_ok());
+    }
+}
+
+fn mark(client: u128) -> String {
+    format!("/*dlock bell {client:032x}*/")
+}
+
+impl Db {
+    /// A client begins to wait, and has a bell from soon on. Answers how often it is to look.
+    pub(super) fn hang_bell(self: &Arc<Self>, client: u128) -> (Duration, Duration) {
+        self.bells.are_wanted();
+        let mut hung = self.bells.hung();
+        let sleeps = hung.get(&client).copied();
+        if sleeps.is_none() {
+            hung.insert(client, false);
+            let db = self.clone();
+            // It ends as the backend is closed.
+            self.spawn(async move {
+                if sleep(&db, client).await.is_err() {
+                    db.bells.hung().insert(client, false);
+                    db.runtime.sleep(AFTER_FAILURE).await;
+                    db.bells.hung().remove(&client);
+                }
+            });
+        }
+        LOOKS[usize::from(sleeps.unwrap_or(false))]
+    }
+
+    /// Wakes those who were offered a lease, and are not of this process.
+    pub(super) fn ring(self: &Arc<Self>, offered: &[RequestId]) {
+        let mut clients: Vec<_> = offered.iter().map(RequestId::client).collect();
+        clients.sort_unstable();
+        clients.dedup();
+        let hung = self.bells.hung();
+        let (ours, others): (Vec<_>, Vec<_>) = clients.into_iter().partition(|c| hung.contains_key(c));
+        drop(hung);
+        if !ours.is_empty() {
+            self.bells.rang();
+        }
+        for client in others {
+            let db = self.clone();
+            // Nobody waits for that, and there may be nobody to wake.
+            self.spawn(async move { drop(db.wake(client).await) });
+        }
+    }
+
+    async fn wake(self: &Arc<Self>, client: u128) -> Result<()> {
+        let find = format!(
+            "SELECT CAST(MAX(id) AS SIGNED) FROM information_schema.processlist WHERE info LIKE '{}%'",
+            mark(client)
+        );
+        let found = self.read_text(find).await?;
+        let sleeper = found
+            .first()
+            .map(|row| get::<Option<i64>, _>(row, 0))
+            .transpose()?;
+        if let Some(id) = sleeper.flatten() {
+            self.tell(format!("KILL QUERY {id}")).await?;
+        }
+        Ok(())
+    }
+}
+
+/// Sleeps, and rings when that is ended, as long as somebody waits.
+async fn sleep(db: &Db, client: u128) -> sqlx::Result<()> {
+    let mut conn: MySqlConnection = db.connecting(Vec::new()).await?;
+    // A statement that is meant to take long is no news for the log of slow ones.
+    conn.execute(sqlx::raw_sql("SET SESSION long_query_time = 3600"))
+        .await?;
+    let text = format!("{} DO SLEEP({})", mark(client), SLEEP.as_secs());
+    db.bells.hung().insert(client, true);
+    loop {
+        let since = Timestamp::now();
+        let slept = within(
+            db.runtime.sleep(SLEEP * 2),
+            conn.execute(sqlx::raw_sql(AssertSqlSafe(text.clone()))),
+        );
+        match slept.await {
+            Some(Err(e)) if !is_interrupted(&e) => return Err(e),
+            // Some servers call it an error, and some do not.
+            Some(_) if Timestamp::now().since(since) < SLEEP => db.bells.rang(),
+            Some(_) => {}
+            None => return Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into()),
+        }
+        // Whoever comes now looks first, and then finds it gone.
+        let mut hung = db.bells.hung();
+        let looked = Timestamp::from_nanos(db.bells.looked.load(Ordering::Relaxed));
+        if Timestamp::now().since(looked) > SLEEP {
+            hung.remove(&client);
+            return Ok(());
+        }
+    }
+}
+
+fn is_interrupted(e: &sqlx::Error) -> bool {
+    let told = e.as_database_error();
+    told.and_then(|e| e.try_downcast_ref::<MySqlDatabaseError>())
+        .is_some_and(|e| e.number() == INTERRUPTED)
+}

@@ -35,6 +35,7 @@ use super::contention::Contention;
 use super::dialect::{Connection, Dialect};
 use super::failure::{ended_meanwhile, is_fatal, nothing_done, perhaps_done, runtime_ended};
 use super::pool::{Pool, Slot};
+use super::together::OnTheirWay;
 
 /// How long it may take to connect.
 const CONNECTING: Duration = Duration::from_secs(10);
@@ -55,6 +56,7 @@ pub(in crate::lease) struct Database<D: Dialect> {
     pub(in crate::lease) at: Arc<str>,
     pub(in crate::lease) runtime: Arc<dyn Runtime>,
     pub(in crate::lease) contention: Contention,
+    pub(in crate::lease) on_their_way: OnTheirWay,
     /// The table of the gate.
     pub(in crate::lease) fence: String,
     /// Completes when the backend is closed or dropped.
@@ -94,6 +96,7 @@ impl<D: Dialect> Database<D> {
             background: Background::new(runtime.clone()),
             runtime,
             contention: Contention::new(D::CONTENDED),
+            on_their_way: OnTheirWay::default(),
             fence,
             closing: receive.shared(),
             closer: Mutex::new(Some(send)),

@@ -72,6 +72,35 @@ pub(in crate::lease) trait Dialect: Send + Sync + Sized + 'static {
     /// Lets go of a name, if nobody else is there. Asked twice it finds nothing.
     fn release(db: &Db<Self>, lease: &LeaseKey) -> impl Future<Output = Result<bool>> + Send;
 
+    /// Whether many of either can be one statement.
+    const TOGETHER: bool;
+
+    /// As [`acquire`](Self::acquire) of names that have rows, for each, in one statement that waits for
+    /// nobody: a row that is being changed counts as one with somebody else.
+    fn acquires(
+        db: &Db<Self>,
+        requests: &[Acquire],
+    ) -> impl Future<Output = Result<Vec<Option<Grant>>>> + Send {
+        async move {
+            let mut answers = Vec::new();
+            for request in requests {
+                answers.push(Self::acquire(db, request, true).await?);
+            }
+            Ok(answers)
+        }
+    }
+
+    /// As [`release`](Self::release), in the same way.
+    fn releases(db: &Db<Self>, leases: &[LeaseKey]) -> impl Future<Output = Result<Vec<bool>>> + Send {
+        async move {
+            let mut answers = Vec::new();
+            for lease in leases {
+                answers.push(Self::release(db, lease).await?);
+            }
+            Ok(answers)
+        }
+    }
+
     /// Asks whoever is there. May be asked twice.
     fn attempt(db: &Db<Self>, request: &Acquire) -> impl Future<Output = Result<Attempt>> + Send;
 

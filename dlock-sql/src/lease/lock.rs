@@ -17,6 +17,7 @@ use super::connection::{Database, again};
 use super::dialect::Dialect;
 use super::failure::invalid;
 use super::keys::share;
+use super::together;
 use crate::requests::{check, round_up};
 
 /// Locks in a database server, as leases in rows.
@@ -63,7 +64,10 @@ impl<D: Dialect> Lease<D> {
         let seen = db.contention.of(name, Timestamp::now());
         if request.mode.is_exclusive()
             && !seen.others
-            && let Some(grant) = D::acquire(db, request, seen.has_row).await?
+            && let Some(grant) = match seen.has_row {
+                true => together::ask(db, request).await?,
+                false => D::acquire(db, request, false).await?,
+            }
         {
             db.contention.tell(name, false, Timestamp::now());
             return Ok(Attempt::Granted(grant));
@@ -97,7 +101,7 @@ impl<D: Dialect> Lease<D> {
 
     async fn let_go(&self, lease: &LeaseKey, keep: Duration, bury: bool) -> Result<bool> {
         let others = || self.db.contention.of(&lease.name, Timestamp::now()).others;
-        if keep.is_zero() && !bury && !others() && D::release(&self.db, lease).await? {
+        if keep.is_zero() && !bury && !others() && together::ask(&self.db, lease).await? {
             return Ok(true);
         }
         Box::pin(D::release_in_full(&self.db, lease, keep, bury)).await

@@ -70,6 +70,7 @@ mod postgres;
 mod renew;
 mod rwlock;
 mod schema;
+mod together;
 mod watch;
 
 pub use config::Config;

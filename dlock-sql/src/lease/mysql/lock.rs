@@ -51,6 +51,7 @@ impl Dialect for Mysql {
     type Watcher = Watching;
 
     const BACKEND: &'static str = "mysql";
+    const TOGETHER: bool = false;
     const CONTENDED: Duration = Duration::ZERO;
     const PING_AFTER: Option<Duration> = Some(Duration::from_secs(5));
     const RESET: &'static str = "ROLLBACK";

@@ -1,5 +1,6 @@
 //! What is asked of PostgreSQL: ask, release, abandon, and the rest in a line or two each.
 
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,7 +24,7 @@ use crate::lease::call::get;
 use crate::lease::contention::AGE;
 use crate::lease::dialect::{Dialect, Look, Outcomes};
 use crate::lease::failure::foreign;
-use crate::lease::keys::{micros, read_id, read_ids, read_micros, read_mode, read_token, share};
+use crate::lease::keys::{id_bytes, micros, read_id, read_ids, read_micros, read_mode, read_token, share};
 use crate::probe::looking;
 
 /// How soon and how late whoever is not told looks again.
@@ -61,6 +62,7 @@ impl Dialect for Postgres {
     type Watcher = Watching;
 
     const BACKEND: &'static str = "postgres";
+    const TOGETHER: bool = true;
     const CONTENDED: Duration = Duration::from_millis(100);
     const PING_AFTER: Option<Duration> = None;
     const RESET: &'static str = "SELECT 1";
@@ -87,6 +89,41 @@ impl Dialect for Postgres {
     async fn release(db: &Arc<Db>, lease: &LeaseKey) -> Result<bool> {
         let (_, answer) = db.send(db.about(&db.sql.release, lease, &[])?).await?;
         Ok(answer.done.rows_affected() > 0)
+    }
+
+    async fn acquires(db: &Arc<Db>, requests: &[Acquire]) -> Result<Vec<Option<Grant>>> {
+        let values = [
+            Value::ManyBytes(requests.iter().map(|r| r.key.name.as_bytes().to_vec()).collect()),
+            Value::ManyBytes(requests.iter().map(|r| id_bytes(r.key.id).to_vec()).collect()),
+            Value::Longs(requests.iter().map(|r| micros(r.ttl)).collect()),
+            Value::Texts(
+                requests
+                    .iter()
+                    .map(|r| r.owner.as_deref().map(str::to_owned))
+                    .collect(),
+            ),
+        ];
+        let (sent, answer) = db.ask(&db.sql.acquires, &values).await?;
+        let mut tokens = HashMap::new();
+        for row in &answer.rows {
+            tokens.insert(read_id(&get::<Vec<u8>, _>(row, 0)?)?, read_token(get(row, 1)?)?);
+        }
+        let each = requests.iter().map(|r| {
+            let token = tokens.get(&r.key.id).copied();
+            token.map(|token| Grant::new(r.key.clone(), Some(token), sent, r.ttl))
+        });
+        Ok(each.collect())
+    }
+
+    async fn releases(db: &Arc<Db>, leases: &[LeaseKey]) -> Result<Vec<bool>> {
+        let values = [
+            Value::ManyBytes(leases.iter().map(|l| l.name.as_bytes().to_vec()).collect()),
+            Value::ManyBytes(leases.iter().map(|l| id_bytes(l.id).to_vec()).collect()),
+        ];
+        let (_, answer) = db.ask(&db.sql.releases, &values).await?;
+        let ids = answer.rows.iter().map(|row| read_id(&get::<Vec<u8>, _>(row, 0)?));
+        let released = ids.collect::<Result<HashSet<_>>>()?;
+        Ok(leases.iter().map(|l| released.contains(&l.id)).collect())
     }
 
     async fn attempt(db: &Arc<Db>, request: &Acquire) -> Result<Attempt> {

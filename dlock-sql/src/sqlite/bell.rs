@@ -44,7 +44,10 @@ impl Bell {
     /// What one more client hears.
     pub(super) fn rings(&self) -> BoxStream<'static, Signal> {
         let (send, rings) = mpsc::unbounded();
-        self.clients().push(send);
+        let mut clients = self.clients();
+        // Those who left are not kept for want of a ring.
+        clients.retain(|client| !client.is_closed());
+        clients.push(send);
         rings.boxed()
     }
 

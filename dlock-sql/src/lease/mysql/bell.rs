@@ -20,9 +20,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use dlock_core::spi::Signal;
-use dlock_core::{RequestId, Result, Timestamp};
+use dlock_core::{RequestId, Result, Runtime, Timestamp};
 use futures::StreamExt as _;
 use futures::channel::mpsc::{self, UnboundedSender};
+use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use sqlx::mysql::{MySqlConnection, MySqlDatabaseError};
 use sqlx::{AssertSqlSafe, Executor as _};
@@ -61,6 +62,8 @@ impl Bells {
     pub(super) fn rings(&self) -> BoxStream<'static, Signal> {
         let (send, rings) = mpsc::unbounded();
         let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
+        // Those who left are not kept for want of a ring.
+        clients.retain(|client| !client.is_closed());
         clients.push(send);
         rings.boxed()
     }
@@ -91,13 +94,17 @@ impl Db {
         let sleeps = hung.get(&client).copied();
         if sleeps.is_none() {
             hung.insert(client, false);
-            let db = self.clone();
-            // It ends as the backend is closed.
+            let (connecting, bells, runtime) = (
+                self.connecting(Vec::new()),
+                self.bells.clone(),
+                self.runtime.clone(),
+            );
+            // Nothing in it keeps the backend from being dropped, and it ends with that.
             self.spawn(async move {
-                if sleep(&db, client).await.is_err() {
-                    db.bells.hung().insert(client, false);
-                    db.runtime.sleep(AFTER_FAILURE).await;
-                    db.bells.hung().remove(&client);
+                if sleep(connecting, &bells, &*runtime, client).await.is_err() {
+                    bells.hung().insert(client, false);
+                    runtime.sleep(AFTER_FAILURE).await;
+                    bells.hung().remove(&client);
                 }
             });
         }
@@ -140,29 +147,34 @@ impl Db {
 }
 
 /// Sleeps, and rings when that is ended, as long as somebody waits.
-async fn sleep(db: &Db, client: u128) -> sqlx::Result<()> {
-    let mut conn: MySqlConnection = db.connecting(Vec::new()).await?;
+async fn sleep(
+    connecting: BoxFuture<'static, sqlx::Result<MySqlConnection>>,
+    bells: &Bells,
+    runtime: &dyn Runtime,
+    client: u128,
+) -> sqlx::Result<()> {
+    let mut conn = connecting.await?;
     // A statement that is meant to take long is no news for the log of slow ones.
     conn.execute(sqlx::raw_sql("SET SESSION long_query_time = 3600"))
         .await?;
     let text = format!("{} DO SLEEP({})", mark(client), SLEEP.as_secs());
-    db.bells.hung().insert(client, true);
+    bells.hung().insert(client, true);
     loop {
         let since = Timestamp::now();
         let slept = within(
-            db.runtime.sleep(SLEEP * 2),
+            runtime.sleep(SLEEP * 2),
             conn.execute(sqlx::raw_sql(AssertSqlSafe(text.clone()))),
         );
         match slept.await {
             Some(Err(e)) if !is_interrupted(&e) => return Err(e),
             // Some servers call it an error, and some do not.
-            Some(_) if Timestamp::now().since(since) < SLEEP => db.bells.rang(),
+            Some(_) if Timestamp::now().since(since) < SLEEP => bells.rang(),
             Some(_) => {}
             None => return Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into()),
         }
         // Whoever comes now looks first, and then finds it gone.
-        let mut hung = db.bells.hung();
-        let looked = Timestamp::from_nanos(db.bells.looked.load(Ordering::Relaxed));
+        let mut hung = bells.hung();
+        let looked = Timestamp::from_nanos(bells.looked.load(Ordering::Relaxed));
         if Timestamp::now().since(looked) > SLEEP {
             hung.remove(&client);
             return Ok(());

@@ -30,7 +30,7 @@ pub(in crate::lease) struct Mysql {
     /// Requests that a look has shown to be offered a lease. Their next re-ask need not lock the name: see
     /// `renew`. If that is forgotten, or not true any more, the re-ask goes the long way.
     offered: Mutex<Cache<LeaseKey, ()>>,
-    pub(super) bells: Bells,
+    pub(super) bells: Arc<Bells>,
 }
 
 /// Connects, and makes or updates the tables.
@@ -57,7 +57,7 @@ pub(in crate::lease) async fn open(
         greeting: greeting.into(),
         sql: Statements::new(tables.prefix.clone()),
         offered: Mutex::default(),
-        bells: Bells::default(),
+        bells: Arc::default(),
     };
     // Before there are tables nothing can be prepared.
     let conn = connect::<Mysql>(dialect.connecting(Vec::new()), &*runtime, &at).await?;

@@ -2,7 +2,8 @@
 //!
 //! What one list and the next differ in is told as changes, where they can be told from all that may have
 //! happened in between: the line counts the changes to it, and if it has counted as many as are seen, nothing
-//! was missed. Otherwise the state as a whole is told, and that something was skipped.
+//! was missed. Otherwise the state as a whole is told, and that something was skipped: also when the server has
+//! removed the line in between, since it removes what the line has counted as well.
 //!
 //! *Why one watch after the other, and no persistent one* (`AddWatch`, of 3.6). That tells more of holds that
 //! are shorter than a look. But after a reconnect the driver (0.11.2) does not set persistent watches again,
@@ -80,15 +81,10 @@ impl Look {
     fn explains(&self, before: &Self) -> bool {
         let came = self.children.difference(&before.children).count();
         let went = before.children.difference(&self.children).count();
-        let counted = match (before.count, self.count) {
-            (Some((line, n)), Some((now, m))) if line == now => m.wrapping_sub(n),
-            // A new line, after none or an empty one.
-            (_, Some((_, m))) if before.children.is_empty() => m,
-            // An empty line was removed.
-            (_, None) if before.children.is_empty() => 0,
-            _ => return false,
+        let (Some((line, n)), Some((now, m))) = (before.count, self.count) else {
+            return false;
         };
-        if usize::try_from(counted) != Ok(came + went) || self.missed {
+        if line != now || usize::try_from(m.wrapping_sub(n)) != Ok(came + went) || self.missed {
             return false;
         }
         // A waiter that went after somebody in front of it may have been the holder in between.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use dlock_core::{ErrorKind, LockName, LockOptions, Timestamp};
+use dlock_core::{ErrorKind, LockName, LockOptions, Result, Timestamp};
 
 use super::{Cx, NO_SERVERS};
 use crate::harness::{Harness, Process};
@@ -181,14 +181,29 @@ impl Cx {
     ) -> Verdict {
         let asked = self.now();
         let answer = client.acquire_timeout(name, ask, limit).await;
-        let took = self.now().since(asked);
-        match answer {
+        match self.in_time(asked, limit, answer)? {
             Ok(_) => fail!("{when}: `{name}` was granted although it is held"),
             Err(e) if e.kind() == ErrorKind::Timeout => Ok(()),
-            Err(e) if e.kind() == ErrorKind::Unknown && took >= limit + LockOptions::WITHDRAWAL => {
-                inconclusive!("{when}: a wait of {limit:?} took {took:?}, and the store was too slow: {e}")
-            }
             Err(e) => Err(e).seen(format_args!("{when}: Timeout expected")),
+        }
+    }
+
+    /// What a wait with that limit ended with, if the store was in time to withdraw it.
+    ///
+    /// # Errors
+    /// [`Failure::Inconclusive`], as in [`expect_timeout`](Self::expect_timeout).
+    pub(crate) fn in_time<T>(
+        &self,
+        asked: Timestamp,
+        limit: Duration,
+        answer: Result<T>,
+    ) -> Verdict<Result<T>> {
+        let took = self.now().since(asked);
+        match answer {
+            Err(e) if e.kind() == ErrorKind::Unknown && took >= limit + LockOptions::WITHDRAWAL => {
+                inconclusive!("a wait of {limit:?} took {took:?}, and the store was too slow: {e}")
+            }
+            answer => Ok(answer),
         }
     }
 

@@ -1,6 +1,6 @@
 //! §2 Acquire: try, wait, deadline.
 
-use dlock_core::{LockOptions, Result};
+use dlock_core::Result;
 
 use super::prelude::*;
 
@@ -282,7 +282,7 @@ async fn live_guard_or_timeout(cx: Cx) -> Verdict {
         let step = rng.duration(Duration::ZERO, ms(2));
         let what = "B's wait beyond its limit";
         let answer = cx.within(cx.prompt(), what, waiting).await?;
-        match answer {
+        match cx.in_time(asked, limit, answer)? {
             Ok(granted) => {
                 ensure!(
                     granted.is_valid(),
@@ -303,12 +303,6 @@ async fn live_guard_or_timeout(cx: Cx) -> Verdict {
                     limit += step * 4;
                 }
                 aim = aim.saturating_sub(step);
-            }
-            Err(e)
-                if e.kind() == ErrorKind::Unknown
-                    && cx.now().since(asked) >= limit + LockOptions::WITHDRAWAL =>
-            {
-                inconclusive!("round {round}: the store was too slow to withdraw B's request: {e}")
             }
             Err(e) => return Err(Failure::from(e)).seen(format_args!("round {round}: B waits")),
         }

@@ -77,26 +77,23 @@ async fn one_client_many_operations(cx: Cx) -> Verdict {
             let ask = ask(&cx);
             at_once.fetch_add(1, Ordering::Relaxed);
             let tried = if i % 4 == 1 {
-                lane.try_acquire(&name, &ask).await.seen("trying")?
+                in_time(lane.try_acquire(&name, &ask).await)?
             } else {
                 None
             };
             let held = match tried {
                 Some(held) => held,
-                None => lane
-                    .acquire(&name, &ask)
-                    .await
-                    .seen("acquiring beside 255 others")?,
+                None => in_time(lane.acquire(&name, &ask).await)?,
             };
             at_once.fetch_sub(1, Ordering::Relaxed);
             ensure!(held.is_valid(), "a grant is not valid when it arrives");
             if i % 4 == 2 && cx.has(Need::Renew) {
-                lane.renew(&held).await.seen("renewing")?;
+                in_time(lane.renew(&held).await)?;
             }
             if i % 4 == 3 {
                 lane.drop_guard(held);
             } else {
-                lane.release(&held).await.seen("releasing")?;
+                in_time(lane.release(&held).await)?;
             }
             Ok::<(), Failure>(())
         }));
@@ -122,6 +119,16 @@ async fn one_client_many_operations(cx: Cx) -> Verdict {
             .await??;
     }
     cx.check_history()
+}
+
+/// A store that is too slow for so many at once mixes nothing up.
+fn in_time<T>(answer: dlock_core::Result<T>) -> Verdict<T> {
+    match answer {
+        Err(e) if matches!(e.kind(), ErrorKind::Unavailable | ErrorKind::Unknown) => {
+            inconclusive!("beside 255 others: {e}")
+        }
+        answer => answer.seen("beside 255 others"),
+    }
 }
 
 /// Every task asks for an exclusive hold; some with another ttl, so that grants can be told apart.

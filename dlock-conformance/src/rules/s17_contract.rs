@@ -42,9 +42,13 @@ async fn errors_have_their_kinds(cx: Cx) -> Verdict {
     let held = a.is_granted(&name, &ask, "at first").await?;
     b.is_refused(&name, &ask, "a try on a held name, which is no error")
         .await?;
-    let limit = ms(20);
+    let (asked, limit) = (cx.now(), ms(20));
     let waited = b.acquire_timeout(&name, &ask, limit).await.map(drop);
-    note(ErrorKind::Timeout, "a wait for a held name", waited)?;
+    note(
+        ErrorKind::Timeout,
+        "a wait for a held name",
+        cx.in_time(asked, limit, waited)?,
+    )?;
     let zero = a
         .try_acquire(&cx.name("zero"), &ask.clone().ttl(std::time::Duration::ZERO))
         .await;

@@ -5,7 +5,8 @@
 //! mutants plant COPY LIST FILE...      writes all mutants of those Rust files into the copy of the workspace
 //! mutants text COPY LIST FILE...       the same for scripts in Lua and functions in SQL
 //! mutants run LIST SECONDS COMMAND...  runs the commands for each until one fails, and says which; ONLY=7,12
-//!                                      takes those alone, JOBS=2 two at a time
+//!                                      takes those alone, ONLY=LOG those that survived in that log of a
+//!                                      former run, JOBS=2 two at a time
 //! ```
 //!
 //! All mutants are in one build (mutant schemata: Untch, Offutt and Harrold, 1993): a comparison `a < b`
@@ -79,9 +80,21 @@ fn add_switch(copy: &Path) -> Result<()> {
 fn run(list: &Path, limit: u32, commands: &[String]) -> Result<()> {
     let table = read(list)?;
     let only = env::var("ONLY").unwrap_or_default();
-    let only: HashSet<&str> = only.split(',').filter(|n| !n.is_empty()).collect();
-    let number = |row: &&str| row.split('\t').next().map(str::to_owned).unwrap_or_default();
-    let chosen = |row: &&str| only.is_empty() || only.contains(&*number(row));
+    let former = match Path::new(&only).is_file() {
+        true => read(Path::new(&only))?,
+        false => String::new(),
+    };
+    // Numbers and lines are others once the sources have changed: known again by file and text.
+    let lived: HashSet<_> = former
+        .lines()
+        .filter_map(|row| named(row.strip_prefix("SURVIVED\t")?))
+        .collect();
+    let numbers: HashSet<&str> = only.split(',').collect();
+    let chosen = |row: &&str| match named(row) {
+        _ if only.is_empty() => true,
+        Some(what) if !former.is_empty() => lived.contains(&what),
+        _ => row.split('\t').next().is_some_and(|n| numbers.contains(n)),
+    };
     let rows: Vec<&str> = table.lines().filter(chosen).collect();
     // Without a mutant all must pass, or their failures say nothing.
     for command in commands {
@@ -120,6 +133,12 @@ fn run(list: &Path, limit: u32, commands: &[String]) -> Result<()> {
         println!("killed by {k}, `{command}`: {many}");
     }
     Ok(())
+}
+
+/// The file of a mutant, and what it does.
+fn named(row: &str) -> Option<(&str, &str)> {
+    let mut columns = row.split('\t').skip(1);
+    Some((columns.next()?.split(':').next()?, columns.next()?))
 }
 
 /// How that command fails with that mutant, if it does.

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use syn::spanned::Spanned as _;
+use syn::spanned::Spanned;
 use syn::visit_mut::{self, VisitMut};
 use syn::{BinOp, Expr, Stmt, UnOp, parse_quote};
 
@@ -25,8 +25,7 @@ struct Planter<'a> {
 
 impl Planter<'_> {
     /// Counts a mutant. `None` where it does not compile.
-    fn number(&mut self, at: proc_macro2::Span, what: String) -> Option<u32> {
-        let line = at.start().line;
+    fn number(&mut self, line: usize, what: String) -> Option<u32> {
         self.mutants.push(Mutant { line, what });
         let n = u32::try_from(self.mutants.len()).ok()?;
         (!self.left_out.contains(&n)).then_some(n)
@@ -37,14 +36,14 @@ impl Planter<'_> {
     }
 
     /// `on(n) ^ e`
-    fn contrary(&mut self, e: &mut Expr, what: String) {
-        if let Some(n) = self.number(e.span(), what) {
+    fn contrary(&mut self, e: &mut Expr, line: usize, text: &str) {
+        if let Some(n) = self.number(line, format!("the contrary of {text}")) {
             let switch = self.switch();
             *e = parse_quote!((#switch::on(#n) ^ (#e)));
         }
     }
 
-    fn comparison(&mut self, e: &mut Expr) {
+    fn comparison(&mut self, e: &mut Expr, line: usize, text: &str) {
         let Expr::Binary(b) = e else { return };
         let (name, swapped, changed) = match b.op {
             BinOp::Lt(_) => ("lt", false, "<="),
@@ -53,9 +52,8 @@ impl Planter<'_> {
             BinOp::Ge(_) => ("le", true, ">"),
             _ => return,
         };
-        let what = format!("{} -> {changed}", shown(e));
-        let span = e.span();
-        if let (Some(n), Expr::Binary(b)) = (self.number(span, what), &*e) {
+        let what = format!("{text} -> {changed}");
+        if let (Some(n), Expr::Binary(b)) = (self.number(line, what), &*e) {
             let (left, right, switch) = (&b.left, &b.right, self.switch());
             let name = quote::format_ident!("{name}");
             *e = match swapped {
@@ -66,8 +64,7 @@ impl Planter<'_> {
     }
 
     /// `a && b` without `a`, and without `b`.
-    fn either_alone(&mut self, e: &mut Expr) {
-        let shown = shown(e);
+    fn either_alone(&mut self, e: &mut Expr, line: usize, text: &str) {
         let switch = self.switch();
         let Expr::Binary(b) = e else { return };
         let is_and = matches!(b.op, BinOp::And(_));
@@ -75,8 +72,7 @@ impl Planter<'_> {
             if has_let(side) {
                 continue;
             }
-            let span = side.span();
-            if let Some(n) = self.number(span, format!("{shown} without its {name} side")) {
+            if let Some(n) = self.number(line, format!("{text} without its {name} side")) {
                 **side = match is_and {
                     true => parse_quote!((#side || #switch::on(#n))),
                     false => parse_quote!((#side && !#switch::on(#n))),
@@ -105,6 +101,11 @@ fn shown(e: &impl quote::ToTokens) -> String {
         .collect()
 }
 
+/// Where it begins. To be asked before anything in it is changed.
+fn line_of(code: &impl Spanned) -> usize {
+    code.span().start().line
+}
+
 fn is_test(attributes: &[syn::Attribute]) -> bool {
     attributes.iter().any(|a| shown(a).contains("test"))
 }
@@ -112,7 +113,11 @@ fn is_test(attributes: &[syn::Attribute]) -> bool {
 impl VisitMut for Planter<'_> {
     fn visit_expr_mut(&mut self, e: &mut Expr) {
         // What it was before anything in it was changed.
-        let text = shown(e);
+        let (text, line) = (shown(e), line_of(e));
+        let condition = match e {
+            Expr::If(i) => shown(&i.cond),
+            _ => String::new(),
+        };
         match e {
             Expr::Repeat(r) => return self.visit_expr_mut(&mut r.expr),
             Expr::Const(_) => return,
@@ -120,26 +125,23 @@ impl VisitMut for Planter<'_> {
         }
         match e {
             Expr::Binary(b) => match b.op {
-                BinOp::Eq(_) | BinOp::Ne(_) => self.contrary(e, format!("the contrary of {text}")),
-                BinOp::And(_) | BinOp::Or(_) => self.either_alone(e),
-                _ => self.comparison(e),
+                BinOp::Eq(_) | BinOp::Ne(_) => self.contrary(e, line, &text),
+                BinOp::And(_) | BinOp::Or(_) => self.either_alone(e, line, &text),
+                _ => self.comparison(e, line, &text),
             },
-            Expr::Unary(u) if matches!(u.op, UnOp::Not(_)) => {
-                self.contrary(e, format!("the contrary of {text}"))
-            }
+            Expr::Unary(u) if matches!(u.op, UnOp::Not(_)) => self.contrary(e, line, &text),
             Expr::If(i) => {
                 let plain = matches!(
                     *i.cond,
                     Expr::MethodCall(_) | Expr::Call(_) | Expr::Path(_) | Expr::Field(_)
                 );
                 if plain {
-                    let text = shown(&i.cond);
-                    self.contrary(&mut i.cond, format!("the contrary of {text}"));
+                    self.contrary(&mut i.cond, line, &condition);
                 }
             }
             Expr::Lit(l) => {
                 if let syn::Lit::Int(_) = l.lit
-                    && let Some(n) = self.number(l.span(), format!("{text} -> one more"))
+                    && let Some(n) = self.number(line, format!("{text} -> one more"))
                 {
                     let switch = self.switch();
                     *e = parse_quote!(#switch::number(#n, #l));
@@ -150,7 +152,7 @@ impl VisitMut for Planter<'_> {
     }
 
     fn visit_stmt_mut(&mut self, s: &mut Stmt) {
-        let text = shown(s);
+        let (text, line) = (shown(s), line_of(s));
         visit_mut::visit_stmt_mut(self, s);
         let Stmt::Expr(e, Some(_)) = s else { return };
         let call = matches!(
@@ -160,7 +162,7 @@ impl VisitMut for Planter<'_> {
         let assigns =
             matches!(e, Expr::Binary(b) if matches!(b.op, BinOp::AddAssign(_) | BinOp::SubAssign(_)));
         if (call || assigns)
-            && let Some(n) = self.number(e.span(), format!("without {text}"))
+            && let Some(n) = self.number(line, format!("without {text}"))
         {
             let switch = self.switch();
             *s = parse_quote!(if !#switch::on(#n) { #e; });
@@ -241,7 +243,7 @@ pub(crate) fn plant(copy: &Path, list: &Path, files: &[String]) -> Result<()> {
             write(&copy.join(file), &prettyplease::unparse(&tree))?;
         }
         write(list, &table)?;
-        let bad = do_not_compile(copy)?;
+        let bad = do_not_compile(copy, files)?;
         println!(
             "{} mutants, {} do not compile",
             mutants.len(),
@@ -255,17 +257,11 @@ pub(crate) fn plant(copy: &Path, list: &Path, files: &[String]) -> Result<()> {
 }
 
 /// The numbers of those mutants in whose lines the compiler finds an error.
-fn do_not_compile(copy: &Path) -> Result<HashSet<u32>> {
+fn do_not_compile(copy: &Path, files: &[String]) -> Result<HashSet<u32>> {
+    let packages: HashSet<&str> = files.iter().filter_map(|file| file.split('/').next()).collect();
     let output = Command::new("cargo")
-        .args([
-            "check",
-            "--quiet",
-            "--workspace",
-            "--exclude",
-            "dlock-benches",
-            "--lib",
-            "--all-features",
-        ])
+        .args(["check", "--quiet", "--lib", "--all-features"])
+        .args(packages.iter().flat_map(|package| ["-p", package]))
         .args(["--message-format", "json"])
         .current_dir(copy)
         .stderr(Stdio::null())

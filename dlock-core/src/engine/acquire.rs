@@ -78,7 +78,7 @@ pub(crate) async fn acquire(
     // Only a wait limit needs to know, and who has to wait for the answer: a clock costs.
     request.started = matches!(patience, Patience::Wait(Some(_))).then(|| engine.now());
     let limit = match patience {
-        Patience::Wait(Some(limit)) if limit < engine.op_timeout => limit,
+        Patience::Wait(Some(limit)) => limit.min(engine.op_timeout),
         _ => engine.op_timeout,
     };
     let answer = {
@@ -131,7 +131,6 @@ impl<'a> Request<'a> {
         let mut acquire = Acquire::new(engine.new_key(&ask.name), options.ttl)
             .with_mode(ask.mode)
             .with_priority(options.priority);
-        acquire.queue_ttl = options.queue_ttl();
         acquire.owner = options.owner_label.clone();
         acquire.waits = patience != Patience::Try;
         if acquire.waits && engine.caps.has(Capability::Queue) {
@@ -172,7 +171,6 @@ impl<'a> Request<'a> {
     /// Turns a grant into a lease under the keeper's care; then nothing is owed any more. Refused if it is
     /// over already, or if the client is closing.
     fn accept(&mut self, grant: Grant) -> Result<Arc<Lease>> {
-        self.in_store = true;
         let now = self.engine.now();
         let expires_in = grant.expires_in;
         let (options, nature) = (self.ask.options.clone(), self.engine.caps.nature);
@@ -401,7 +399,7 @@ impl Failing {
 
     /// What to tell after the last try.
     fn verdict(&self, request: Request<'_>, last: Error) -> Error {
-        if !self.may_be_held && !request.in_store && request.acquire.queue == Queueing::No {
+        if !self.may_be_held && !request.in_store {
             request.disarm();
             return last;
         }

@@ -15,7 +15,6 @@ use super::timers::Entry;
 use super::waiter::Waiter;
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::LockName;
-use crate::options::Terms;
 use crate::runtime::yield_now;
 use crate::timestamp::Timestamp;
 
@@ -118,13 +117,6 @@ const FOREVER: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 /// A request that the store does not queue is attempted again at a third of this, if nothing else says
 /// sooner.
 const LONGEST_UNASKED: Duration = Duration::from_secs(3);
-
-impl Terms {
-    /// How long a queue entry lives without renewal.
-    pub(super) fn queue_ttl(&self) -> Duration {
-        self.ttl
-    }
-}
 
 pub(super) fn no_answer(after: Duration) -> Error {
     Error::new(

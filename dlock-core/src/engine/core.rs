@@ -12,6 +12,7 @@ use super::jobs::Job;
 use super::lease::Lease;
 use super::limit::Over;
 use super::losses::{Heard, Losses};
+use super::periods::scatter;
 use super::poller::Poller;
 use super::timers::{Entry, Timers};
 use super::validity::Look;
@@ -145,18 +146,14 @@ impl Core {
 
     /// A random duration up to that, seeded from the runtime (splitmix64).
     pub(super) fn jitter(&self, up_to: Duration) -> Duration {
-        let mut z = self.random.fetch_add(0x9E37_79B9_7F4A_7C15, Ordering::Relaxed);
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^= z >> 31;
+        let z = scatter(self.random.fetch_add(0x9E37_79B9_7F4A_7C15, Ordering::Relaxed));
         let share = (z >> 11) as f64 / (1_u64 << 53) as f64;
         up_to.mul_f64(share)
     }
 
-    /// The pause after that many failed tries: 25 ms doubling to 1 s, half of it random.
+    /// The pause after that many failed tries: 25 ms doubling to 800 ms, half of it random.
     pub(super) fn backoff(&self, tries: u32) -> Duration {
         let full = Duration::from_millis(25) * 2_u32.pow(tries.clamp(1, 6) - 1);
-        let full = full.min(Duration::from_secs(1));
         full / 2 + self.jitter(full / 2)
     }
 

@@ -129,7 +129,7 @@ impl Lease {
         self.set_mode(to);
         fence(Ordering::SeqCst);
         let alone = self.holds.load(Ordering::Acquire) <= 1;
-        if !alone && before.is_exclusive() {
+        if !alone {
             self.set_mode(before);
         }
         alone

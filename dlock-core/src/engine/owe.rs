@@ -22,7 +22,6 @@ impl Core {
             let mut state = self.state();
             // Under the lock, which the keeper takes to end: it finds the job, or nobody owes it any more.
             if self.phase() == Phase::Closed {
-                drop(state);
                 return;
             }
             state.inbox.push(job);
@@ -75,9 +74,9 @@ impl Core {
     }
 
     /// Owes the undoing of a request. An entry that nobody renews may yet be granted at the end of its life
-    /// in the queue.
+    /// in the queue, which is a ttl as well.
     pub(super) fn owe_abandon(&self, key: LeaseKey, options: &Terms) {
-        let longest = options.ttl + options.queue_ttl();
+        let longest = options.ttl + options.ttl;
         self.owe(Job::new(Duty::Abandon, key, self.moot_at(longest)));
     }
 

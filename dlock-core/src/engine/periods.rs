@@ -62,7 +62,7 @@ pub(super) fn renew_at(
 }
 
 /// Bits that have nothing to do with one another for numbers that do (splitmix64).
-fn scatter(mut z: u64) -> u64 {
+pub(super) fn scatter(mut z: u64) -> u64 {
     z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
     z ^ (z >> 31)

@@ -216,9 +216,7 @@ impl Keeper {
     /// Whether there is nothing left to do, and nobody left to do it for.
     fn is_done(&self, now: Timestamp) -> bool {
         let core = &self.core;
-        let idle = self.jobs == 0
-            && self.requests.len() == usize::from(self.release_limit.is_watched())
-            && self.answers.is_empty();
+        let idle = self.jobs == 0 && self.requests.len() == usize::from(self.release_limit.is_watched());
         match self.phase() {
             Phase::Closed => true,
             Phase::Closing => {
@@ -333,7 +331,6 @@ impl Keeper {
     fn due_waiter(&self, waiter: Arc<Waiter>, targets: &mut Vec<Target>) {
         if waiter.queue_ttl.is_none() {
             waiter.deliver(Delivery::AskAgain);
-            self.seat(&waiter, None);
         } else if waiter.begin_ask() {
             targets.push(Target::Waiter(waiter));
         } else {

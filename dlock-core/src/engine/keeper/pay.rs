@@ -131,12 +131,11 @@ impl Keeper {
 
     /// An obligation could not be met yet.
     pub(super) fn unpaid(&mut self, job: Arc<Job>, why: &Error) {
-        let now = self.core.now();
         // A closed backend ends every lease of a session; of a lease store, time does.
-        if job.moot_at <= now || why.kind() == ErrorKind::Closed {
+        if why.kind() == ErrorKind::Closed {
             return self.paid(&job, None);
         }
-        let at = now + self.core.backoff(job.failed());
+        let at = self.core.now() + self.core.backoff(job.failed());
         self.core.state().timers.set(at.min(job.moot_at), Entry::Job(job));
     }
 }

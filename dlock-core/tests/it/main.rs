@@ -1,12 +1,16 @@
 //! Integration tests of the core, in one binary.
 #![allow(clippy::unwrap_used)] // in a test, a panic is the report
 
+#[cfg(feature = "sim")]
+mod asked;
 #[cfg(any(feature = "tokio", feature = "smol", feature = "async-std"))]
 mod blocking;
 mod claims;
 mod combinators;
 #[cfg(feature = "sim")]
 mod engine;
+#[cfg(feature = "sim")]
+mod kept;
 #[cfg(feature = "sim")]
 mod looks;
 #[cfg(feature = "sim")]
@@ -16,6 +20,8 @@ mod quorum;
 #[cfg(feature = "sim")]
 mod races;
 mod runtimes;
+#[cfg(feature = "sim")]
+mod scripted;
 #[cfg(feature = "sim")]
 mod shared_holds;
 #[cfg(feature = "sim")]

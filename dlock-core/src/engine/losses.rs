@@ -55,3 +55,42 @@ impl Losses {
         oldest > losses + 1 || later.any(|(_, lot)| lot.contains(key))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::name::LockName;
+    use crate::request_id::RequestId;
+
+    fn key(n: u64) -> LeaseKey {
+        LeaseKey::new(LockName::new("x").unwrap(), RequestId::new(1, n))
+    }
+
+    #[test]
+    fn the_latest_early_losses_are_remembered_and_bounded() {
+        let mut losses = Losses::default();
+        losses.note_early((0..10).map(key));
+        losses.note_early((10..EARLY as u64 + 10).map(key));
+        assert!(!losses.had_early(&key(9)));
+        assert!(losses.had_early(&key(10)) && losses.had_early(&key(EARLY as u64 + 9)));
+        losses.forget_early();
+        assert!(!losses.had_early(&key(10)));
+    }
+
+    /// What is not remembered any more may have hit it.
+    #[test]
+    fn a_lot_hits_what_came_before_it_and_a_forgotten_one_all() {
+        let mut losses = Losses::default();
+        let even = || LostLeases::of(|key: &LeaseKey| key.id.sequence() % 2 == 0);
+        assert!(!losses.had_since(0, &key(2)));
+        for number in 1..=LOTS as u64 {
+            losses.note_lot(number, even());
+            assert!(losses.had_since(number - 1, &key(2)));
+            assert!(!losses.had_since(number, &key(2)));
+            assert!(!losses.had_since(0, &key(1)));
+        }
+        losses.note_lot(LOTS as u64 + 1, even());
+        assert!(losses.had_since(0, &key(1)));
+        assert!(!losses.had_since(1, &key(1)));
+    }
+}

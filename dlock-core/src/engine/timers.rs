@@ -157,12 +157,14 @@ mod tests {
     use crate::request_id::RequestId;
     use crate::spi::LeaseKey;
 
+    const NANO: std::time::Duration = std::time::Duration::from_nanos(1);
+
     fn job(n: u64) -> Arc<Job> {
         let key = LeaseKey::new(LockName::new("x").unwrap(), RequestId::new(1, n));
         Arc::new(Job::new(Duty::Abandon, key, Timestamp::MAX))
     }
 
-    /// A model check: the same random inserts, moves and removals on a plain sorted list.
+    /// A model check: the same random inserts, moves, hastenings and removals on a plain sorted list.
     #[test]
     fn entries_come_out_in_order_whatever_was_moved_or_removed() {
         let mut seed = 0x1234_5678_u64;
@@ -178,10 +180,15 @@ mod tests {
             let mut model: Vec<Option<u64>> = vec![None; jobs.len()];
             for _ in 0..100 {
                 let i = random(20) as usize;
-                if random(3) == 0 {
+                let (what, at) = (random(4), 1 + random(1000));
+                if what == 0 {
                     assert_eq!(timers.remove(&jobs[i].place), model[i].take().is_some());
+                } else if what == 1 {
+                    let entry = Entry::Job(jobs[i].clone());
+                    let there = timers.hasten(Timestamp::from_nanos(at), &entry);
+                    assert_eq!(there, model[i].is_some());
+                    model[i] = model[i].map(|before| before.min(at));
                 } else {
-                    let at = random(1000);
                     timers.set(Timestamp::from_nanos(at), Entry::Job(jobs[i].clone()));
                     model[i] = Some(at);
                 }
@@ -189,7 +196,13 @@ mod tests {
             let mut expected: Vec<u64> = model.into_iter().flatten().collect();
             expected.sort_unstable();
             assert_eq!(timers.len(), expected.len());
+            assert_eq!(timers.entries().count(), expected.len());
             for at in expected {
+                assert!(
+                    timers
+                        .pop_due(Timestamp::from_nanos(at).saturating_sub(NANO))
+                        .is_none()
+                );
                 assert_eq!(timers.next(), Some(Timestamp::from_nanos(at)));
                 assert!(timers.pop_due(Timestamp::from_nanos(at)).is_some());
             }

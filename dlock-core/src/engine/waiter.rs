@@ -154,3 +154,60 @@ impl Waiter {
         self.failing_since.store(0, Ordering::Relaxed);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::ErrorKind;
+    use crate::name::LockName;
+    use crate::request_id::RequestId;
+
+    fn waiter() -> Waiter {
+        let key = LeaseKey::new(LockName::new("x").unwrap(), RequestId::new(1, 1));
+        Waiter::new(key, None, Some(3))
+    }
+
+    /// Only its future can give it back.
+    #[test]
+    fn a_grant_that_was_delivered_is_not_replaced() {
+        let waiter = waiter();
+        let heard = Heard { losses: 0, doubts: 0 };
+        let grant = Grant::new(waiter.key.clone(), None, Timestamp::ZERO, Duration::from_secs(1));
+        waiter.deliver(Delivery::AskAgain);
+        assert!(!waiter.is_granted());
+        waiter.deliver(Delivery::Granted(grant, heard));
+        waiter.deliver(Delivery::Failed(Error::new(ErrorKind::Unavailable, "away")));
+        assert!(waiter.is_granted());
+        let mut cx = Context::from_waker(std::task::Waker::noop());
+        assert!(matches!(
+            waiter.poll_delivery(&mut cx),
+            Poll::Ready(Delivery::Granted(..))
+        ));
+        assert!(waiter.poll_delivery(&mut cx).is_pending());
+    }
+
+    #[test]
+    fn failures_count_from_the_first_one_and_a_success_ends_the_row() {
+        let waiter = waiter();
+        let at = |s| Timestamp::ZERO + Duration::from_secs(s);
+        assert_eq!(waiter.failing_for(at(5)), Duration::ZERO);
+        assert_eq!(waiter.failing_for(at(7)), Duration::from_secs(2));
+        waiter.succeeded();
+        assert_eq!(waiter.failing_for(at(9)), Duration::ZERO);
+    }
+
+    #[test]
+    fn one_asks_for_it_at_a_time_and_is_told_what_changed_meanwhile() {
+        let waiter = waiter();
+        assert!(waiter.begin_ask() && !waiter.begin_ask());
+        waiter.ask_again();
+        assert!(waiter.is_to_ask_again());
+        waiter.end_ask();
+        assert!(waiter.begin_ask() && !waiter.is_to_ask_again());
+        // What the store does not say leaves it where it was.
+        waiter.set_ahead(None);
+        assert_eq!(waiter.ahead(), 3);
+        waiter.set_ahead(Some(1));
+        assert_eq!(waiter.ahead(), 1);
+    }
+}

@@ -6,7 +6,7 @@
 //! mutants text COPY LIST FILE...       the same for scripts in Lua and functions in SQL
 //! mutants run LIST SECONDS COMMAND...  runs the commands for each until one fails, and says which; ONLY=7,12
 //!                                      takes those alone, ONLY=LOG those that survived in that log of a
-//!                                      former run, JOBS=2 two at a time
+//!                                      former run, JOBS=2 two at a time, FIRST=1 the first command alone
 //! ```
 //!
 //! All mutants are in one build (mutant schemata: Untch, Offutt and Harrold, 1993): a comparison `a < b`
@@ -35,6 +35,7 @@ use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
 use std::{env, fs};
 
 type Result<T> = std::result::Result<T, String>;
@@ -52,10 +53,10 @@ pub mod mutant {
         *CHOSEN == n
     }
     /// A script, with one line of it replaced.
-    pub fn text(script: String) -> String {
+    pub fn text(script: &str) -> String {
         match (std::env::var("DLOCK_MUTANT_OLD"), std::env::var("DLOCK_MUTANT_NEW")) {
             (Ok(old), Ok(new)) => script.replace(&old, &new),
-            _ => script,
+            _ => script.to_owned(),
         }
     }
     pub fn lt<T: PartialOrd + ?Sized>(n: u32, a: &T, b: &T) -> bool {
@@ -96,11 +97,16 @@ fn run(list: &Path, limit: u32, commands: &[String]) -> Result<()> {
         _ => row.split('\t').next().is_some_and(|n| numbers.contains(n)),
     };
     let rows: Vec<&str> = table.lines().filter(chosen).collect();
-    // Without a mutant all must pass, or their failures say nothing.
+    let first = env::var("FIRST").ok().and_then(|n| n.parse().ok());
+    let commands = &commands[..first.unwrap_or(commands.len()).min(commands.len())];
+    // Without a mutant all must pass, or their failures say nothing. How long each takes says when it hangs.
+    let mut limits = Vec::new();
     for command in commands {
+        let began = Instant::now();
         if let Some(why) = killed(command, "0", limit)? {
             return Err(format!("without a mutant `{command}` {why}"));
         }
+        limits.push(limit.min(10 + 4 * u32::try_from(began.elapsed().as_secs()).unwrap_or(limit)));
     }
     let jobs = env::var("JOBS").ok().and_then(|n| n.parse().ok()).unwrap_or(1);
     let (next, outcomes) = (AtomicUsize::new(0), Mutex::new(vec![None; rows.len()]));
@@ -109,7 +115,7 @@ fn run(list: &Path, limit: u32, commands: &[String]) -> Result<()> {
             let mut by = None;
             for (k, command) in commands.iter().enumerate() {
                 if by.is_none() {
-                    by = killed(command, row, limit)?.map(|why| (k, why));
+                    by = killed(command, row, limits[k])?.map(|why| (k, why));
                 }
             }
             let shown = row.split('\t').take(3).collect::<Vec<_>>().join("\t");

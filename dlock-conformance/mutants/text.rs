@@ -5,27 +5,38 @@ use std::path::Path;
 
 use crate::{Result, add_switch, read, write};
 
-/// Writes the list of mutants of scripts. A line is known by the one before it and the one after.
+/// Writes the list of mutants of scripts. A line is known by those around it: by as many as it takes.
 pub(crate) fn list(copy: &Path, list: &Path, files: &[String]) -> Result<()> {
     add_switch(copy)?;
+    let sources: Vec<String> = files
+        .iter()
+        .map(|file| read(&copy.join(file)))
+        .collect::<Result<_>>()?;
     let (mut table, mut n) = (String::new(), 0);
-    for file in files {
-        let source = read(&copy.join(file))?;
-        let lines: Vec<&str> = source.lines().collect();
+    for (file, source) in files.iter().zip(&sources) {
+        let lines: Vec<&str> = source.split_inclusive('\n').collect();
         for (i, line) in lines.iter().enumerate() {
-            let around = |middle: &str| {
-                [
-                    lines[i.saturating_sub(1)],
-                    middle,
-                    lines.get(i + 1).unwrap_or(&""),
-                ]
-                .join("\\n")
+            let around = |by: usize| (i.saturating_sub(by)..i, i + 1..lines.len().min(i + 1 + by));
+            let with = |middle: &str, by| {
+                let (before, after) = around(by);
+                [&lines[before].concat(), middle, &lines[after].concat()].concat()
             };
+            let alone = |by: &usize| {
+                let old = with(line, *by);
+                sources.iter().map(|s| s.matches(&old).count()).sum::<usize>() == 1
+            };
+            let by = (0..lines.len()).find(alone).unwrap_or_default();
             for changed in changes(line, file.ends_with(".sql")) {
                 n += 1;
                 let what = format!("{} -> {}", line.trim(), changed.trim());
-                let (old, new) = (around(line), around(&changed));
-                let _ = writeln!(table, "{n}\t{file}:{}\t{what}\t{old}\t{new}", i + 1);
+                let text = |middle: &str| with(middle, by).replace('\n', "\\n");
+                let _ = writeln!(
+                    table,
+                    "{n}\t{file}:{}\t{what}\t{}\t{}",
+                    i + 1,
+                    text(line),
+                    text(&changed)
+                );
             }
         }
     }
@@ -89,7 +100,7 @@ fn changes(line: &str, is_sql: bool) -> Vec<String> {
         .any(|w| code.starts_with(w))
         && (line.trim_end().ends_with(')') || line.trim_end().ends_with(';'));
     if alone {
-        all.push(String::new());
+        all.push("\n".to_owned());
     }
     all
 }

@@ -34,8 +34,9 @@ const MOST: i32 = 10_000;
 
 /// One row for the name, one for each holder. A row that no dlock wrote has an id that none has.
 const INSPECT: &str = "\
-    SELECT NULL::bytea AS id, k.waiting AS share, k.changes AS token, 0::bigint AS life, NULL::text AS owner \
-    FROM {p}name AS k WHERE k.name = $1 \
+    SELECT NULL::bytea AS id, (SELECT count(*) FROM {p}entry AS o WHERE o.name = k.name AND o.phase = 0 \
+    AND o.ends > clock_timestamp())::integer AS share, k.changes AS token, 0::bigint AS life, \
+    NULL::text AS owner FROM {p}name AS k WHERE k.name = $1 \
     UNION ALL SELECT CASE WHEN k.phase BETWEEN 1 AND 3 THEN k.id ELSE ''::bytea END, -1, k.token, \
     {p}micros(k.ends - clock_timestamp()), k.owner FROM {p}name AS k \
     WHERE k.name = $1 AND k.phase <> 0 AND (k.ends > clock_timestamp() OR k.phase NOT BETWEEN 1 AND 3) \

@@ -19,13 +19,12 @@ if there == 0 then
   return token
 end
 local mode, limit, qttl, priority, window, chan = ARGV[4]:match('^(%l):(%d+):(%d+):(%d+):(%d+):(.*)$')
--- Somebody else holds it alone, nobody shares or wants to, the request is new and queues: it has to wait,
--- whatever stands in the queue.
+-- Somebody else holds it alone, the request is new and queues: it has to wait, whatever stands in the queue.
 local v = there and qttl ~= '0' and call('GET', x)
 if v and v:find('^1[hpk]') and v:sub(3, 26) ~= id then
-  local fields = call('HMGET', e, 'h', 'n', id)
+  local fields = call('HMGET', e, 'h', id)
   -- Of the three keys those two, or x alone: so it was not abandoned.
-  if there == (fields[1] and 2 or 1) and not fields[2] and not fields[3] then
+  if there == (fields[1] and 2 or 1) and not fields[2] then
     local clock, life, q = call('TIME'), tonumber(qttl), x .. ':q'
     local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
     local arrival = call('HINCRBY', e, 'a', 1)

@@ -4,8 +4,7 @@
 local function less(a, b) return #a < #b or (#a == #b and a < b) end
 local got = redis.call('HMGET', KEYS[1], 'x', 'a')
 local exclusive = ARGV[2] == '1'
-local bar = exclusive and got[2] or got[1]
-if not exclusive then bar = got[1] end
+local bar = got[exclusive and 2 or 1]
 if bar and less(ARGV[1], bar) then return bar end
 if not got[2] or less(got[2], ARGV[1]) then redis.call('HSET', KEYS[1], 'a', ARGV[1]) end
 if exclusive and (not got[1] or less(got[1], ARGV[1])) then redis.call('HSET', KEYS[1], 'x', ARGV[1]) end

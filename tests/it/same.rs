@@ -597,6 +597,7 @@ async fn postgres_answers_as_memory_does() {
     compare_all(
         "PostgreSQL",
         &format!("{}?pooler=true", server.url()),
+        QUEUE_TTL,
         true,
         24..32,
     )

@@ -253,7 +253,7 @@ const ALL: &str = "\
 /// Where somebody waits some are in line who could not be reached, and whose time is over, but for one.
 const FORGOTTEN: &str = "\
     if redis.call('EXISTS', KEYS[2]) == 0 then return end \
-    redis.call('HSET', KEYS[1], 'a', 6) \
+    redis.call('HSET', KEYS[1], 'a', 7) \
     for n = 1, 3 do \
       local id, clock = string.rep('z', 23) .. n, redis.call('TIME') \
       local ends = string.format('%d', clock[1] * 1000 + (n == 3 and 300000 or -1000)) \
@@ -496,7 +496,7 @@ impl Dice {
             self.of(&["0", "200000", "200000", "200000", "400000"])
         };
         let mode = self.of(&["x:0", "x:0", "x:0", "x:0", "x:0", "x:0", "s:0", "s:2"]);
-        let (script, args) = match self.below(26) {
+        let (script, args) = match self.below(27) {
             0..9 => {
                 let priority = self.of(&["5", "5", "5", "1"]);
                 let channel = if self.below(4) == 0 {
@@ -524,8 +524,8 @@ impl Dice {
                 vec![window, self.of(&["300000", "300000", "500000"]).into()],
             ),
             23 => (TENDING, vec![window]),
-            24 => match self.below(5) {
-                3 | 4 => (FORGETTING, Vec::new()),
+            24 | 25 => match self.below(8) {
+                3..8 => (FORGETTING, Vec::new()),
                 0 => (RAISING, vec![window, "9000000000000000".into()]),
                 _ => (
                     COUNTING,

@@ -81,7 +81,7 @@ mod tests {
     #[test]
     fn a_lot_hits_what_came_before_it_and_a_forgotten_one_all() {
         let mut losses = Losses::default();
-        let even = || LostLeases::of(|key: &LeaseKey| key.id.sequence() % 2 == 0);
+        let even = || LostLeases::of(|key: &LeaseKey| key.id.sequence().is_multiple_of(2));
         assert!(!losses.had_since(0, &key(2)));
         for number in 1..=LOTS as u64 {
             losses.note_lot(number, even());

@@ -181,7 +181,7 @@ fn what_may_be_in_the_store_is_given_back_once_and_no_more() {
         // A grant that has to be confirmed.
         (
             waits,
-            &[provisional.clone()],
+            std::slice::from_ref(&provisional),
             none,
             none,
             Ok(true),
@@ -189,7 +189,7 @@ fn what_may_be_in_the_store_is_given_back_once_and_no_more() {
         ),
         (
             waits,
-            &[provisional.clone()],
+            std::slice::from_ref(&provisional),
             &[Not],
             none,
             Ok(true),
@@ -197,7 +197,7 @@ fn what_may_be_in_the_store_is_given_back_once_and_no_more() {
         ),
         (
             waits,
-            &[provisional.clone()],
+            std::slice::from_ref(&provisional),
             &[Fails(Unsupported)],
             none,
             Err(Unsupported),

@@ -73,7 +73,7 @@ fn renewals_that_fail_are_repeated_up_to_the_deadline() {
                     assert!(pauses.iter().sum::<Duration>() >= ttl / 2, "{pauses:?}");
                     assert!(*pauses.last().unwrap() <= ms(8), "{pauses:?}");
                 }
-                assert!(told(&mut events).iter().any(|e| *e == "failed"));
+                assert!(told(&mut events).contains(&"failed"));
                 store.sleep(s(2)).await;
                 assert_eq!(store.times_of("renew 1").len(), tries.len());
                 assert_eq!(store.times_of("release 1").len(), 1);

@@ -286,8 +286,8 @@ impl MariaDbServer {
         // Not of `innodb_trx`, which shows what was so a tenth of a second ago to whoever asks often.
         let sql = "SELECT variable_value FROM information_schema.global_status WHERE variable_name = \
             'INNODB_ROW_LOCK_CURRENT_WAITS'";
-        until(&format!("{count} wait for locks"), limit, || {
-            Ok(self.number(sql)? == count)
+        until(&format!("{count} or more wait for locks"), limit, || {
+            Ok(self.number(sql)? >= count)
         })
     }
 

@@ -326,8 +326,8 @@ impl PostgresServer {
     /// Waits until that many connections wait for a lock of the server.
     pub fn wait_until_blocked(&self, count: i64, limit: Duration) -> io::Result<()> {
         let sql = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
-        until(&format!("{count} wait for locks"), limit, || {
-            Ok(self.number(sql)? == count)
+        until(&format!("{count} or more wait for locks"), limit, || {
+            Ok(self.number(sql)? >= count)
         })
     }
 

@@ -69,7 +69,11 @@ fn main() {
                 }
             }
             if wanted("durable") {
-                pair::durable(&start(Disk::Waited), &mut table).await;
+                let server = start(Disk::Waited);
+                pair::durable(&server, &mut table).await;
+                if name == "postgres" {
+                    pair::many(&server, effort, &mut table).await;
+                }
             }
         }
         if wanted("sqlite-pair") {

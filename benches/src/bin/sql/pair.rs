@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 use dlock_benches::redis::{Effort, Goals, Meter as _, micros, quantile, timed};
 use dlock_benches::sql::{Kind, Maria, Postgres, Server, Strategy, backend, client, syncs};
 use dlock_benches::{RawPair, api_pair};
+use futures::FutureExt as _;
+use futures::future::join_all;
 
 const NAME: &[u8] = b"a-name-of-twenty-one-r";
 
@@ -194,6 +196,48 @@ pub(crate) async fn durable(server: &Server, table: &mut Goals) {
         table,
     );
 }
+
+const TASKS: usize = 64;
+const OF_EACH: usize = 8;
+
+/// Leases that survive a power cut, of many tasks with a lock of its own each.
+pub(crate) async fn many(server: &Server, effort: Effort, table: &mut Goals) {
+    let client = client(server, Strategy::Lease).await;
+    let lock = |n| client.lock(&format!("of-task-{n}")).expect("a good name");
+    let locks: Vec<_> = (0..TASKS).map(lock).collect();
+    let mut raw = join_all((0..CONNECTIONS).map(|_| Postgres::new(server))).await;
+    let each = async || {
+        let bare = raw.iter_mut().enumerate().map(async |(n, connection)| {
+            for of in 0..TASKS / CONNECTIONS * OF_EACH {
+                connection
+                    .row_pair(format!("raw-{n}-{}", of / OF_EACH).as_bytes())
+                    .await;
+            }
+        });
+        let api = locks.iter().map(async |lock| {
+            for _ in 0..OF_EACH {
+                api_pair(lock).await;
+            }
+        });
+        [
+            time(join_all(bare).map(drop)).await,
+            time(join_all(api).map(drop)).await,
+        ]
+    };
+    let [raw, api] = turns(effort, each)
+        .await
+        .map(|micros| (TASKS * OF_EACH) as f64 * 1e6 / micros);
+    table.row(
+        "PostgreSQL, lease, commits that wait for the disk: pairs of 64 tasks on 64 locks",
+        format!("{api:.0} /s"),
+        format!("row upsert and update on {CONNECTIONS} connections {raw:.0} /s"),
+        format!("{:.2}", api / raw),
+        "≥ 4",
+    );
+}
+
+/// As many as a client has.
+const CONNECTIONS: usize = 4;
 
 /// Cycles, so that what is there once is seen.
 pub(crate) const FEW: u64 = 20;

@@ -149,7 +149,7 @@ impl Poller {
             Ok(_) => Vec::new(),
         };
         first.iter().for_each(|w| w.asked_as_one_of_the_first(true));
-        if named.is_empty() && matches!(answer, Ok(Looked::Nothing)) {
+        if matches!(answer, Ok(Looked::Nothing)) {
             return first;
         }
         let mut others = self.waiters().clone();
@@ -172,21 +172,14 @@ impl Poller {
         waiters.is_empty()
     }
 
-    /// Those whom a change concerns first.
+    /// Those in line whom a change concerns first.
     fn first_in_line(&self) -> Vec<Arc<Waiter>> {
         let mut waiters = self.waiters().clone();
         // Those who have been granted, and have not run since, are in nobody's way.
-        waiters.retain(|w| !w.is_granted());
+        waiters.retain(|w| w.queue_ttl.is_some() && !w.is_granted());
         // Stable: of those with the same number ahead, the first to arrive comes first.
         waiters.sort_by_key(|w| w.ahead());
-        let unqueued = waiters
-            .iter()
-            .filter(|w| w.queue_ttl.is_none())
-            .cloned()
-            .collect::<Vec<_>>();
-        waiters.retain(|w| w.queue_ttl.is_some());
         waiters.truncate(FIRST_IN_LINE);
-        waiters.extend(unqueued);
         waiters
     }
 

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use dlock_core::sim::Sim;
 use dlock_core::spi::{LostLeases, Push, Queueing, Signal};
-use dlock_core::{AutoRenew, Client, ErrorKind, GuardEvent, LockOptions, LossReason, Mode};
+use dlock_core::{AutoRenew, Client, ErrorKind, GuardEvent, LockOptions, LossReason, Memory, Mode, Token};
 use futures::future::join;
 use futures::{FutureExt as _, StreamExt as _};
 
@@ -1003,5 +1004,22 @@ fn a_silent_store_is_given_up_on_time_beside_a_renewal() {
         store.attempts.set([Silence]);
         let e = client.lock("b").unwrap().try_acquire().await.unwrap_err();
         assert_eq!((e.kind(), store.now()), (ErrorKind::Unknown, ms(8_500)));
+    });
+}
+
+/// Nor through a gate that it handed out before.
+#[test]
+fn a_gate_ends_with_its_client() {
+    let sim = Sim::new(0);
+    sim.block_on(async {
+        let store = Memory::new(sim.runtime());
+        let client = || Client::builder(store.connect(), sim.runtime()).build().unwrap();
+        let (closed, other) = (client(), client());
+        let gate = closed.gate().unwrap();
+        closed.close().await.unwrap();
+        let token = Token::new(1).unwrap();
+        let refused = gate.write("r", token, b"v").await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Closed);
+        assert!(other.gate().unwrap().read("r").await.unwrap().is_none());
     });
 }

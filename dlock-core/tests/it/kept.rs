@@ -589,3 +589,46 @@ fn a_client_closes_its_connection_when_all_is_answered() {
         });
     }
 }
+
+/// Sixty-four at a time; where none of them is answered, as many more each tenth of a second.
+#[test]
+fn releases_go_on_beside_those_that_hang() {
+    for hang in [false, true] {
+        play(Store::Queues, async |client, store| {
+            let mut guards = Vec::new();
+            for n in 0..300 {
+                let lock = client.lock(&*format!("n{n}")).unwrap();
+                guards.push(lock.acquire().await.unwrap());
+            }
+            let began = store.now();
+            match hang {
+                true => store.releases.set(vec![Silence; 130]),
+                false => store.releases.set(vec![after(ms(10), Yes); 300]),
+            }
+            drop(guards);
+            store.sleep(ms(5)).await;
+            let releases = || {
+                let all = store.asked();
+                all.iter().filter(|what| what.starts_with("release")).count()
+            };
+            assert_eq!(releases(), 64);
+            store.sleep(if hang { ms(240) } else { ms(50) }).await;
+            assert_eq!(releases(), 300, "{:?}", store.now() - began);
+        });
+    }
+}
+
+/// At once, and not when it would look at something next.
+#[test]
+fn the_keeper_ends_with_its_last_user() {
+    play(Store::Queues, async |client, store| {
+        let guard = held(&client, LockOptions::new().ttl(s(3600))).await;
+        assert_eq!(store.tasks(), 1);
+        drop(client);
+        store.sleep(ms(1)).await;
+        assert_eq!(store.tasks(), 1);
+        drop(guard);
+        store.sleep(ms(1)).await;
+        assert_eq!(store.tasks(), 0);
+    });
+}

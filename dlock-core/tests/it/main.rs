@@ -16,6 +16,8 @@ mod looks;
 #[cfg(feature = "sim")]
 mod multi;
 #[cfg(feature = "sim")]
+mod polled;
+#[cfg(feature = "sim")]
 mod quorum;
 #[cfg(feature = "sim")]
 mod races;

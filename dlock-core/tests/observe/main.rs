@@ -344,4 +344,11 @@ fn renewals_and_losses_are_events() {
     });
     assert_eq!(lines[2], "dlock.renewed lock=a lag=0ns");
     assert_eq!(lines[3], "dlock.lost lock=a reason=Refused");
+    let lines = told(|w| async move {
+        let client = w.client();
+        let guard = client.lock("a").unwrap().acquire().await.unwrap();
+        client.abort();
+        guard.lost().await;
+    });
+    assert_eq!(lines[2], "dlock.lost lock=a reason=Closed");
 }

@@ -97,6 +97,6 @@ impl<K: Kind> Peer for InProcess<K> {
         let server = Rc::clone(&self.server);
         let clients = self.clients(clients).await;
         let who = (0..tasks).map(|n| clients[n % clients.len()].lock("a-crowd"));
-        crowd(&server, who.collect(), spell).await
+        crowd(&*server, who.collect(), spell).await
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! What one list and the next differ in is told as changes, where they can be told from all that may have
 //! happened in between: the line counts the changes to it, and if it has counted as many as are seen, nothing
-//! was missed. Otherwise the state as a whole is told, and that something was skipped: also when the server has
-//! removed the line in between, since it removes what the line has counted as well.
+//! was missed. Otherwise the state as a whole is told, and that something was skipped; so also when the
+//! server has removed the line in between, and what it had counted.
 //!
 //! *Why one watch after the other, and no persistent one* (`AddWatch`, of 3.6). That tells more of holds that
 //! are shorter than a look. But after a reconnect the driver (0.11.2) does not set persistent watches again,

@@ -26,8 +26,8 @@ use futures::{FutureExt as _, StreamExt as _};
 /// Longer than a run takes, by far.
 const TTL: Duration = Duration::from_secs(900);
 
-/// How long a place in the queue lasts. In the databases that is also what it becomes at most, until the lease
-/// is confirmed.
+/// How long a place in the queue lasts. In the databases that is also what it becomes at most, until the
+/// lease is confirmed.
 const QUEUE_TTL: Duration = Duration::from_secs(300);
 
 /// In Redis that is a claim window. No longer one can be set.

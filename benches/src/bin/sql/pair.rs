@@ -203,7 +203,7 @@ const OF_EACH: usize = 8;
 /// Leases that survive a power cut, of many tasks with a lock of its own each.
 pub(crate) async fn many(server: &Server, effort: Effort, table: &mut Goals) {
     let client = client(server, Strategy::Lease).await;
-    let lock = |n| client.lock(&format!("of-task-{n}")).expect("a good name");
+    let lock = |n| client.lock(format!("of-task-{n}")).expect("a good name");
     let locks: Vec<_> = (0..TASKS).map(lock).collect();
     let mut raw = join_all((0..CONNECTIONS).map(|_| Postgres::new(server))).await;
     let each = async || {

@@ -57,23 +57,6 @@ const PASS: &str = "INSERT INTO {p}fence AS f (resource, max_exclusive, max_any,
 /// What is there, of a resource that refuses.
 const FENCE: &str = "SELECT f.max_exclusive, f.max_any, f.value FROM {p}fence AS f WHERE f.resource = $1";
 
-/// Takes a name by that statement.
-pub(super) async fn acquire(db: &Arc<Db>, text: &Arc<str>, request: &Acquire) -> Result<Option<Grant>> {
-    let values = [
-        Value::Long(micros(request.ttl)),
-        Value::Text(request.owner.as_deref()),
-    ];
-    let (sent, answer) = db.send(db.about(text, &request.key, &values)?).await?;
-    let token = answer.rows.first().map(|row| read_token(get(row, 0)?));
-    let token = token.transpose()?;
-    Ok(token.map(|token| Grant::new(request.key.clone(), Some(token), sent, request.ttl)))
-}
-
-pub(super) async fn release(db: &Arc<Db>, lease: &LeaseKey) -> Result<bool> {
-    let (_, answer) = db.send(db.about(&db.sql.release, lease, &[])?).await?;
-    Ok(answer.done.rows_affected() > 0)
-}
-
 impl Dialect for Postgres {
     type Driver = sqlx::Postgres;
     type Watcher = Watching;
@@ -90,7 +73,7 @@ impl Dialect for Postgres {
     async fn acquire(db: &Arc<Db>, request: &Acquire, has_row: bool) -> Result<Option<Grant>> {
         match has_row {
             true => together::ask(db, request).await,
-            false => acquire(db, &db.sql.acquire, request).await,
+            false => together::acquire(db, &db.sql.acquire, request).await,
         }
     }
 

@@ -20,7 +20,6 @@ use futures::lock::Mutex;
 
 use super::Db;
 use super::call::Value;
-use super::lock::{acquire, release};
 use crate::lease::call::get;
 use crate::lease::failure::ended_meanwhile;
 use crate::lease::keys::{id_bytes, micros, read_id, read_token};
@@ -126,6 +125,23 @@ async fn done<const N: usize>(
     let each = answer.rows.iter();
     let each = each.map(|row| Ok((read_id(&get::<Vec<u8>, _>(row, 0)?)?, read_token(get(row, 1)?)?)));
     Ok((sent, each.collect::<Result<_>>()?))
+}
+
+/// Takes a name by that statement.
+pub(super) async fn acquire(db: &Arc<Db>, text: &Arc<str>, request: &Acquire) -> Result<Option<Grant>> {
+    let values = [
+        Value::Long(micros(request.ttl)),
+        Value::Text(request.owner.as_deref()),
+    ];
+    let (sent, answer) = db.send(db.about(text, &request.key, &values)?).await?;
+    let token = answer.rows.first().map(|row| read_token(get(row, 0)?));
+    let token = token.transpose()?;
+    Ok(token.map(|token| Grant::new(request.key.clone(), Some(token), sent, request.ttl)))
+}
+
+async fn release(db: &Arc<Db>, lease: &LeaseKey) -> Result<bool> {
+    let (_, answer) = db.send(db.about(&db.sql.release, lease, &[])?).await?;
+    Ok(answer.done.rows_affected() > 0)
 }
 
 /// Asks, together with others if there are any.

@@ -29,7 +29,6 @@ pub(super) enum Value<'a> {
     ManyBytes(Vec<Vec<u8>>),
     Longs(Vec<i64>),
     Truths(Vec<bool>),
-    Texts(Vec<Option<String>>),
 }
 
 /// A statement with its values, ready to be sent.
@@ -59,7 +58,6 @@ impl Value<'_> {
             Self::ManyBytes(v) => args.add(v.clone()),
             Self::Longs(v) => args.add(v.clone()),
             Self::Truths(v) => args.add(v.clone()),
-            Self::Texts(v) => args.add(v.clone()),
         }
     }
 
@@ -69,17 +67,12 @@ impl Value<'_> {
             Self::Number(v) => format!("({v})::integer"),
             Self::Long(v) => format!("({v})::bigint"),
             Self::Truth(v) => v.to_string(),
-            Self::Text(v) => text(*v),
+            Self::Text(v) => v.map_or_else(|| "NULL::text".to_owned(), sqlx::Postgres::text),
             Self::ManyBytes(all) => list("bytea", all.iter().map(|v| sqlx::Postgres::bytes(v))),
             Self::Longs(all) => list("bigint", all.iter().map(i64::to_string)),
             Self::Truths(all) => list("boolean", all.iter().map(bool::to_string)),
-            Self::Texts(all) => list("text", all.iter().map(|v| text(v.as_deref()))),
         }
     }
-}
-
-fn text(text: Option<&str>) -> String {
-    text.map_or_else(|| "NULL::text".to_owned(), sqlx::Postgres::text)
 }
 
 fn list(of: &str, literals: impl Iterator<Item = String>) -> String {

@@ -18,7 +18,6 @@ mod lock;
 mod notify;
 mod renew;
 mod schema;
-mod together;
 mod wait;
 mod watch;
 

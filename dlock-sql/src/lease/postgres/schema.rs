@@ -33,13 +33,9 @@ pub(super) struct Statements {
     pub(super) acquire: Arc<str>,
     /// The same of a name that has a row, which is cheaper; it answers nothing as well if there is none.
     pub(super) acquire_again: Arc<str>,
-    /// The same for many names. It leaves out those whose rows somebody is changing.
-    pub(super) acquires: Arc<str>,
     pub(super) attempt: Arc<str>,
     /// Lets go of a name where nobody else is; it changes nothing if somebody is.
     pub(super) release: Arc<str>,
-    /// The same for many, and leaves out as well.
-    pub(super) releases: Arc<str>,
     pub(super) release_in_full: Arc<str>,
     pub(super) renew: Arc<str>,
     pub(super) look: Arc<str>,
@@ -74,26 +70,11 @@ impl Statements {
                  ends = clock_timestamp() + {TTL}, token = greatest(k.token + 1, {MICROS}) \
                  WHERE k.name = $1 AND {FREE} RETURNING k.token"
             )),
-            acquires: fill(&format!(
-                "UPDATE {{p}}name AS k SET phase = 2, id = l.id, owner = l.owner, ttl = l.ttl, \
-                 ends = clock_timestamp() + l.ttl, token = greatest(k.token + 1, {MICROS}) \
-                 FROM (SELECT n.name, u.id, u.owner, u.ttl * interval '1 microsecond' AS ttl \
-                 FROM unnest($1::bytea[], $2::bytea[], $3::bigint[], $4::text[]) AS u(name, id, ttl, owner) \
-                 JOIN {{p}}name AS n ON n.name = u.name FOR UPDATE OF n SKIP LOCKED) AS l \
-                 WHERE k.name = l.name AND {FREE} RETURNING k.id, k.token"
-            )),
             attempt: call("attempt($1, $2, $3, $4, $5, $6, $7, $8)"),
             release: fill(
                 "UPDATE {p}name AS k SET phase = 0, id = NULL, owner = NULL, ends = clock_timestamp() \
                  WHERE k.name = $1 AND k.id = $2 AND k.phase IN (1, 2) AND k.others = 0 \
                  AND k.ends > clock_timestamp()",
-            ),
-            releases: fill(
-                "UPDATE {p}name AS k SET phase = 0, id = NULL, owner = NULL, ends = clock_timestamp() \
-                 FROM (SELECT n.name, u.id FROM unnest($1::bytea[], $2::bytea[]) AS u(name, id) \
-                 JOIN {p}name AS n ON n.name = u.name FOR UPDATE OF n SKIP LOCKED) AS l \
-                 WHERE k.name = l.name AND k.id = l.id AND k.phase IN (1, 2) AND k.others = 0 \
-                 AND k.ends > clock_timestamp() RETURNING l.id, k.token",
             ),
             release_in_full: call("release($1, $2, $3, $4)"),
             renew: fill(
@@ -129,14 +110,12 @@ impl Statements {
     }
 
     /// What each connection prepares.
-    pub(super) fn prepared(&self) -> [Arc<str>; 8] {
+    pub(super) fn prepared(&self) -> [Arc<str>; 6] {
         [
             &self.acquire,
             &self.acquire_again,
-            &self.acquires,
             &self.attempt,
             &self.release,
-            &self.releases,
             &self.release_in_full,
             &self.renew,
         ]

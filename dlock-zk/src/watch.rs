@@ -274,8 +274,9 @@ impl Watching {
             Err(e) => return Err(told(e)),
         };
         match &self.last {
-            // Nothing told of a change: it looks every so often.
-            Some(before) if room.is_none() && before.count.is_none() && look.count.is_none() => {}
+            // No watch told of a change, it only looks again: a line that came and went in between is not
+            // seen.
+            Some(before) if self.room.is_none() && before.count.is_none() && look.count.is_none() => {}
             Some(before) if look.explains(before) => {
                 let changes = self.lock.differences(&client, &self.name, before, &look).await;
                 self.pending.extend(changes);

@@ -20,7 +20,7 @@ use redis::{Cmd, Value};
 use self::ask::ask;
 #[cfg(feature = "cluster")]
 use self::cluster::Cluster;
-use self::server::Server;
+use self::server::{Server, ask_together};
 use crate::failure::Failed;
 use crate::scripts::Script;
 
@@ -47,7 +47,7 @@ impl Connection {
         match self {
             Self::Single(server) => {
                 server
-                    .ask(|c| server.together.ask(&server.setup, c, command, script))
+                    .ask(|c| ask_together(&server.together, &server.setup, c, command, script))
                     .await
             }
             #[cfg(feature = "cluster")]

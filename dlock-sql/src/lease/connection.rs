@@ -124,6 +124,27 @@ impl<D: Dialect> Database<D> {
         Ok((sent, answer.map_err(|e| perhaps_done(e, &self.at))?))
     }
 
+    /// The same on that connection.
+    pub(in crate::lease) async fn send_on(
+        &self,
+        lent: Lent<D>,
+        statement: Statement<D::Driver>,
+    ) -> Result<(Timestamp, Answer<D::Driver>)> {
+        let (sent, answer) = self.run_on(lent, statement).await;
+        Ok((sent, answer.map_err(|e| perhaps_done(e, &self.at))?))
+    }
+
+    async fn run_on(
+        &self,
+        mut lent: Lent<D>,
+        statement: Statement<D::Driver>,
+    ) -> (Timestamp, Result<Answer<D::Driver>, sqlx::Error>) {
+        let sent = Timestamp::now();
+        let answer = lent.run(statement).await;
+        self.finish(lent, answer.as_ref().err());
+        (sent, answer)
+    }
+
     /// Sends what only reads, once more if it is lost with its connection.
     pub(in crate::lease) async fn read(
         self: &Arc<Self>,
@@ -144,11 +165,8 @@ impl<D: Dialect> Database<D> {
     ) -> Result<(Timestamp, Result<Answer<D::Driver>, sqlx::Error>)> {
         let db = self.clone();
         let asking = async move {
-            let mut lent = db.lend().await?;
-            let sent = Timestamp::now();
-            let answer = lent.run(statement).await;
-            db.finish(lent, answer.as_ref().err());
-            Ok((sent, answer))
+            let lent = db.lend().await?;
+            Ok(db.run_on(lent, statement).await)
         };
         self.in_background(asking).await
     }

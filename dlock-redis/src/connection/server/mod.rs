@@ -37,6 +37,7 @@ use redis::{
 
 use self::probe::Asked;
 use self::together::Together;
+pub(crate) use self::together::ask_together;
 use crate::connection::check::{self, Demands};
 use crate::connection::rejoin::Bar;
 #[cfg(feature = "sentinel")]

@@ -29,6 +29,7 @@ pub(super) enum Value<'a> {
     ManyBytes(Vec<Vec<u8>>),
     Longs(Vec<i64>),
     Truths(Vec<bool>),
+    Texts(Vec<Option<String>>),
 }
 
 /// A statement with its values, ready to be sent.
@@ -58,6 +59,7 @@ impl Value<'_> {
             Self::ManyBytes(v) => args.add(v.clone()),
             Self::Longs(v) => args.add(v.clone()),
             Self::Truths(v) => args.add(v.clone()),
+            Self::Texts(v) => args.add(v.clone()),
         }
     }
 
@@ -67,12 +69,17 @@ impl Value<'_> {
             Self::Number(v) => format!("({v})::integer"),
             Self::Long(v) => format!("({v})::bigint"),
             Self::Truth(v) => v.to_string(),
-            Self::Text(v) => v.map_or_else(|| "NULL::text".to_owned(), sqlx::Postgres::text),
+            Self::Text(v) => text(*v),
             Self::ManyBytes(all) => list("bytea", all.iter().map(|v| sqlx::Postgres::bytes(v))),
             Self::Longs(all) => list("bigint", all.iter().map(i64::to_string)),
             Self::Truths(all) => list("boolean", all.iter().map(bool::to_string)),
+            Self::Texts(all) => list("text", all.iter().map(|v| text(v.as_deref()))),
         }
     }
+}
+
+fn text(text: Option<&str>) -> String {
+    text.map_or_else(|| "NULL::text".to_owned(), sqlx::Postgres::text)
 }
 
 fn list(of: &str, literals: impl Iterator<Item = String>) -> String {
@@ -108,9 +115,10 @@ mod tests {
             Value::Text(None),
             Value::ManyBytes(vec![evil.into(), vec![]]),
             Value::Truths(vec![true, false]),
+            Value::Texts(vec![Some(evil.to_owned()), None]),
         ];
         let full = written_in_full(
-            "SELECT f($1, $2, $3, $4, $5, $6) WHERE $3 > 0",
+            "SELECT f($1, $2, $3, $4, $5, $6, $7) WHERE $3 > 0",
             &values.map(|v| v.literal()),
         );
         let digits: String = evil.bytes().map(|byte| format!("{byte:02x}")).collect();
@@ -120,7 +128,8 @@ mod tests {
             format!(
                 "SELECT f(decode('{digits}', 'hex'), convert_from(decode('{digits}', 'hex'), 'UTF8'), \
                     (-5)::bigint, NULL::text, \
-                 ARRAY[decode('{digits}', 'hex'),decode('', 'hex')]::bytea[], ARRAY[true,false]::boolean[]) \
+                 ARRAY[decode('{digits}', 'hex'),decode('', 'hex')]::bytea[], ARRAY[true,false]::boolean[], \
+                 ARRAY[convert_from(decode('{digits}', 'hex'), 'UTF8'),NULL::text]::text[]) \
                  WHERE (-5)::bigint > 0"
             )
         );

@@ -13,6 +13,7 @@ use super::answer::Answer;
 use super::call::{Value, statement};
 use super::notify::listen;
 use super::schema::{Statements, tables};
+use super::together::OnTheirWay;
 use super::wait::Pushes;
 use super::{Db, Rows, Statement};
 use crate::failure::{OTHER_ISOLATION, shown, unsupported};
@@ -33,6 +34,7 @@ pub(in crate::lease) struct Postgres {
     pub(super) pushes: Arc<Pushes>,
     /// Where this client is told; `None` if it only looks.
     pub(super) channel: Option<Arc<str>>,
+    pub(super) on_their_way: OnTheirWay,
 }
 
 /// Connects, makes or updates the tables, and begins to listen.
@@ -83,6 +85,7 @@ pub(in crate::lease) async fn open(
         sql,
         pushes: Pushes::new(),
         channel,
+        on_their_way: OnTheirWay::default(),
     };
     let db = Database::new(dialect, first, &at, tables.fence, runtime, config);
     listen(&db).await?;

@@ -17,7 +17,7 @@ use super::answer::Answer;
 use super::call::Value;
 use super::connection::connecting;
 use super::watch::Watching;
-use super::{Db, Postgres, renew};
+use super::{Db, Postgres, renew, together};
 use crate::gate::{Pass, check_token, value};
 use crate::lease::call::get;
 use crate::lease::contention::AGE;
@@ -71,23 +71,14 @@ impl Dialect for Postgres {
     }
 
     async fn acquire(db: &Arc<Db>, request: &Acquire, has_row: bool) -> Result<Option<Grant>> {
-        let text = match has_row {
-            true => &db.sql.acquire_again,
-            false => &db.sql.acquire,
-        };
-        let values = [
-            Value::Long(micros(request.ttl)),
-            Value::Text(request.owner.as_deref()),
-        ];
-        let (sent, answer) = db.send(db.about(text, &request.key, &values)?).await?;
-        let token = answer.rows.first().map(|row| read_token(get(row, 0)?));
-        let token = token.transpose()?;
-        Ok(token.map(|token| Grant::new(request.key.clone(), Some(token), sent, request.ttl)))
+        match has_row {
+            true => together::ask(db, request).await,
+            false => together::acquire(db, &db.sql.acquire, request).await,
+        }
     }
 
     async fn release(db: &Arc<Db>, lease: &LeaseKey) -> Result<bool> {
-        let (_, answer) = db.send(db.about(&db.sql.release, lease, &[])?).await?;
-        Ok(answer.done.rows_affected() > 0)
+        together::ask(db, lease).await
     }
 
     async fn attempt(db: &Arc<Db>, request: &Acquire) -> Result<Attempt> {

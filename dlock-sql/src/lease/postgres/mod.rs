@@ -18,6 +18,7 @@ mod lock;
 mod notify;
 mod renew;
 mod schema;
+mod together;
 mod wait;
 mod watch;
 

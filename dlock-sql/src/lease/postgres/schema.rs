@@ -33,9 +33,13 @@ pub(super) struct Statements {
     pub(super) acquire: Arc<str>,
     /// The same of a name that has a row, which is cheaper; it answers nothing as well if there is none.
     pub(super) acquire_again: Arc<str>,
+    /// The same for many names. It leaves out those whose rows somebody is changing.
+    pub(super) acquires: Arc<str>,
     pub(super) attempt: Arc<str>,
     /// Lets go of a name where nobody else is; it changes nothing if somebody is.
     pub(super) release: Arc<str>,
+    /// The same for many, and leaves out as well.
+    pub(super) releases: Arc<str>,
     pub(super) release_in_full: Arc<str>,
     pub(super) renew: Arc<str>,
     pub(super) look: Arc<str>,
@@ -47,6 +51,8 @@ pub(super) struct Statements {
 /// have waited for whoever has the row. (A row that is made has them of before that, and ends sooner.)
 const FREE: &str =
     "k.others = 0 AND (k.phase = 0 OR k.phase BETWEEN 1 AND 3 AND k.ends <= clock_timestamp())";
+/// Held, and nobody else is there.
+const PLAIN: &str = "k.phase IN (1, 2) AND k.others = 0 AND k.ends > clock_timestamp()";
 const TTL: &str = "$3::bigint * interval '1 microsecond'";
 /// As `micros`, which would be planned into the statement by parsing it, and in numbers that the processor
 /// knows.
@@ -70,12 +76,28 @@ impl Statements {
                  ends = clock_timestamp() + {TTL}, token = greatest(k.token + 1, {MICROS}) \
                  WHERE k.name = $1 AND {FREE} RETURNING k.token"
             )),
+            acquires: fill(&format!(
+                "UPDATE {{p}}name AS k SET phase = 2, id = l.id, owner = l.owner, ttl = l.ttl, \
+                 ends = clock_timestamp() + l.ttl, token = greatest(k.token + 1, {MICROS}) \
+                 FROM (SELECT k.name, u.id, u.owner, u.ttl * interval '1 microsecond' AS ttl, u.item \
+                 FROM unnest($1::bytea[], $2::bytea[], $3::bigint[], $4::text[]) \
+                 WITH ORDINALITY AS u(name, id, ttl, owner, item) \
+                 JOIN {{p}}name AS k ON k.name = u.name WHERE {FREE} FOR UPDATE OF k SKIP LOCKED) AS l \
+                 WHERE k.name = l.name AND {FREE} RETURNING l.item, k.token"
+            )),
             attempt: call("attempt($1, $2, $3, $4, $5, $6, $7, $8)"),
-            release: fill(
-                "UPDATE {p}name AS k SET phase = 0, id = NULL, owner = NULL, ends = clock_timestamp() \
-                 WHERE k.name = $1 AND k.id = $2 AND k.phase IN (1, 2) AND k.others = 0 \
-                 AND k.ends > clock_timestamp()",
-            ),
+            release: fill(&format!(
+                "UPDATE {{p}}name AS k SET phase = 0, id = NULL, owner = NULL, ends = clock_timestamp() \
+                 WHERE k.name = $1 AND k.id = $2 AND {PLAIN}"
+            )),
+            releases: fill(&format!(
+                "UPDATE {{p}}name AS k SET phase = 0, id = NULL, owner = NULL, ends = clock_timestamp() \
+                 FROM (SELECT k.name, k.id, u.item \
+                 FROM unnest($1::bytea[], $2::bytea[]) WITH ORDINALITY AS u(name, id, item) \
+                 JOIN {{p}}name AS k ON k.name = u.name AND k.id = u.id WHERE {PLAIN} \
+                 FOR UPDATE OF k SKIP LOCKED) AS l \
+                 WHERE k.name = l.name AND k.id = l.id AND {PLAIN} RETURNING l.item, k.token"
+            )),
             release_in_full: call("release($1, $2, $3, $4)"),
             renew: fill(
                 "SELECT r.word, r.token, r.life, r.at, r.ahead, NULL::integer, r.item \
@@ -110,12 +132,14 @@ impl Statements {
     }
 
     /// What each connection prepares.
-    pub(super) fn prepared(&self) -> [Arc<str>; 6] {
+    pub(super) fn prepared(&self) -> [Arc<str>; 8] {
         [
             &self.acquire,
             &self.acquire_again,
+            &self.acquires,
             &self.attempt,
             &self.release,
+            &self.releases,
             &self.release_in_full,
             &self.renew,
         ]

@@ -11,7 +11,7 @@ use super::site::*;
 const CYCLES: i64 = 50;
 
 /// What was asked meanwhile.
-async fn asked_meanwhile(server: &Server, work: impl AsyncFnOnce()) -> i64 {
+pub(crate) async fn asked_meanwhile(server: &Server, work: impl AsyncFnOnce()) -> i64 {
     let count = async || match server {
         Server::Postgres(_) => {
             let sql = "SELECT coalesce(sum(calls), 0) FROM pg_stat_statements s JOIN pg_roles r ON r.oid = \
@@ -30,7 +30,7 @@ async fn asked_meanwhile(server: &Server, work: impl AsyncFnOnce()) -> i64 {
     count().await - own - (own - before)
 }
 
-async fn start(kind: Kind, runtime: &Arc<dyn dlock_core::Runtime>) -> (Server, Arc<dyn Lock>) {
+pub(crate) async fn start(kind: Kind, runtime: &Arc<dyn dlock_core::Runtime>) -> (Server, Arc<dyn Lock>) {
     let settings: &[_] = match kind {
         Kind::Postgres => &[("shared_preload_libraries", "pg_stat_statements")],
         Kind::MariaDb => &[],

@@ -27,3 +27,5 @@ mod server;
 pub(crate) mod site;
 #[cfg(all(feature = "postgres", feature = "mysql"))]
 mod tables;
+#[cfg(all(feature = "postgres", feature = "mysql"))]
+mod together;

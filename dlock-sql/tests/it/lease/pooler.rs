@@ -10,7 +10,7 @@ use dlock_sql::lease::Config;
 use super::site::*;
 use dlock_testkit::{PgBouncer, PoolMode, PostgresServer};
 
-async fn start(mode: PoolMode) -> (PostgresServer, Arc<PgBouncer>) {
+pub(crate) async fn start(mode: PoolMode) -> (PostgresServer, Arc<PgBouncer>) {
     blocking(move || {
         let server = PostgresServer::start()?;
         let pooler = PgBouncer::start(&server, mode, 2)?;
@@ -19,7 +19,7 @@ async fn start(mode: PoolMode) -> (PostgresServer, Arc<PgBouncer>) {
     .await
 }
 
-async fn open(pooler: &PgBouncer, runtime: &Arc<dyn Runtime>) -> Arc<dyn Lock> {
+pub(crate) async fn open(pooler: &PgBouncer, runtime: &Arc<dyn Runtime>) -> Arc<dyn Lock> {
     let config = Config::from_url(&pooler.url()).unwrap();
     let config = config.behind_pooler().connections(8);
     config.connect(runtime.clone()).await.unwrap()

@@ -53,7 +53,7 @@ async fn until(mut is_so: impl AsyncFnMut() -> bool) {
 }
 
 /// The server's processes for connections of programs, stopped as one is that has no share of a processor.
-async fn stop_all(hands: &Arc<PostgresServer>) -> Vec<i32> {
+pub(crate) async fn stop_all(hands: &Arc<PostgresServer>) -> Vec<i32> {
     let of = Arc::clone(hands);
     let all = blocking(move || of.backends()).await;
     for pid in &all {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use dlock_core::Error;
+use dlock_core::{Error, ErrorKind};
 
 /// `Ok` if the rule held as far as the body could see.
 pub type Verdict<T = ()> = Result<T, Failure>;
@@ -35,25 +35,30 @@ impl fmt::Display for Failure {
     }
 }
 
-/// An error where none was expected breaks the rule. Say with [`Seen::seen`] what was going on.
+/// An error where none was expected breaks the rule, and `Unknown` shows nothing: a store that is too slow is
+/// not wrong. Say with [`Seen::seen`] what was going on.
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
-        Self::Broken(format!("an operation failed: {error} ({:?})", error.kind()))
+        let text = format!("{error} ({:?})", error.kind());
+        match error.kind() {
+            ErrorKind::Unknown => Self::Inconclusive(text),
+            _ => Self::Broken(text),
+        }
     }
 }
 
 /// Says what was going on when an operation failed.
 pub trait Seen<T> {
-    /// Turns an error into a broken rule: "while `doing`: ...".
+    /// Puts before an error what was going on: "while `doing`: ...".
     ///
     /// # Errors
-    /// [`Failure::Broken`] if this is an error.
+    /// What the error is as a [`Failure`].
     fn seen(self, doing: impl fmt::Display) -> Verdict<T>;
 }
 
 impl<T> Seen<T> for Result<T, Error> {
     fn seen(self, doing: impl fmt::Display) -> Verdict<T> {
-        self.map_err(|e| Failure::Broken(format!("{doing}: {e} ({:?})", e.kind())))
+        self.map_err(Failure::from).seen(doing)
     }
 }
 
@@ -61,6 +66,7 @@ impl<T> Seen<T> for Verdict<T> {
     fn seen(self, doing: impl fmt::Display) -> Verdict<T> {
         self.map_err(|f| match f {
             Failure::Broken(t) => Failure::Broken(format!("{doing}: {t}")),
+            Failure::Inconclusive(t) => Failure::Inconclusive(format!("{doing}: {t}")),
             other => other,
         })
     }

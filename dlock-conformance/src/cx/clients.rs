@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use dlock_core::{ErrorKind, LockName, LockOptions, Result, Timestamp};
+use dlock_core::{ErrorKind, LockName, Timestamp};
 
 use super::{Cx, NO_SERVERS};
 use crate::harness::{Harness, Process};
@@ -15,7 +15,7 @@ use crate::network::Network;
 use crate::proxy::{ProxyNetwork, ServerAddress};
 use crate::subject::{Ask, Held, Subject};
 use crate::verdict::{Failure, Seen, Verdict};
-use crate::{ensure, fail, inconclusive};
+use crate::{ensure, fail};
 
 impl Cx {
     pub(crate) fn harness(&self) -> Verdict<Arc<dyn Harness>> {
@@ -168,9 +168,8 @@ impl Cx {
     /// As [`Subject::acquire_timeout`]: that is what is dropped.
     ///
     /// # Errors
-    /// [`Failure::Broken`] if it was granted, or failed. [`Failure::Inconclusive`] if it is `Unknown` because
-    /// the store did not confirm within [`LockOptions::WITHDRAWAL`] that the request is withdrawn: that is
-    /// honest, and shows nothing.
+    /// [`Failure::Broken`] if it was granted, or failed. [`Failure::Inconclusive`] if it is `Unknown`: the
+    /// store did not confirm in time that the request is withdrawn.
     pub async fn expect_timeout(
         &self,
         client: &dyn Subject,
@@ -179,31 +178,10 @@ impl Cx {
         limit: Duration,
         when: impl fmt::Display + Send,
     ) -> Verdict {
-        let asked = self.now();
-        let answer = client.acquire_timeout(name, ask, limit).await;
-        match self.in_time(asked, limit, answer)? {
+        match client.acquire_timeout(name, ask, limit).await {
             Ok(_) => fail!("{when}: `{name}` was granted although it is held"),
             Err(e) if e.kind() == ErrorKind::Timeout => Ok(()),
             Err(e) => Err(e).seen(format_args!("{when}: Timeout expected")),
-        }
-    }
-
-    /// What a wait with that limit ended with, if the store was in time to withdraw it.
-    ///
-    /// # Errors
-    /// [`Failure::Inconclusive`], as in [`expect_timeout`](Self::expect_timeout).
-    pub(crate) fn in_time<T>(
-        &self,
-        asked: Timestamp,
-        limit: Duration,
-        answer: Result<T>,
-    ) -> Verdict<Result<T>> {
-        let took = self.now().since(asked);
-        match answer {
-            Err(e) if e.kind() == ErrorKind::Unknown && took >= limit + LockOptions::WITHDRAWAL => {
-                inconclusive!("a wait of {limit:?} took {took:?}, and the store was too slow: {e}")
-            }
-            answer => Ok(answer),
         }
     }
 

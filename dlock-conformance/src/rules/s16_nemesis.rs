@@ -315,9 +315,9 @@ async fn healed(
     for name in names {
         for (n, client) in clients.iter().enumerate() {
             let when = format!("after all was healed: client {n} of those that were there");
-            let held = client.acquire_timeout(name, &ask, bound).await.seen(&when)?;
+            let held = answered(client.acquire_timeout(name, &ask, bound).await, &when)?;
             cx.evidence("recovered");
-            held.release().await.seen(&when)?;
+            answered(held.release().await, &when)?;
         }
     }
     Ok(())

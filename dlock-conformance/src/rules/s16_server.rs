@@ -363,11 +363,11 @@ async fn a_full_store_lets_holders_go(cx: Cx) -> Verdict {
 
 async fn let_go(cx: &Cx, held: &dyn Held, handed: &dyn Held) -> Verdict {
     if cx.has(Need::Renew) {
-        held.renew().await.seen("A renews while the store is full")?;
+        answered(held.renew().await, "A renews while the store is full")?;
         cx.evidence("renewed");
     }
     for held in [held, handed] {
-        held.release().await.seen("A releases while the store is full")?;
+        answered(held.release().await, "A releases while the store is full")?;
         cx.evidence("released");
     }
     Ok(())

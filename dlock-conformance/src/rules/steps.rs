@@ -16,6 +16,11 @@ pub(super) const fn ms(n: u64) -> Duration {
     Duration::from_millis(n)
 }
 
+/// What was answered, where it breaks the rule as well that this is not known.
+pub(super) fn answered<T>(answer: dlock_core::Result<T>, doing: impl fmt::Display) -> Verdict<T> {
+    answer.map_err(|e| Failure::Broken(format!("{doing}: {e} ({:?})", e.kind())))
+}
+
 impl dyn Subject + '_ {
     /// Tries, and breaks the rule unless it is granted at once.
     pub(crate) async fn is_granted(

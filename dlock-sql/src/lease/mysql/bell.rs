@@ -10,6 +10,8 @@
 //!   whose statements are not listed.
 //! * *The bell cannot connect, or breaks*: waiters look as often as without one until there is another.
 //! * *It rings for nothing*: one look.
+//! * *To ring takes two seconds*: now and then it does in MariaDB 10.11, while several ring at once. So it
+//!   has a connection of its own as well, or requests would wait for that.
 //!
 //! No other statement is ever ended: numbers of connections do not come again while a server runs, and who
 //! has that number did nothing but sleep a moment ago.
@@ -20,16 +22,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use dlock_core::spi::Signal;
-use dlock_core::{RequestId, Result, Runtime, Timestamp};
+use dlock_core::{RequestId, Runtime, Timestamp};
 use futures::StreamExt as _;
-use futures::channel::mpsc::{self, UnboundedSender};
+use futures::channel::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use sqlx::mysql::{MySqlConnection, MySqlDatabaseError};
-use sqlx::{AssertSqlSafe, Executor as _};
+use sqlx::{AssertSqlSafe, Executor as _, Row as _};
 
 use super::Db;
-use crate::lease::call::get;
 use crate::lease::connection::within;
 
 /// How soon and how late whoever waits looks again: without a bell, and with one.
@@ -54,6 +55,8 @@ pub(super) struct Bells {
     hung: Mutex<HashMap<u128, bool>>,
     /// When somebody looked last.
     looked: AtomicU64,
+    /// Whom to wake, while there is a connection for that.
+    ringing: Mutex<Option<UnboundedSender<u128>>>,
     clients: Mutex<Vec<UnboundedSender<Signal>>>,
 }
 
@@ -123,27 +126,60 @@ impl Db {
             self.bells.rang();
         }
         for client in others {
-            let db = self.clone();
-            // Nobody waits for that, and there may be nobody to wake.
-            self.spawn(async move { drop(db.wake(client).await) });
+            let mut ringing = self.bells.ringing.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(ringing) = &*ringing
+                && ringing.unbounded_send(client).is_ok()
+            {
+                continue;
+            }
+            let (send, whom) = mpsc::unbounded();
+            // It is read from below.
+            let _ = send.unbounded_send(client);
+            *ringing = Some(send);
+            let (connecting, runtime) = (self.connecting(Vec::new()), self.runtime.clone());
+            self.spawn(async move {
+                let mut whom = whom;
+                if ring(connecting, &mut whom, &*runtime).await.is_err() {
+                    runtime.sleep(AFTER_FAILURE).await;
+                }
+            });
         }
     }
+}
 
-    async fn wake(self: &Arc<Self>, client: u128) -> Result<()> {
-        let find = format!(
-            "SELECT CAST(MAX(id) AS SIGNED) FROM information_schema.processlist WHERE info LIKE '{}%'",
-            mark(client)
-        );
-        let found = self.read_text(find).await?;
-        let sleeper = found
-            .first()
-            .map(|row| get::<Option<i64>, _>(row, 0))
-            .transpose()?;
-        if let Some(id) = sleeper.flatten() {
-            self.tell(format!("KILL QUERY {id}")).await?;
+/// Ends the statements of those who sleep, until there was nobody to wake for a while. Nobody waits for that.
+async fn ring(
+    connecting: BoxFuture<'static, sqlx::Result<MySqlConnection>>,
+    whom: &mut UnboundedReceiver<u128>,
+    runtime: &dyn Runtime,
+) -> sqlx::Result<()> {
+    let mut conn = connecting.await?;
+    while let Some(Some(client)) = within(runtime.sleep(SLEEP), whom.next()).await {
+        let mut clients = vec![client];
+        while let Ok(client) = whom.try_recv() {
+            clients.push(client);
         }
-        Ok(())
+        clients.sort_unstable();
+        clients.dedup();
+        let marks: Vec<_> = clients
+            .into_iter()
+            .map(|c| format!("info LIKE '{}%'", mark(c)))
+            .collect();
+        let find = format!(
+            "SELECT CAST(id AS SIGNED) FROM information_schema.processlist WHERE {}",
+            marks.join(" OR ")
+        );
+        for sleeper in conn.fetch_all(sqlx::raw_sql(AssertSqlSafe(find))).await? {
+            let id: i64 = sleeper.try_get(0)?;
+            let end = format!("KILL QUERY {id}");
+            match conn.execute(sqlx::raw_sql(AssertSqlSafe(end))).await {
+                // It may have gone meanwhile.
+                Ok(_) | Err(sqlx::Error::Database(_)) => {}
+                Err(e) => return Err(e),
+            }
+        }
     }
+    Ok(())
 }
 
 /// Sleeps, and rings when that is ended, as long as somebody waits.

@@ -2,6 +2,8 @@
 
 use dlock_core::spi::{Acquire, LeaseKey, Release, Signal};
 use dlock_core::{LockName, RequestId};
+use dlock_sql::lease::Config;
+use futures::future::join;
 use futures::{FutureExt as _, StreamExt as _};
 
 use super::server::{Kind, Server};
@@ -56,5 +58,40 @@ fn a_release_rings_for_who_is_next_and_a_bell_goes_by_itself() {
         for client in clients {
             until_sleepers(&server, client, 0).await;
         }
+    });
+}
+
+/// The only connection is given to whoever asked before the release was done.
+#[test]
+fn who_rings_needs_no_connection_that_requests_wait_for() {
+    run(On::Tokio, async |runtime| {
+        let server = Server::start(Kind::MariaDb).await;
+        let config = Config::from_url(&server.url()).unwrap();
+        let config = config.connections(1).lock_wait(ms(60_000));
+        let holder = config.connect(runtime.clone()).await.unwrap();
+        let (held, other) = (ask("x"), ask("y"));
+        granted(&*holder, &other).await;
+        holder.release(&other.key, Release::Now).await.unwrap();
+        granted(&*holder, &held).await;
+        let next = server.open(&runtime).await;
+        let client = (held.key.id.client() << 8) | 1;
+        let key = LeaseKey::new(LockName::new("x").unwrap(), RequestId::new(client, 1));
+        queued(&*next, &Acquire::new(key, TTL).with_queue(TTL)).await;
+        until_sleepers(&server, client, 1).await;
+        let mut rings = next.signals();
+        let mut hand = server.hand().await;
+        hand.run("START TRANSACTION; SELECT * FROM dlock_name WHERE name = 'y' FOR UPDATE")
+            .await
+            .unwrap();
+        let other = ask("y");
+        let working = join(holder.release(&held.key, Release::Now), holder.attempt(&other));
+        let hearing = async {
+            let heard = within(ms(20_000), rings.next()).await;
+            hand.run("ROLLBACK").await.unwrap();
+            heard
+        };
+        let ((released, tried), heard) = join(working, hearing).await;
+        assert!(matches!(heard, Some(Signal::Changed)), "{heard:?}");
+        assert!(released.is_ok() && tried.is_ok());
     });
 }

@@ -106,6 +106,7 @@ pub(super) async fn serve(client: Arc<Connections>, life: Arc<Life>, mut jobs: J
     if !life.is_shared {
         client.board.one_less();
     }
+    let why = life.over.get_or_init(|| why);
     jobs.close();
     while let Some(job) = jobs.next().await {
         job.refuse(why.clone());

@@ -15,11 +15,11 @@
 //!   two may believe to hold the lock: the fence keeps the first one out.
 //! * *Another server answers* behind a proxy. Each answer names its backend, and another one is a loss.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use dlock_core::{RequestId, Result, Timestamp};
+use dlock_core::{Error, RequestId, Result, Timestamp};
 use futures::channel::{mpsc, oneshot};
 
 use super::board::{Bid, Stop};
@@ -99,7 +99,9 @@ impl Handle {
         let (reply, answer) = oneshot::channel();
         let me = self.clone();
         if let Err(refused) = self.jobs.unbounded_send(Job { what, me, reply }) {
-            refused.into_inner().refuse(ended());
+            refused
+                .into_inner()
+                .refuse(self.life.over.get().cloned().unwrap_or_else(ended));
         }
         answer
     }
@@ -114,7 +116,7 @@ impl Handle {
 
 impl Job {
     /// It was not begun.
-    pub(super) fn refuse(self, why: dlock_core::Error) {
+    pub(super) fn refuse(self, why: Error) {
         // First the bid: whoever hears of it may ask again.
         drop(self.what);
         let _ = self.reply.send(Err(why));
@@ -128,6 +130,8 @@ pub(super) struct Life {
     /// How long a belief lasts.
     pub(super) ttl: Duration,
     confirmed: AtomicU64,
+    /// Why it has ended, before nothing more can be asked.
+    pub(super) over: OnceLock<Error>,
 }
 
 impl Life {
@@ -137,6 +141,7 @@ impl Life {
             is_shared,
             ttl,
             confirmed: AtomicU64::new(0),
+            over: OnceLock::new(),
         }
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dlock_core::spi::{LeaseKey, LostLeases, Signal};
-use dlock_core::{LockName, LossReason, RequestId, Timestamp, Token};
+use dlock_core::{Error, ErrorKind, LockName, LossReason, RequestId, Timestamp, Token};
 use futures::channel::mpsc;
 use futures::{FutureExt as _, StreamExt as _};
 
@@ -284,6 +284,15 @@ fn what_nobody_renews_lapses() {
     assert_eq!(table.lapsed(1, 1501), [(key(), id)]);
     assert!(!table.is_held(1), "it is being given back");
     assert!(table.lapsed(1, 9000).is_empty(), "it is told once");
+}
+
+#[test]
+fn who_comes_after_a_connection_was_refused_hears_why() {
+    let handle = connection();
+    let why = Error::new(ErrorKind::Unsupported, "a pooler");
+    handle.life.over.set(why.clone()).unwrap();
+    let heard = handle.made().now_or_never().unwrap().unwrap_err();
+    assert_eq!(heard.to_string(), why.to_string());
 }
 
 #[test]

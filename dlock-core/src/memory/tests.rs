@@ -8,13 +8,17 @@ use futures::future::BoxFuture;
 use futures::stream::{BoxStream, StreamExt};
 
 use super::*;
+use crate::Mode;
+use crate::capabilities::Capability;
 use crate::error::{ErrorKind, Result};
 use crate::gate::{Access, FenceGate};
 use crate::inspection::Change;
 use crate::name::LockName;
 use crate::request_id::RequestId;
 use crate::runtime::Runtime;
-use crate::spi::{Acquire, Attempt, LeaseKey, Lock, Push, Release, Wait, Wake};
+use crate::spi::{
+    Abandoned, Acquire, Attempt, LeaseKey, Lock, Push, Release, RenewItem, RenewOutcome, Wait, Wake,
+};
 use crate::timestamp::Timestamp;
 use crate::token::{Strength, Token};
 
@@ -233,6 +237,67 @@ fn bad_requests_and_closed_connections_are_refused() {
         ready(store.connect().attempt(&request(1))).is_ok(),
         "other connections go on"
     );
+}
+
+#[test]
+fn a_closed_connection_asks_nothing_and_hears_nothing_more() {
+    let store = Memory::new(Hand::new(1));
+    let (lock, other) = (store.lock(), store.lock());
+    ready(lock.attempt(&request(1))).unwrap();
+    let mut pushes = [queued(&lock, 2), queued(&other, 3)];
+    let mut changes = [&lock, &other].map(|l| ready(l.watch().unwrap().watch(&name())).unwrap());
+    for changes in &mut changes {
+        assert!(matches!(next(changes), Some(Some(Ok(Change::Snapshot { .. })))));
+    }
+    ready(lock.close()).unwrap();
+    ready(lock.close()).unwrap();
+    assert!(matches!(pushes[0].next().now_or_never(), Some(None)));
+    let broken = next(&mut changes[0]);
+    assert!(matches!(broken, Some(Some(Err(e))) if e.kind() == ErrorKind::Closed));
+    assert!(pushes[1].next().now_or_never().is_none() && next(&mut changes[1]).is_none());
+    let (key, token) = (request(1).key, Token::new(7).unwrap());
+    let item = RenewItem::lease(key.clone(), TTL);
+    let refused = [
+        ready(lock.attempt(&request(4))).err(),
+        ready(lock.release(&key, Release::Now)).err(),
+        ready(lock.abandon(std::slice::from_ref(&key))).remove(0).err(),
+        match ready(lock.renew().unwrap().renew(&[item])).remove(0) {
+            RenewOutcome::Failed(e) => Some(e),
+            _ => None,
+        },
+        ready(lock.rwlock().unwrap().convert(&key, Mode::Exclusive)).err(),
+        ready(lock.fencing().unwrap().raise(&key, token)).err(),
+        ready(lock.watch().unwrap().inspect(&name())).err(),
+        ready(lock.watch().unwrap().force_release(&name())).err(),
+    ];
+    for (n, refused) in refused.into_iter().enumerate() {
+        assert_eq!(refused.unwrap().kind(), ErrorKind::Closed, "{n}");
+    }
+    assert_eq!((store.sizes().names, store.sizes().queued), (1, 2));
+}
+
+#[test]
+fn a_store_without_tokens_shows_none() {
+    let store = Config::new().without(Capability::Fencing).connect(Hand::new(1));
+    let lock = store.lock();
+    assert!(lock.fencing().is_none());
+    let Ok(Attempt::Granted(grant)) = ready(lock.attempt(&request(1))) else {
+        panic!("it is free");
+    };
+    assert_eq!(grant.token, None);
+    let abandoned = ready(lock.abandon(&[request(1).key])).remove(0).unwrap();
+    assert_eq!(abandoned, Abandoned::WasGranted(None));
+}
+
+#[test]
+fn a_fail_over_breaks_the_connections_and_keeps_all() {
+    let store = Memory::new(Hand::new(1));
+    let lock = store.lock();
+    ready(lock.attempt(&request(1))).unwrap();
+    let mut pushes = queued(&lock, 2);
+    store.fail_over();
+    assert!(matches!(pushes.next().now_or_never(), Some(None)));
+    assert_eq!((store.starts(), store.term(), store.sizes().queued), (2, 1, 1));
 }
 
 #[test]

@@ -352,3 +352,26 @@ fn renewals_and_losses_are_events() {
     });
     assert_eq!(lines[2], "dlock.lost lock=a reason=Closed");
 }
+
+#[test]
+fn a_renewal_that_fails_is_an_event_by_hand_or_not() {
+    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    for by_hand in [true, false] {
+        let lines = told(|w| async move {
+            let backend = w.store.connect();
+            let client = Client::builder(backend.clone(), w.runtime.clone())
+                .build()
+                .unwrap();
+            let options = dlock_core::LockOptions::new().ttl(ms(300));
+            let lock = client.lock("a").unwrap().options(options).unwrap();
+            let guard = lock.acquire().await.unwrap();
+            backend.close().await.unwrap();
+            match by_hand {
+                true => drop(guard.renew().await.unwrap_err()),
+                false => w.runtime.sleep(ms(120)).await,
+            }
+        });
+        let told = "dlock.renewal_failed lock=a error=";
+        assert!(lines[2].starts_with(told), "by hand: {by_hand}: {lines:?}");
+    }
+}

@@ -73,12 +73,8 @@ impl Keeper {
                     Ok(released) => self.paid(&job, Some(released)),
                     Err(e) => self.unpaid(job, &e),
                 }
-                self.pay(Vec::new());
             }
-            Answer::Crowded => {
-                self.release_limit.waited();
-                self.pay(Vec::new());
-            }
+            Answer::Crowded => self.release_limit.waited(),
             Answer::Looked(poller, answer) => self.looked(&poller, &answer),
             Answer::Signal(signal) => self.signalled(signal),
         }

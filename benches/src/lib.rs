@@ -13,8 +13,10 @@
 //! | `cargo run --release --manifest-path benches/peers/Cargo.toml` | Redis beside other lock libraries, in a workspace of its own |
 //! | `cargo run --release -p dlock-benches --bin zookeeper` | ZooKeeper beside the bare driver, the driver's own recipe, and Apache Curator |
 //! | `cargo run --release -p dlock-benches --bin sql` | PostgreSQL, MariaDB and SQLite beside the bare driver, and sqlx's own lock: latency, statements, waits for the disk, hand-overs, renewals |
+//! | `scripts/bench` | all programs one after the other, and a page of what they say (`--bin page`) |
 //! | `benches/instructions` | instructions, counted by callgrind |
 
+pub mod figures;
 pub mod redis;
 pub mod sql;
 pub mod zookeeper;

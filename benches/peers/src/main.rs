@@ -72,18 +72,18 @@ fn main() {
             println!("{line}");
         }
         let measured = rounds::all(&server, &mut peers, &parts, effort).await;
-        println!(
-            "\nRedis {}, one core, {} rounds of {} ms\n",
+        let mut text = format!(
+            "Redis {}, one core, {effort}\n\n{}",
             server.info("redis_version"),
-            effort.rounds,
-            effort.millis
+            report::table(&measured)
         );
-        println!("{}", report::table(&measured));
         for (peer, figures) in peers.iter().zip(&measured) {
-            println!("- {}: {}", figures.name, peer.what());
+            text.push_str(&format!("- {}: {}\n", figures.name, peer.what()));
         }
         for line in &missing {
-            println!("- {line}");
+            text.push_str(&format!("- {line}\n"));
         }
+        println!("\n{text}");
+        report::points(&measured).keep("peers", &text);
     });
 }

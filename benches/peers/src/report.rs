@@ -1,5 +1,6 @@
 //! The table.
 
+use dlock_benches::figures::{Points, Shows};
 use dlock_benches::redis::{Table, micros, quantile};
 
 use crate::rounds::{CLIENTS, Crowded, Figures};
@@ -64,6 +65,37 @@ pub(crate) fn table(measured: &[Figures]) -> Table {
         }
     }
     table
+}
+
+/// The same as points.
+pub(crate) fn points(measured: &[Figures]) -> Points {
+    let mut points = Points::default();
+    for figures in measured {
+        let series = match figures.name {
+            raw if raw.starts_with("raw") => "raw: EVALSHA",
+            other => other,
+        };
+        if !figures.pairs.is_empty() {
+            points.spread(
+                "Redis, beside other libraries",
+                series,
+                &mut figures.pairs.clone(),
+            );
+        }
+        if figures.rate > 0.0 {
+            let plot = "Redis, 64 tasks on 64 locks, beside other libraries";
+            points.add(Shows::Throughput, plot, series, "", figures.rate);
+        }
+        for (clients, crowd) in CLIENTS.into_iter().zip(&figures.handoff) {
+            let Some(Crowded { all, .. }) = crowd else {
+                continue;
+            };
+            let each_second = all.handoffs as f64 / all.took.as_secs_f64();
+            let plot = format!("Redis, hand-offs of 64 tasks at one lock over {clients} clients");
+            points.add(Shows::Throughput, &plot, series, "", each_second);
+        }
+    }
+    points
 }
 
 fn cell<T>(seen: Option<&T>, text: impl FnOnce(&T) -> String) -> String {

@@ -1,5 +1,6 @@
 //! How much is measured, and what the command line says of it.
 
+use std::fmt;
 use std::time::Duration;
 
 /// How much is measured.
@@ -9,6 +10,12 @@ pub struct Effort {
     pub rounds: usize,
     /// Milliseconds of each.
     pub millis: u64,
+}
+
+impl fmt::Display for Effort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} rounds of {} ms", self.rounds, self.millis)
+    }
 }
 
 impl Effort {

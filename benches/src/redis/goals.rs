@@ -4,14 +4,22 @@
 use std::fmt;
 
 use super::Table;
+use crate::figures::Points;
 
 /// The table at the end, with the goal of each line.
 #[derive(Debug)]
-pub struct Goals(Table);
+pub struct Goals {
+    table: Table,
+    /// Of the same figures.
+    pub points: Points,
+}
 
 impl Default for Goals {
     fn default() -> Self {
-        Self(Table::new(&["what", "figure", "beside it", "seen", "goal"]))
+        Self {
+            table: Table::new(&["what", "figure", "beside it", "seen", "goal"]),
+            points: Points::default(),
+        }
     }
 }
 
@@ -20,13 +28,20 @@ impl Goals {
     /// and the goal.
     pub fn row(&mut self, what: &str, figure: String, beside: String, seen: String, goal: &str) {
         println!("{what}: {figure}; {beside}; {seen} (goal {goal})");
-        self.0
+        self.table
             .row(vec![what.to_owned(), figure, beside, seen, goal.to_owned()]);
+    }
+
+    /// Prints the table below what was measured, and leaves both to the page.
+    pub fn end(&self, program: &str, measured: &str) {
+        let text = format!("{measured}\n\n{self}");
+        println!("{text}");
+        self.points.keep(program, &text);
     }
 }
 
 impl fmt::Display for Goals {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
+        self.table.fmt(f)
     }
 }

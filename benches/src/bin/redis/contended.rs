@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use dlock_benches::figures::Shows;
 use dlock_benches::redis::{Effort, Goals, Seen, Server, Spell, client, crowd, floor, micros, quantile};
 
 /// `tasks` of ours at one lock, over `clients` clients.
@@ -55,6 +56,10 @@ pub(crate) async fn handoff(server: &Server, effort: Effort, table: &mut Goals) 
     }
     for waiters in [2, 100, 1_000] {
         let seen = ours(server, 2.min(waiters), waiters, spell).await;
+        let each = seen.counted.scripts() as f64 / seen.grants() as f64;
+        table
+            .points
+            .add(Shows::Requests, "Requests of a hand-off", "Redis", waiters, each);
         table.row(
             &format!("hand-off with {waiters} who want it: scripts and pushes for each"),
             each_of(&seen),

@@ -64,9 +64,5 @@ fn main() {
         }
     });
     let version = server.info("redis_version");
-    println!(
-        "Redis {version}, one core, {} rounds of {} ms\n",
-        effort.rounds, effort.millis
-    );
-    println!("{table}");
+    table.end("redis", &format!("Redis {version}, one core, {effort}"));
 }

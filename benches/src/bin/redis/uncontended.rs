@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use dlock_benches::redis::{
-    Counted, Effort, Goals, Raw, Server, backend, client, micros, middle, quantile, rate, timed,
-};
+use dlock_benches::figures::Shows;
+use dlock_benches::redis::{Counted, Effort, Goals, Raw, Server, backend, client, middle, rate, timed};
 use dlock_benches::{RawPair, api_pair};
 
 /// One acquire and release after the other.
@@ -29,7 +28,10 @@ pub(crate) async fn pair(server: &Server, effort: Effort, table: &mut Goals) {
             apis.extend(of_api);
         }
     }
-    let [raw, bare, api] = [&mut raws, &mut bares, &mut apis].map(|times| micros(quantile(times, 0.5)));
+    let pairs = apis.len() as f64;
+    let series = ["raw: EVALSHA", "backend alone", "dlock"];
+    let mut times = [raws, bares, apis];
+    let [raw, bare, api] = table.points.spreads("Redis", series, &mut times);
     table.row(
         "acquire + release, p50",
         format!("{api:.1} µs"),
@@ -39,7 +41,7 @@ pub(crate) async fn pair(server: &Server, effort: Effort, table: &mut Goals) {
     );
     table.row(
         "commands of it",
-        format!("{:.3}", counted.scripts() as f64 / apis.len() as f64),
+        format!("{:.3}", counted.scripts() as f64 / pairs),
         "fencing token included".to_owned(),
         String::new(),
         "2",
@@ -79,6 +81,11 @@ pub(crate) async fn inflight(server: &Server, effort: Effort, table: &mut Goals)
         }
     }
     let (raw, api) = (middle(&mut raws), middle(&mut apis));
+    for (series, rate) in [("raw: EVALSHA", raw), ("dlock", api)] {
+        table
+            .points
+            .add(Shows::Throughput, "Redis, 64 tasks on 64 locks", series, "", rate);
+    }
     table.row(
         "64 tasks on 64 locks",
         format!("{api:.0} pairs/s"),

@@ -31,10 +31,12 @@ pub(crate) async fn pair(effort: Effort, table: &mut Goals) {
     let client = file_client(&place.file("locks")).await;
     let lock = client.lock("a-name-of-twenty-one-b").expect("a good name");
     let mut normal = BareFile::new(&place.file("normal"), SqliteSynchronous::Normal).await;
-    let [raw, api] = turns(effort, async || {
+    let mut times = turns(effort, async || {
         [time(normal.pair()).await, time(api_pair(&lock)).await]
     })
     .await;
+    let series = ["raw: a row inserted and deleted", "dlock"];
+    let [raw, api] = table.points.spreads("SQLite", series, &mut times);
     table.row(
         "SQLite: acquire + release, p50",
         format!("{api:.1} µs"),

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use dlock_benches::figures::Shows;
 use dlock_benches::redis::{Effort, Goals, Seen, Spell, crowd, micros, quantile};
 use dlock_benches::sql::{Kind, Maria, Postgres, Server, Strategy, client, notify_floor};
 
@@ -26,11 +27,8 @@ async fn ours(server: &Server, strategy: Strategy, clients: usize, tasks: usize,
     seen
 }
 
-fn each_of(seen: &Seen) -> String {
-    format!(
-        "{:.2}",
-        seen.counted.of("statement") as f64 / seen.grants().max(1) as f64
-    )
+fn each_of(seen: &Seen) -> f64 {
+    seen.counted.of("statement") as f64 / seen.grants().max(1) as f64
 }
 
 /// Statements do not grow with those who wait.
@@ -41,12 +39,16 @@ async fn counts(server: &Server, strategy: Strategy, effort: Effort, table: &mut
     };
     for (clients, tasks) in [(2, 2), (2, 100), (2, 1_000)] {
         let seen = ours(server, strategy, clients, tasks, effort.times(5)).await;
+        let (series, each) = (format!("{}, {what}s", server.name()), each_of(&seen));
+        table
+            .points
+            .add(Shows::Requests, "Requests of a hand-off", &series, tasks, each);
         table.row(
             &format!(
                 "{}, {what}: {tasks} of {clients} clients: statements of each hand-off",
                 server.name()
             ),
-            each_of(&seen),
+            format!("{each:.2}"),
             format!("{} grants, {} of them to another", seen.grants(), seen.handoffs),
             String::new(),
             goal,

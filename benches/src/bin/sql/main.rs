@@ -83,11 +83,5 @@ fn main() {
             file::handoff(effort, &mut table).await;
         }
     });
-    println!(
-        "{}, one core, {} rounds of {} ms\n",
-        versions.join(", "),
-        effort.rounds,
-        effort.millis
-    );
-    println!("{table}");
+    table.end("sql", &format!("{}, one core, {effort}", versions.join(", ")));
 }

@@ -3,7 +3,8 @@
 use std::future::Future;
 use std::time::{Duration, Instant};
 
-use dlock_benches::redis::{Effort, Goals, Meter as _, micros, quantile, timed};
+use dlock_benches::figures::Shows;
+use dlock_benches::redis::{Effort, Goals, Meter as _, quantile, timed};
 use dlock_benches::sql::{Kind, Maria, Postgres, Server, Strategy, backend, client, syncs};
 use dlock_benches::{RawPair, api_pair};
 use futures::FutureExt as _;
@@ -17,12 +18,12 @@ pub(crate) async fn time(what: impl Future<Output = ()>) -> Duration {
     from.elapsed()
 }
 
-/// Medians, in microseconds, of what takes turns with the others, so that whatever else changes meanwhile
-/// hits all alike. The first round is for warming up.
+/// How long it took what takes turns with the others, so that whatever else changes meanwhile hits all alike.
+/// The first round is for warming up.
 pub(crate) async fn turns<const N: usize>(
     effort: Effort,
     mut each: impl AsyncFnMut() -> [Duration; N],
-) -> [f64; N] {
+) -> [Vec<Duration>; N] {
     let mut times = [const { Vec::<Duration>::new() }; N];
     for round in 0..=effort.rounds {
         let ends = Instant::now() + effort.times(1) * N as u32;
@@ -33,7 +34,7 @@ pub(crate) async fn turns<const N: usize>(
             }
         }
     }
-    times.each_mut().map(|t| micros(quantile(t, 0.5)))
+    times
 }
 
 /// Leases in rows.
@@ -44,7 +45,7 @@ pub(crate) async fn rows(server: &Server, effort: Effort, table: &mut Goals) {
     );
     let lock = client.lock("a-name-of-twenty-one-b").expect("a good name");
     let mut bare = RawPair::new("a-name-of-twenty-one-a");
-    let [raw, alone, api] = match server.kind() {
+    let mut times = match server.kind() {
         Kind::Postgres => {
             let mut raw = Postgres::new(server).await;
             let each = async || {
@@ -69,6 +70,10 @@ pub(crate) async fn rows(server: &Server, effort: Effort, table: &mut Goals) {
         }
     };
     let what = server.name();
+    let series = ["raw: a row taken and freed", "backend alone", "dlock"];
+    let [raw, alone, api] = table
+        .points
+        .spreads(&format!("{what}, leases"), series, &mut times);
     table.row(
         &format!("{what}, lease: acquire + release, p50"),
         format!("{api:.1} µs"),
@@ -95,6 +100,7 @@ pub(crate) async fn sessions(server: &Server, effort: Effort, table: &mut Goals)
     let lock = client.lock("a-name-of-twenty-one-b").expect("a good name");
     let mut bare = RawPair::new("a-name-of-twenty-one-a");
     let what = server.name();
+    let plot = &format!("{what}, sessions");
     let what = &format!("{what}, session: acquire + release, p50");
     match server.kind() {
         Kind::Postgres => {
@@ -109,7 +115,15 @@ pub(crate) async fn sessions(server: &Server, effort: Effort, table: &mut Goals)
                     time(api_pair(&lock)).await,
                 ]
             };
-            let [raw, pool, driver, alone, api] = turns(effort, each).await;
+            let mut times = turns(effort, each).await;
+            let series = [
+                "raw: advisory lock, connection kept",
+                "advisory lock by a pool",
+                "sqlx's PgAdvisoryLock",
+                "backend alone",
+                "dlock",
+            ];
+            let [raw, pool, driver, alone, api] = table.points.spreads(plot, series, &mut times);
             table.row(
                 what,
                 format!("{api:.1} µs"),
@@ -138,7 +152,14 @@ pub(crate) async fn sessions(server: &Server, effort: Effort, table: &mut Goals)
                     time(api_pair(&lock)).await,
                 ]
             };
-            let [raw, pool, alone, api] = turns(effort, each).await;
+            let mut times = turns(effort, each).await;
+            let series = [
+                "raw: GET_LOCK, connection kept",
+                "GET_LOCK by a pool",
+                "backend alone",
+                "dlock",
+            ];
+            let [raw, pool, alone, api] = table.points.spreads(plot, series, &mut times);
             table.row(
                 what,
                 format!("{api:.1} µs"),
@@ -224,9 +245,14 @@ pub(crate) async fn many(server: &Server, effort: Effort, table: &mut Goals) {
             time(join_all(api).map(drop)).await,
         ]
     };
-    let [raw, api] = turns(effort, each)
-        .await
-        .map(|micros| (TASKS * OF_EACH) as f64 * 1e6 / micros);
+    let [raw, api] = turns(effort, each).await.map(|mut times| {
+        let middle = quantile(&mut times, 0.5);
+        (TASKS * OF_EACH) as f64 / middle.as_secs_f64()
+    });
+    let plot = "PostgreSQL, 64 tasks on 64 leases, commits on disk";
+    for (series, rate) in [("raw: a row taken and freed", raw), ("dlock", api)] {
+        table.points.add(Shows::Throughput, plot, series, "", rate);
+    }
     table.row(
         "PostgreSQL, lease, commits that wait for the disk: pairs of 64 tasks on 64 locks",
         format!("{api:.0} /s"),

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use dlock_benches::figures::Shows;
 use dlock_benches::redis::{Effort, Goals, Seen, Spell, crowd, micros, quantile};
 use dlock_benches::zookeeper::{Curator, Recipe, Server, client};
 
@@ -92,6 +93,14 @@ pub(crate) async fn handoff(server: &Server, effort: Effort, table: &mut Goals) 
     }
     for tasks in [2, 100, 1_000] {
         let seen = ours(server, 2, tasks, spell).await;
+        let (requests, _) = each_of(&seen);
+        table.points.add(
+            Shows::Requests,
+            "Requests of a hand-off",
+            "ZooKeeper",
+            tasks,
+            requests,
+        );
         table.row(
             &format!("hand-off with {tasks} who want it: requests and events of each"),
             shown(each_of(&seen)),

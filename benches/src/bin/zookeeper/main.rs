@@ -47,10 +47,5 @@ fn main() {
             keep::memory(&Server::that_sweeps(), &mut table).await;
         }
     });
-    println!(
-        "ZooKeeper, one core, {} rounds of {} ms\n",
-        effort.rounds,
-        effort.times(1).as_millis()
-    );
-    println!("{table}");
+    table.end("zookeeper", &format!("ZooKeeper, one core, {effort}"));
 }

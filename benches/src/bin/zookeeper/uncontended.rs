@@ -3,7 +3,8 @@
 use std::future::Future;
 use std::time::{Duration, Instant};
 
-use dlock_benches::redis::{Effort, Goals, Meter as _, micros, quantile, timed};
+use dlock_benches::figures::Shows;
+use dlock_benches::redis::{Effort, Goals, Meter as _, micros, timed};
 use dlock_benches::zookeeper::{Curator, Raw, Recipe, Server, backend, client};
 use dlock_benches::{RawPair, api_pair};
 
@@ -60,8 +61,18 @@ pub(crate) async fn pair(server: &Server, effort: Effort, table: &mut Goals) {
     let before = server.counted();
     let cycles = timed(effort.times(1), async || api_pair(&lock).await).await.len() as f64;
     let counted = server.counted().since(&before);
-    let [raw, two, recipe, bare, api] = times.each_mut().map(|t| micros(quantile(t, 0.5)));
+    let series = [
+        "raw: create, list, delete",
+        "raw: in two round trips",
+        "the driver's recipe",
+        "backend alone",
+        "dlock",
+    ];
+    let [raw, two, recipe, bare, api] = table.points.spreads("ZooKeeper", series, &mut times);
     let curator = micros(Curator::new(server).pair("/curator/pair", effort.times(4)).0);
+    table
+        .points
+        .add(Shows::Latency, "ZooKeeper", "Curator", "p50", curator);
     table.row(
         "acquire + release, p50",
         format!("{api:.1} µs"),

@@ -134,7 +134,7 @@ fn tell(table: &mut Goals, what: &str, (gap, seen): (f64, Seen), floor: f64, lea
         what,
         format!("{gap:.1} µs"),
         format!(
-            "{least} {floor:.1} µs; {} hand-offs, statements of each {}",
+            "{least} {floor:.1} µs; {} hand-offs, statements of each {:.2}",
             seen.handoffs,
             each_of(&seen)
         ),

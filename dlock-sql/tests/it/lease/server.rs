@@ -102,13 +102,13 @@ impl Server {
         }
     }
 
-    /// A backend, which waits for a locked row for a second.
+    /// A backend, which waits for a locked row for a second, and sweeps in no test.
     pub(crate) async fn open(&self, runtime: &Arc<dyn Runtime>) -> Arc<dyn Lock> {
         self.try_open(&self.url(), runtime).await.unwrap()
     }
 
     pub(crate) async fn try_open(&self, url: &str, runtime: &Arc<dyn Runtime>) -> Result<Arc<dyn Lock>> {
-        self.open_with(url, Duration::from_secs(60), runtime).await
+        self.open_with(url, Duration::from_secs(3600), runtime).await
     }
 
     /// One that sweeps each time that it releases something.

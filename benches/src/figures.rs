@@ -29,8 +29,8 @@ impl Shows {
     pub const ALL: [Self; 4] = [Self::Throughput, Self::Latency, Self::Requests, Self::Held];
 }
 
-/// The points of the plots, as lines of tab-separated text: what it shows, plot, series, place, value. The series
-/// `dlock` is ours, and one that begins with `raw` is what a store can do at most.
+/// The points of the plots, as lines of tab-separated text: what it shows, plot, series, place, value. The
+/// series `dlock` is ours, and one that begins with `raw` is what a store can do at most.
 #[derive(Debug, Default)]
 pub struct Points(String);
 

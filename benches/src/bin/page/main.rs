@@ -1,6 +1,7 @@
 //! One page of what the other programs have measured: a table in Markdown, and plots in HTML.
 //!
-//! `page FOLDER MARKDOWN HTML`: the folder is the one that they have left their figures in. See `scripts/bench`.
+//! `page FOLDER MARKDOWN HTML`: the folder is the one that they have left their figures in. See
+//! `scripts/bench`.
 #![allow(clippy::print_stdout)] // it is a program that prints
 
 mod draw;

@@ -114,10 +114,17 @@ mod tests {
 
     #[test]
     fn where_a_peer_is_ahead_comes_first() {
-        let lines = "Throughput\tours\traw: x\t\t100\nThroughput\tours\tpeer\t\t40\nThroughput\tours\tdlock\t\t80\n\
-                     Latency\ttheirs\tpeer\tp50\t10\nLatency\ttheirs\tdlock\tp50\t20\nLatency\ttheirs\tdlock\tp90\t1\n\
-                     Held\theld\tdlock\t100\t7\nno line\n";
-        let plots = all([lines.to_owned()]);
+        let lines = [
+            "Throughput\tours\traw: x\t\t100",
+            "Throughput\tours\tpeer\t\t40",
+            "Throughput\tours\tdlock\t\t80",
+            "Latency\ttheirs\tpeer\tp50\t10",
+            "Latency\ttheirs\tdlock\tp50\t20",
+            "Latency\ttheirs\tdlock\tp90\t1",
+            "Held\theld\tdlock\t100\t7",
+            "no line",
+        ];
+        let plots = all([lines.join("\n")]);
         let titles: Vec<_> = plots.iter().map(|p| p.title.as_str()).collect();
         assert_eq!(titles, ["theirs", "ours", "held"]);
         assert_eq!(plots[0].verdict(), "peer is ahead: 2.00 times as good as dlock");

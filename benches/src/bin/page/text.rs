@@ -16,8 +16,10 @@ fn is_behind(plot: &Plot) -> bool {
 /// With the tables, and in words what the plots show.
 pub(crate) fn markdown(about: &str, plots: &[Plot], parts: &[(&str, String)]) -> String {
     let mut text = format!(
-        "# Benchmarks\n\nWritten by `scripts/bench`; the same with plots is [benchmarks.html](benchmarks.html). What the \
-         rows mean, and what is known of those that fall short, is in [benches/README.md](../benches/README.md).\n\n\
+        "# Benchmarks\n\nWritten by `scripts/bench`; the same with plots is \
+         [benchmarks.html](benchmarks.html). \
+         What the rows mean, and what is known of those that fall short, is in \
+         [benches/README.md](../benches/README.md).\n\n\
          {about}\n## Who is ahead\n\nWhere a peer is ahead comes first.\n\n"
     );
     for plot in plots.iter().filter(|plot| !plot.verdict().is_empty()) {
@@ -107,8 +109,8 @@ mod tests {
         let html = blocks("1 < 2\n\n| a | b |\n|---|---|\n| 1 |  |\n\n- x & y\n");
         assert_eq!(
             html,
-            "<p>1 &lt; 2</p>\n<table>\n<tr><th>a</th><th>b</th></tr>\n<tr><td>1</td><td></td></tr>\n</table>\n\
-             <ul>\n<li>x &amp; y</li>\n</ul>\n"
+            "<p>1 &lt; 2</p>\n<table>\n<tr><th>a</th><th>b</th></tr>\n\
+             <tr><td>1</td><td></td></tr>\n</table>\n<ul>\n<li>x &amp; y</li>\n</ul>\n"
         );
     }
 }

@@ -1,6 +1,7 @@
 //! A plot as SVG.
 
 use dlock_benches::figures::Shows;
+use plotters::coord::ranged1d::{AsRangedCoord, ValueFormatter};
 use plotters::prelude::*;
 
 use crate::plots::{Plot, Series};
@@ -32,7 +33,11 @@ pub(crate) fn svg(plot: &Plot) -> String {
     let area = SVGBackend::with_string(&mut text, SIZE).into_drawing_area();
     let drawn = match plot.shows {
         Shows::Throughput => bars(plot, &area),
-        _ => lines(plot, &area),
+        Shows::Latency => {
+            let (least, most) = plot.range();
+            lines(plot, &area, (least / 1.3..most * 1.3).log_scale())
+        }
+        Shows::Requests | Shows::Held => lines(plot, &area, 0.0..plot.range().1 * 1.5),
     };
     drawn
         .and_then(|()| area.present().map_err(Into::into))
@@ -85,20 +90,17 @@ fn bars(plot: &Plot, area: &Area<'_>) -> Drawn {
 }
 
 /// A line for each, over places that are as far apart as they are many.
-fn lines(plot: &Plot, area: &Area<'_>) -> Drawn {
+fn lines<Y>(plot: &Plot, area: &Area<'_>, scale: Y) -> Drawn
+where
+    Y: AsRangedCoord<Value = f64>,
+    Y::CoordDescType: ValueFormatter<f64>,
+{
     let mut places: Vec<&str> = Vec::new();
     for (place, _) in plot.series.iter().flat_map(|s| &s.values) {
         if !places.contains(&place.as_str()) {
             places.push(place);
         }
     }
-    let values = || {
-        plot.series
-            .iter()
-            .flat_map(|s| &s.values)
-            .map(|(_, v)| v.max(0.01))
-    };
-    let (least, most) = (values().fold(f64::MAX, f64::min), values().fold(0.01, f64::max));
     let last = (places.len().max(2) - 1) as f64;
     let name = |x: &f64| match (x.fract().abs() < 0.01).then(|| places.get(x.round() as usize)) {
         Some(Some(place)) => (*place).to_owned(),
@@ -107,13 +109,13 @@ fn lines(plot: &Plot, area: &Area<'_>) -> Drawn {
     let described = match plot.shows {
         Shows::Latency => ("share that took no longer", "µs"),
         Shows::Requests => ("who want it all the time", "requests"),
-        _ => ("locks held", ""),
+        _ => ("locks held", "of each lock"),
     };
     let mut chart = ChartBuilder::on(area)
         .margin(12)
         .x_label_area_size(45)
         .y_label_area_size(70)
-        .build_cartesian_2d(-0.1..last + 0.1, (least / 1.3..most * 1.3).log_scale())?;
+        .build_cartesian_2d(-0.1..last + 0.1, scale)?;
     chart
         .configure_mesh()
         .x_labels(places.len() * 2 + 1)
@@ -130,7 +132,7 @@ fn lines(plot: &Plot, area: &Area<'_>) -> Drawn {
         let points: Vec<_> = series
             .values
             .iter()
-            .filter_map(|(place, v)| Some((places.iter().position(|p| p == place)? as f64, v.max(0.01))))
+            .filter_map(|(place, v)| Some((places.iter().position(|p| p == place)? as f64, *v)))
             .collect();
         chart
             .draw_series(LineSeries::new(points.clone(), colour.stroke_width(2)))?
@@ -142,9 +144,13 @@ fn lines(plot: &Plot, area: &Area<'_>) -> Drawn {
                 .map(|point| Circle::new(point, 4, colour.filled())),
         )?;
     }
+    let corner = match plot.shows {
+        Shows::Latency => SeriesLabelPosition::UpperLeft,
+        _ => SeriesLabelPosition::MiddleRight,
+    };
     chart
         .configure_series_labels()
-        .position(SeriesLabelPosition::UpperLeft)
+        .position(corner)
         .background_style(WHITE.mix(0.8))
         .label_font(TEXT)
         .draw()?;

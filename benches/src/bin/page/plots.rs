@@ -51,6 +51,17 @@ impl Plot {
         })
     }
 
+    /// The least and the largest value. A log scale has no place for nought.
+    pub(crate) fn range(&self) -> (f64, f64) {
+        let values = || {
+            self.series
+                .iter()
+                .flat_map(|s| &s.values)
+                .map(|(_, v)| v.max(0.01))
+        };
+        (values().fold(f64::MAX, f64::min), values().fold(0.01, f64::max))
+    }
+
     /// What is to be said of it.
     pub(crate) fn verdict(&self) -> String {
         let [peer, raw] = self.ahead();

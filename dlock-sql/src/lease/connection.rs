@@ -124,17 +124,8 @@ impl<D: Dialect> Database<D> {
         Ok((sent, answer.map_err(|e| perhaps_done(e, &self.at))?))
     }
 
-    /// The same on that connection.
-    pub(in crate::lease) async fn send_on(
-        &self,
-        lent: Lent<D>,
-        statement: Statement<D::Driver>,
-    ) -> Result<(Timestamp, Answer<D::Driver>)> {
-        let (sent, answer) = self.run_on(lent, statement).await;
-        Ok((sent, answer.map_err(|e| perhaps_done(e, &self.at))?))
-    }
-
-    async fn run_on(
+    /// Sends a statement on that connection.
+    pub(in crate::lease) async fn run_on(
         &self,
         mut lent: Lent<D>,
         statement: Statement<D::Driver>,

@@ -19,8 +19,8 @@ use super::{Db, Rows, Statement};
 use crate::failure::{OTHER_ISOLATION, shown, unsupported};
 use crate::lease::Config;
 use crate::lease::call::{get, prepare, run};
-use crate::lease::connection::{Database, connect};
-use crate::lease::failure::{foreign, invalid, is_fatal, nothing_done};
+use crate::lease::connection::{Database, Lent, connect};
+use crate::lease::failure::{foreign, invalid, is_fatal, nothing_done, perhaps_done};
 use crate::lease::keys::id_bytes;
 use crate::lease::lock::Lease;
 use crate::lease::schema::Opening;
@@ -131,6 +131,17 @@ impl Db {
         values: &[Value<'_>],
     ) -> Result<(Timestamp, Rows)> {
         self.send(self.statement(text, values)?).await
+    }
+
+    /// The same on that connection.
+    pub(super) async fn ask_on(
+        self: &Arc<Self>,
+        lent: Lent<Postgres>,
+        text: &Arc<str>,
+        values: &[Value<'_>],
+    ) -> Result<(Timestamp, Rows)> {
+        let (sent, answer) = self.run_on(lent, self.statement(text, values)?).await;
+        Ok((sent, answer.map_err(|e| perhaps_done(e, &self.at))?))
     }
 
     /// A function about a request: when it was sent, and what it answers.

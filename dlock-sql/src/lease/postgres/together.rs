@@ -113,7 +113,7 @@ async fn done<const N: usize>(
     let names = keys.map(|key| key.name.as_bytes().to_vec()).collect();
     let mut values = vec![Value::ManyBytes(names), Value::ManyBytes(ids)];
     values.extend(rest);
-    let (sent, answer) = db.send_on(on, db.statement(text, &values)?).await?;
+    let (sent, answer) = db.ask_on(on, text, &values).await?;
     for row in &answer.rows {
         // It is done: what cannot be read is not refused.
         let unread = |e| Error::new(ErrorKind::Unknown, "the answer cannot be read").with_source(e);

@@ -174,6 +174,10 @@ async fn leave<Q: Travels>(db: &Arc<Db>, mut departure: Departure<Q, Result<Q::A
         // First, so that nothing waits between leaving and being sent.
         let lent = db.lend().await;
         let Some(seats) = departure.leave(MOST) else {
+            // Unused, it needs no reset.
+            if let Ok(lent) = lent {
+                db.finish(lent, None);
+            }
             return;
         };
         let sending = {

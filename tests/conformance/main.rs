@@ -82,7 +82,7 @@ fn excuse(backend: &str, rule: &RuleReport) -> Option<&'static str> {
         "postgres-session" | "mariadb-session" if ["7.07", "16.11"].contains(&&*rule.id) => {
             Some("nothing of it goes by a clock of the server")
         }
-        "postgres-session" | "mariadb-session" if ["7.08", "16.14"].contains(&&*rule.id) => {
+        "postgres-session" | "mariadb-session" if ["7.08", "16.14", "16.17"].contains(&&*rule.id) => {
             Some("it keeps nothing of a name: the server has the locks, and one sequence all tokens")
         }
         "postgres" | "postgres-pooler" | "postgres-session" | "mariadb" | "mariadb-session"

@@ -47,6 +47,7 @@ mod s17_telling;
 mod s18_quorum;
 mod stale;
 mod steps;
+mod together;
 mod traffic;
 mod watching;
 
@@ -58,6 +59,7 @@ static FILES: &[&[&Rule]] = &[
     s12_cuts::RULES,
     late_replies::RULES,
     late_requests::RULES,
+    together::RULES,
     s01_exclusion::RULES,
     s02_acquire::RULES,
     s02_extremes::RULES,

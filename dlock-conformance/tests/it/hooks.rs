@@ -84,7 +84,7 @@ impl Hooks for Idle {
     }
 }
 
-const RULES: [(&str, &str); 10] = [
+const RULES: [(&str, &str); 11] = [
     ("6.02", "evict"),
     ("6.09", "evict"),
     ("7.06", "restart"),
@@ -95,6 +95,7 @@ const RULES: [(&str, &str); 10] = [
     ("16.12", "fail_over"),
     ("16.14", "spoil"),
     ("16.16", "fill"),
+    ("16.17", "spoil"),
 ];
 
 fn outcome(id: &str, hooks: Option<Idle>) -> Outcome {

@@ -1,0 +1,188 @@
+//! Many requests of one client at once, which a backend may send as one: 14.08, 15.11 and 16.17.
+
+use dlock_core::Result;
+use futures::future::{BoxFuture, join_all};
+
+use super::faulty::{faulty, patience, struck};
+use super::prelude::*;
+use crate::network::{Direction, Fault};
+
+rules! { one_of_many_ends_alone, many_unheard_are_each_unknown, one_of_many_fails_alone }
+
+/// More than go alone, as far as the store's limits allow.
+fn names(cx: &Cx, of: &str) -> Vec<LockName> {
+    let most = cx.claims().capabilities.max_held.unwrap_or(96);
+    (0..(most / 2).min(48))
+        .map(|n| cx.name(format_args!("{of} {n}")))
+        .collect()
+}
+
+rule! { "14.08" Must phase 2 [Lock, Try] Both A D one_of_many_ends_alone,
+    evidence ["rounds" >= 6, "granted_beside" >= 24], bug "drop_ends_company"
+    "Of many requests that a client has on its way at once each ends as it would alone: one whose future is \
+        dropped and one that is refused cost the others nothing."
+    why "What goes to the store as one is one transaction there, and one future here: where that fails or \
+        is dropped as a whole, one impatient caller takes the locks of all the others."
+    check "Does one future carry the requests of others, and what becomes of them when it is dropped?"
+}
+async fn one_of_many_ends_alone(cx: Cx) -> Verdict {
+    let (a, b) = (cx.connect().await?, cx.connect().await?);
+    let (ask, mut rng) = (cx.ask(), cx.rng());
+    let soon = cx.claims().drop_prompt + cx.slack();
+    for round in 0..cx.rounds(6, 60) {
+        let names = names(&cx, &format!("round {round}"));
+        let refused = rng.index(names.len());
+        let dropped = (refused + 1 + rng.index(names.len() - 1)) % names.len();
+        let before = b
+            .is_granted(&names[refused], &ask, "before the others ask")
+            .await?;
+        let trying = names.iter().map(|name| a.try_acquire(name, &ask)).collect();
+        let tried = all_but(&cx, dropped, rng.duration(Duration::ZERO, ms(3)), trying).await?;
+        before.release().await.seen("who was there before releases")?;
+        let mut held = Vec::new();
+        for (n, answer) in tried {
+            let name = &names[n];
+            match answer.seen(format_args!("trying for `{name}` beside others"))? {
+                Some(_) if n == refused => fail!("`{name}` was granted beside others although it was held"),
+                Some(guard) => held.push((name, guard)),
+                None => ensure!(n == refused, "the free `{name}` was refused beside others"),
+            }
+        }
+        let when = "after a try for it was dropped, beside others";
+        cx.passes_by(&*b, &names[dropped], &ask, cx.now() + soon, when)
+            .await?;
+        for (name, guard) in &held {
+            ensure!(guard.is_valid(), "`{name}` is lost after another try was dropped");
+            let when = "after another try of the holder's client was dropped";
+            b.is_refused(name, &ask, when).await?;
+            cx.evidence("granted_beside");
+        }
+        let dropped = rng.index(held.len());
+        let releasing = held.iter().map(|(_, guard)| guard.release()).collect();
+        let released = all_but(&cx, dropped, rng.duration(Duration::ZERO, ms(3)), releasing).await?;
+        for (n, answer) in released {
+            answer.seen("a release beside others, of which one was dropped")?;
+            b.passes(held[n].0, &ask, "after its release beside others")
+                .await?;
+        }
+        let (name, _) = held.swap_remove(dropped);
+        let when = "after its release was dropped, beside others, and its guard";
+        cx.passes_by(&*b, name, &ask, cx.now() + soon, when).await?;
+        cx.evidence("rounds");
+    }
+    Ok(())
+}
+
+/// Has all begin, drops that one after a while, and tells what the others were answered.
+async fn all_but<T>(
+    cx: &Cx,
+    dropped: usize,
+    after: Duration,
+    asking: Vec<BoxFuture<'_, Result<T>>>,
+) -> Verdict<Vec<(usize, Result<T>)>> {
+    let all = asking.into_iter().enumerate().map(async |(n, asking)| {
+        if n == dropped {
+            drop(cx.timeout(after, asking).await);
+            return None;
+        }
+        Some((n, asking.await))
+    });
+    let what = "many requests at once, of which one is dropped";
+    let answers = cx.within(Duration::from_secs(30), what, join_all(all)).await?;
+    Ok(answers.into_iter().flatten().collect())
+}
+
+rule! { "15.11" Must phase 2 [Lock, Try] Both P D many_unheard_are_each_unknown,
+    evidence ["unknown" >= 1, "unheard_releases" >= 2], bug "unknown_in_company", budget 120 s
+    "When the replies to many requests are lost at once, none of them is told an outcome: each is Unknown, \
+        or Unavailable if it surely holds nothing."
+    why "The one reply to what went out as one is the reply to each; whoever is told `not acquired` for it \
+        leaves a lock behind that nobody gives back."
+    check "What is told to the requests of a batch when its connection breaks, sent or not?"
+}
+async fn many_unheard_are_each_unknown(cx: Cx) -> Verdict {
+    let f = faulty(&cx).await?;
+    let ask = cx.ask().ttl(cx.long_ttl());
+    let (asked, held) = (names(&cx, "asked for"), names(&cx, "held"));
+    // At once: as many connections stand as many requests take.
+    let holding = join_all(held.iter().map(|name| f.a_holds(name, &ask))).await;
+    let guards = holding.into_iter().collect::<Verdict<Vec<_>>>()?;
+    let hold = f.net.begin(Fault::Hold(Direction::ToClient));
+    let trying = asked.iter().map(|name| {
+        let (a, name, ask) = (Arc::clone(&f.a), name.clone(), ask.clone());
+        cx.spawn(async move { a.try_acquire(&name, &ask).await })
+    });
+    let trying: Vec<_> = trying.collect();
+    struck(&cx, &hold, "the replies to A are kept").await?;
+    let releasing: Vec<_> = guards.iter().map(|guard| cx.releases(guard)).collect();
+    // Until those have left that waited for company.
+    cx.sleep(ms(50)).await;
+    let away = f.net.begin(Fault::Away);
+    drop(hold);
+    for (name, trying) in asked.iter().zip(trying) {
+        let what = format!("a try for `{name}` whose reply was lost with others");
+        match cx.within(patience(&cx), &what, trying).await? {
+            Ok(answer) => fail!("{what} is told that it was granted: {}", answer.is_some()),
+            Err(e) if e.kind() == ErrorKind::Unknown => cx.evidence("unknown"),
+            Err(e) => {
+                refused::<()>(Err(e), ErrorKind::Unavailable, &what)?;
+                f.b.passes(name, &ask, "after A was told that nothing was sent")
+                    .await?;
+            }
+        }
+    }
+    for releasing in releasing {
+        let what = "a release whose reply was lost with others";
+        let answer = cx.within(patience(&cx), what, releasing).await?;
+        ensure!(answer.is_err(), "{what} is told that it was done");
+        cx.evidence("unheard_releases");
+    }
+    away.heal();
+    let by = cx.lapsed_by(ask.ttl);
+    for name in asked.iter().chain(&held) {
+        let when = "after replies to many were lost";
+        cx.passes_by(&*f.b, name, &ask, by, when).await?;
+    }
+    Ok(())
+}
+
+rule! { "16.17" Must phase 3 [Lock, Try] Backend H D one_of_many_fails_alone,
+    evidence ["failed" >= 4, "granted_beside" >= 24], bug "foreign_fails_company"
+    "Of many requests that a client has on its way at once, one that the store cannot carry out fails alone."
+    why "An error ends a transaction, and a script: if one record that nobody can read is among forty \
+        names, forty jobs stand still."
+    check "What does an error of one do to the statement, script or transaction that carries the others?"
+}
+async fn one_of_many_fails_alone(cx: Cx) -> Verdict {
+    let (a, mut rng) = (cx.connect().await?, cx.rng());
+    let (ask, foreign) = (cx.ask(), format!("no lock {:016x}", rng.bits()));
+    for round in 0..4 {
+        let names = names(&cx, &format!("round {round}"));
+        let spoiled = rng.index(names.len());
+        cx.spoil(&names[spoiled], &foreign).await?;
+        let trying = join_all(names.iter().map(|name| a.try_acquire(name, &ask)));
+        let tried = cx
+            .within(Duration::from_secs(30), "many requests at once", trying)
+            .await;
+        // It goes, whatever has come of it.
+        cx.mend(&names[spoiled], &foreign).await?;
+        for (n, answer) in tried?.into_iter().enumerate() {
+            if n == spoiled {
+                refused(
+                    answer,
+                    ErrorKind::BackendData,
+                    "a try for foreign data, beside others",
+                )?;
+                cx.evidence("failed");
+                continue;
+            }
+            let what = format!("a try for `{}`, beside one that must fail", names[n]);
+            match answer.seen(&what)? {
+                Some(held) => held.release().await.seen(&what)?,
+                None => fail!("{what}: it was refused although nobody holds it"),
+            }
+            cx.evidence("granted_beside");
+        }
+    }
+    Ok(())
+}

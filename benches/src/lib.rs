@@ -3,10 +3,7 @@
 //! | program | what it tells |
 //! |---|---|
 //! | `cargo bench -p dlock-benches --bench engine` | what the engine adds to a call of the backend |
-//! | `cargo bench -p dlock-benches --bench throughput` | the same workload on each backend, and on the bare store |
-//! | `cargo bench -p dlock-benches --bench redis` | Redis beside the bare driver, with plots; needs `redis-server` |
-//! | `cargo bench -p dlock-benches --bench zookeeper` | ZooKeeper beside the bare driver and its recipe, with plots; needs ZooKeeper |
-//! | `cargo bench -p dlock-benches --bench sql` | PostgreSQL, MariaDB and SQLite beside the bare driver and sqlx's own lock, with plots; needs both servers |
+//! | `cargo bench -p dlock-benches --bench throughput` | the same workloads on each backend and on the bare store, with plots; starts every server |
 //! | `cargo run --release -p dlock-benches --bin cost` | allocations and bytes, counted |
 //! | `cargo run --release -p dlock-benches --bin held` | 10,000 held locks renewed for a minute: tasks, memory, CPU |
 //! | `cargo run --release -p dlock-benches --bin redis` | Redis beside the bare driver: latency, commands, hand-overs, renewals, memory |
@@ -14,11 +11,15 @@
 //! | `cargo run --release -p dlock-benches --bin zookeeper` | ZooKeeper beside the bare driver, the driver's own recipe, and Apache Curator |
 //! | `cargo run --release -p dlock-benches --bin sql` | PostgreSQL, MariaDB and SQLite beside the bare driver, and sqlx's own lock: latency, statements, waits for the disk, hand-overs, renewals |
 //! | `scripts/bench` | all programs one after the other, and a page of what they say (`--bin page`) |
-//! | `benches/instructions` | instructions, counted by callgrind |
+//! | `benches/counts` | both and instructions, counted by callgrind, held to what is written down in it |
 
+#[cfg(feature = "stores")]
 pub mod figures;
+#[cfg(feature = "stores")]
 pub mod redis;
+#[cfg(feature = "stores")]
 pub mod sql;
+#[cfg(feature = "stores")]
 pub mod zookeeper;
 
 use std::sync::Arc;

@@ -11,7 +11,7 @@ mod worker;
 
 use std::rc::Rc;
 
-use dlock_benches::redis::{Effort, Server, one_core};
+use dlock_benches::redis::{Effort, Server, cores};
 use kinds::{distributed_lock, ours, raw, redisson, rslock};
 use peer::{InProcess, Peer};
 use worker::Worker;
@@ -47,7 +47,7 @@ fn main() {
         println!("{unknown}; --help tells more");
         std::process::exit(2)
     });
-    one_core();
+    let cores = cores();
     let server = Rc::new(Server::start());
     let tokio = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -73,7 +73,7 @@ fn main() {
         }
         let measured = rounds::all(&server, &mut peers, &parts, effort).await;
         let mut text = format!(
-            "Redis {}, one core, {effort}\n\n{}",
+            "Redis {}, {cores}, {effort}\n\n{}",
             server.info("redis_version"),
             report::table(&measured)
         );

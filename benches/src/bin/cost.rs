@@ -91,9 +91,9 @@ fn main() {
             memory store"
     );
     assert!(
-        per(api.count_total) <= 4.0,
-        "more than 4 allocations per acquire and release"
+        per(api.count_total) <= 3.0,
+        "more than 3 allocations per acquire and release"
     );
-    assert!(engine <= 300.0, "more than 300 bytes per held lock");
+    assert!(engine <= 200.0, "more than 200 bytes per held lock");
     drop((guards, leases));
 }

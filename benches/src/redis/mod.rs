@@ -22,7 +22,7 @@ pub use cycles::{rate, timed};
 pub use effort::Effort;
 pub use goals::Goals;
 pub use raw::{Raw, floor};
-pub use server::{Server, Wire, one_core};
+pub use server::{Server, Wire, cores};
 pub use stats::{Counted, Meter, micros, middle, quantile};
 pub use table::Table;
 

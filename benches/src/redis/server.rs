@@ -67,11 +67,17 @@ impl Wire {
     }
 }
 
-/// Puts this process, and what it starts from now on, on one core alone.
-pub fn one_core() {
+/// Where a comparison runs, in words. Puts this process, and what it starts from now on, on one core alone;
+/// unless `DLOCK_BENCH_CORES` is `all`, which shows throughput and tails as they are, and less well what is
+/// whose work.
+pub fn cores() -> &'static str {
+    if std::env::var("DLOCK_BENCH_CORES").is_ok_and(|cores| cores == "all") {
+        return "all cores";
+    }
     let allowed = sched_getaffinity(None).expect("the cores can be asked for");
     let last = (0..CpuSet::MAX_CPU).rev().find(|n| allowed.is_set(*n));
     let mut one = CpuSet::new();
     one.set(last.expect("there is a core"));
     sched_setaffinity(None, &one).expect("a core of ours can be chosen");
+    "one core"
 }

@@ -129,6 +129,18 @@ impl Server {
         pid.expect("it runs")
     }
 
+    /// How large its database is, in bytes.
+    ///
+    /// # Panics
+    /// If it does not answer, or is no PostgreSQL.
+    pub fn bytes(&self) -> i64 {
+        let Database::Postgres(server) = &self.database else {
+            panic!("only PostgreSQL is asked that")
+        };
+        let bytes = server.number("SELECT pg_database_size(current_database())");
+        bytes.expect("it answers")
+    }
+
     fn sent(&self) -> i64 {
         let sent = match &self.database {
             Database::Postgres(server) => server.number(

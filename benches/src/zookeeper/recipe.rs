@@ -22,6 +22,14 @@ impl Recipe {
         }
     }
 
+    /// Of another lock, in the same session.
+    pub fn at(&self, line: String) -> Self {
+        Self {
+            client: self.client.clone(),
+            line,
+        }
+    }
+
     /// One acquire and release.
     pub async fn pair(&mut self) {
         let held = self.acquire().await;

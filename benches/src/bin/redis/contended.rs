@@ -33,7 +33,7 @@ pub(crate) async fn handoff(server: &Server, effort: Effort, table: &mut Goals) 
             format!("{gap:.1} µs"),
             format!("raw release, publish, push {floor:.1} µs"),
             format!("{:.2}", gap / floor),
-            "≤ 2.0",
+            "≤ 1.15",
         );
         table.row(
             &format!(

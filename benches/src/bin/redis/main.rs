@@ -9,7 +9,7 @@ mod contended;
 mod keep;
 mod uncontended;
 
-use dlock_benches::redis::{Effort, Goals, Server, one_core};
+use dlock_benches::redis::{Effort, Goals, Server, cores};
 
 const PARTS: [&str; 6] = ["pair", "inflight", "handoff", "busy", "renewal", "memory"];
 
@@ -35,7 +35,7 @@ fn main() {
         println!("{unknown}");
         std::process::exit(2)
     });
-    one_core();
+    let cores = cores();
     let server = Server::start();
     let tokio = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -64,5 +64,5 @@ fn main() {
         }
     });
     let version = server.info("redis_version");
-    table.end("redis", &format!("Redis {version}, one core, {effort}"));
+    table.end("redis", &format!("Redis {version}, {cores}, {effort}"));
 }

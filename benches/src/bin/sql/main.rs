@@ -11,7 +11,7 @@ mod handoff;
 mod keep;
 mod pair;
 
-use dlock_benches::redis::{Effort, Goals, one_core};
+use dlock_benches::redis::{Effort, Goals, cores};
 use dlock_benches::sql::{Disk, Server};
 
 const PARTS: [&str; 9] = [
@@ -43,7 +43,7 @@ fn main() {
         println!("{unknown}");
         std::process::exit(2)
     });
-    one_core();
+    let cores = cores();
     let wanted = |part: &str| chosen.iter().any(|c| c == part);
     let of = |database: &str| chosen.iter().any(|c| c.starts_with(database));
     let mut table = Goals::default();
@@ -83,5 +83,5 @@ fn main() {
             file::handoff(effort, &mut table).await;
         }
     });
-    table.end("sql", &format!("{}, one core, {effort}", versions.join(", ")));
+    table.end("sql", &format!("{}, {cores}, {effort}", versions.join(", ")));
 }

@@ -81,7 +81,7 @@ pub(crate) async fn rows(server: &Server, effort: Effort, table: &mut Goals) {
             "a row taken with a token and freed by the bare driver {raw:.1} µs; backend alone {alone:.1} µs"
         ),
         format!("{:.2}", api / raw),
-        "≤ 1.10",
+        "≤ 1.05",
     );
     let counted = statements(server, effort, &lock).await;
     table.row(

@@ -10,10 +10,10 @@ mod contended;
 mod keep;
 mod uncontended;
 
-use dlock_benches::redis::{Effort, Goals, one_core};
+use dlock_benches::redis::{Effort, Goals, cores};
 use dlock_benches::zookeeper::Server;
 
-const PARTS: [&str; 4] = ["pair", "handoff", "upkeep", "memory"];
+const PARTS: [&str; 5] = ["pair", "inflight", "handoff", "upkeep", "memory"];
 
 fn main() {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -25,7 +25,7 @@ fn main() {
         println!("{unknown}");
         std::process::exit(2)
     });
-    one_core();
+    let cores = cores();
     let server = Server::start();
     let tokio = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -37,6 +37,9 @@ fn main() {
         if wanted("pair") {
             uncontended::pair(&server, effort, &mut table).await;
         }
+        if wanted("inflight") {
+            uncontended::inflight(&server, effort, &mut table).await;
+        }
         if wanted("handoff") {
             contended::handoff(&server, effort, &mut table).await;
         }
@@ -47,5 +50,5 @@ fn main() {
             keep::memory(&Server::that_sweeps(), &mut table).await;
         }
     });
-    table.end("zookeeper", &format!("ZooKeeper, one core, {effort}"));
+    table.end("zookeeper", &format!("ZooKeeper, {cores}, {effort}"));
 }

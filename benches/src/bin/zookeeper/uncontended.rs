@@ -4,7 +4,7 @@ use std::future::Future;
 use std::time::{Duration, Instant};
 
 use dlock_benches::figures::Shows;
-use dlock_benches::redis::{Effort, Goals, Meter as _, micros, timed};
+use dlock_benches::redis::{Effort, Goals, Meter as _, micros, middle, rate, timed};
 use dlock_benches::zookeeper::{Curator, Raw, Recipe, Server, backend, client};
 use dlock_benches::{RawPair, api_pair};
 
@@ -90,5 +90,44 @@ pub(crate) async fn pair(server: &Server, effort: Effort, table: &mut Goals) {
         "fencing token included".to_owned(),
         String::new(),
         "3",
+    );
+}
+
+/// Each of many tasks has a lock of its own, over one session.
+pub(crate) async fn inflight(server: &Server, effort: Effort, table: &mut Goals) {
+    const TASKS: usize = 64;
+    let (session, client) = (Recipe::new(server, "").await, client(server).await);
+    let recipes: Vec<_> = (0..TASKS)
+        .map(|n| session.at(format!("/recipe/{n:014}")))
+        .collect();
+    let lock = |n| client.lock(format!("inflight-{n:012}")).expect("a good name");
+    let locks: Vec<_> = (0..TASKS).map(lock).collect();
+    let (mut theirs, mut ours) = (Vec::new(), Vec::new());
+    for round in 0..=effort.rounds {
+        // The first round is for warming up.
+        let length = effort.times(if round == 0 { WARM } else { 2 });
+        let pairs = recipes.iter().cloned();
+        let of_recipe = rate(length, pairs.map(|mut recipe| async move || recipe.pair().await)).await;
+        let of_ours = rate(
+            length,
+            locks.iter().map(|lock| async move || api_pair(lock).await),
+        )
+        .await;
+        if round > 0 {
+            theirs.push(of_recipe);
+            ours.push(of_ours);
+        }
+    }
+    let (recipe, dlock) = (middle(&mut theirs), middle(&mut ours));
+    for (series, rate) in [("the driver's recipe", recipe), ("dlock", dlock)] {
+        let plot = "ZooKeeper, 64 tasks on 64 locks";
+        table.points.add(Shows::Throughput, plot, series, "", rate);
+    }
+    table.row(
+        "64 tasks on 64 locks",
+        format!("{dlock:.0} pairs/s"),
+        format!("the driver's recipe {recipe:.0} pairs/s"),
+        format!("{:.2}", dlock / recipe),
+        "≥ 1.0",
     );
 }

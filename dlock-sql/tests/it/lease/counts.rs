@@ -54,6 +54,7 @@ fn a_lock_that_nobody_else_wants_is_one_statement_to_take_and_one_to_let_go() {
                 granted(&*lock, &a).await;
                 lock.release(&a.key, Release::Now).await.unwrap();
             }
+            let written = written(&server).await;
             let asked = asked_meanwhile(&server, async || {
                 for _ in 0..CYCLES {
                     let a = ask("x");
@@ -62,7 +63,24 @@ fn a_lock_that_nobody_else_wants_is_one_statement_to_take_and_one_to_let_go() {
                 }
             });
             assert_eq!(asked.await, 2 * CYCLES, "{kind:?}");
+            let written = self::written(&server).await - written;
+            // The server may write a few of its own accord.
+            assert_eq!(written / CYCLES, 2, "commits, {kind:?}");
         });
+    }
+}
+
+/// How many transactions have written something so far: each is a commit.
+async fn written(server: &Server) -> i64 {
+    match server {
+        Server::Postgres(_) => {
+            let next = server.ask("SELECT pg_snapshot_xmax(pg_current_snapshot())").await;
+            next.parse().unwrap()
+        }
+        Server::MariaDb(server) => {
+            let server = Arc::clone(server);
+            blocking(move || server.status("Handler_commit")).await
+        }
     }
 }
 

@@ -71,7 +71,7 @@ impl Store {
     /// A command that changes nothing.
     pub(crate) async fn query(&self, command: &Cmd) -> Result<Value> {
         self.open()?;
-        let answer = self.connection.ask(command.clone(), None).await;
+        let answer = self.connection.ask(&mut command.clone(), None).await;
         answer.map_err(|e| nothing_done(e, &self.at))
     }
 
@@ -123,16 +123,20 @@ impl Call<'_> {
         self
     }
 
-    /// Runs it: when it was sent, and the answer. Whoever calls limits the time.
-    pub(crate) async fn run(self) -> Result<(Timestamp, Value)> {
+    /// Runs it, once: when it was sent, and the answer. Whoever calls limits the time.
+    pub(crate) async fn run(&mut self) -> Result<(Timestamp, Value)> {
         self.store.open()?;
         let sent = Timestamp::now();
-        let answer = self.store.connection.ask(self.command, Some(self.script)).await;
+        let answer = self
+            .store
+            .connection
+            .ask(&mut self.command, Some(self.script))
+            .await;
         Ok((sent, answer.map_err(|e| perhaps_done(e, &self.store.at))?))
     }
 
     /// The same, for what runs where nobody limits the time.
-    pub(crate) async fn run_within(self) -> Result<(Timestamp, Value)> {
+    pub(crate) async fn run_within(&mut self) -> Result<(Timestamp, Value)> {
         let store = self.store;
         let limit = store.runtime.sleep(store.connection.timeout());
         match select(pin!(self.run()), limit).await {
@@ -142,7 +146,7 @@ impl Call<'_> {
     }
 
     /// Runs it, and reads the answer as a list.
-    pub(crate) async fn ask(self) -> Result<(Timestamp, Reply)> {
+    pub(crate) async fn ask(&mut self) -> Result<(Timestamp, Reply)> {
         let (sent, value) = self.run().await?;
         Ok((sent, Reply::new(value)?))
     }
@@ -238,7 +242,8 @@ impl Backend {
         if !channel.listens.load(Ordering::Acquire) {
             let _alone = channel.subscribing.lock().await;
             if !channel.listens.load(Ordering::Acquire) {
-                self.subscribe(&channel.name).await?;
+                // Once for a client: not in the future of each request.
+                Box::pin(self.subscribe(&channel.name)).await?;
                 channel.listens.store(true, Ordering::Release);
             }
         }

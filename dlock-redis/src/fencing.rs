@@ -30,7 +30,7 @@ impl Fencing for RedisLock {
             )));
         }
         let c = &self.backend;
-        let call = c.about(&c.scripts.raise, lease).arg(to.to_string());
+        let mut call = c.about(&c.scripts.raise, lease).arg(to.to_string());
         let (_, mut reply) = call.ask().await?;
         c.pushed(&lease.name, reply.pushed());
         let digits = reply.bytes()?;

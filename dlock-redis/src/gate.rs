@@ -18,7 +18,7 @@ impl RedisLock {
     ) -> Result<Admission> {
         let c = &self.backend;
         c.capabilities.check_name(name)?;
-        let call = c
+        let mut call = c
             .call(&c.scripts.gate, 1)
             .arg(resource(&c.prefix, name))
             .arg(t.to_string())

@@ -158,7 +158,7 @@ impl Lock for RedisLock {
         }
         rest.push(b':');
         rest.extend_from_slice(channel.as_ref().map_or(&[], |channel| &channel.name));
-        let call = c
+        let mut call = c
             .keys_of(&c.scripts.acquire, &request.key.name)
             .arg(id_bytes(request.key.id))
             .number(millis(request.ttl))

@@ -23,7 +23,7 @@ impl RwLock for RedisLock {
     async fn convert(&self, lease: &LeaseKey, to: Mode) -> Result<Converted> {
         let c = &self.backend;
         let (mode, limit) = words(to)?;
-        let call = c
+        let mut call = c
             .about(&c.scripts.convert, lease)
             .arg(mode)
             .number(u64::from(limit));

@@ -8,15 +8,15 @@ use crate::scripts::Script;
 /// Asks. A server that does not have the script, since it was told to forget all or was restarted, is given
 /// it first.
 pub(crate) async fn ask(
-    mut connection: MultiplexedConnection,
+    connection: &mut MultiplexedConnection,
     command: &Cmd,
     script: Option<&Script>,
 ) -> RedisResult<Value> {
-    let answer = command.query_async(&mut connection).await;
+    let answer = command.query_async(connection).await;
     match (answer, script) {
         (Err(e), Some(script)) if e.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
-            script.load().exec_async(&mut connection).await?;
-            command.query_async(&mut connection).await
+            script.load().exec_async(connection).await?;
+            command.query_async(connection).await
         }
         (answer, _) => answer,
     }

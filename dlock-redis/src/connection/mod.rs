@@ -42,16 +42,22 @@ macro_rules! each {
 }
 
 impl Connection {
-    /// Asks, and runs a script if it is the hash of one. Whoever calls limits the time.
-    pub(crate) async fn ask(&self, command: Cmd, script: Option<&Script>) -> Result<Value, Failed> {
+    /// Asks, once, and runs a script if it is the hash of one. Whoever calls limits the time.
+    pub(crate) async fn ask(&self, command: &mut Cmd, script: Option<&Script>) -> Result<Value, Failed> {
         match self {
             Self::Single(server) => {
                 server
-                    .ask(|c| ask_together(&server.together, &server.setup, c, command, script))
+                    .ask(|mut c| async move {
+                        ask_together(&server.together, &server.setup, &mut c, command, script).await
+                    })
                     .await
             }
             #[cfg(feature = "cluster")]
-            Self::Cluster(cluster) => cluster.ask(&command, |c| ask(c, &command, script)).await,
+            Self::Cluster(cluster) => {
+                let command = &*command;
+                let asked = cluster.ask(command, |mut c| async move { ask(&mut c, command, script).await });
+                asked.await
+            }
         }
     }
 

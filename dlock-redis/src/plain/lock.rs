@@ -46,7 +46,7 @@ impl PlainLock {
     async fn delete(&self, lease: &LeaseKey, tombstone: bool) -> Result<bool> {
         let (key, buried) = self.keys(lease)?;
         let call = self.store.call(&self.scripts.release, 2).arg(key).arg(buried);
-        let call = call.arg(lease.id.to_string()).number(u64::from(tombstone));
+        let mut call = call.arg(lease.id.to_string()).number(u64::from(tombstone));
         match call.run().await?.1 {
             Value::Int(n) => Ok(n == 1),
             _ => Err(strange("no number")),
@@ -76,7 +76,7 @@ impl Lock for PlainLock {
         self.check(request)?;
         let (key, tombstone) = self.keys(&request.key)?;
         let call = self.store.call(&self.scripts.acquire, 2).arg(&key).arg(tombstone);
-        let call = call.arg(request.key.id.to_string()).number(millis(request.ttl));
+        let mut call = call.arg(request.key.id.to_string()).number(millis(request.ttl));
         let asks = self.store.unanswered.asks(&request.key, Sent::Acquire);
         let (sent, mut reply) = asks.answered(call.ask().await)?;
         match reply.bytes()?.as_slice() {

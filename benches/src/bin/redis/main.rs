@@ -17,7 +17,7 @@ fn main() {
     let words: Vec<String> = std::env::args().skip(1).collect();
     if words.iter().any(|a| a == "--help" || a == "-h") {
         println!("redis [quick] [PART...]; parts: {}", PARTS.join(", "));
-        println!("redis count raw|backend|api PAIRS: for a profiler");
+        println!("redis count raw|backend|api|raw-many|api-many PAIRS: for a profiler");
         return;
     }
     // For a profiler: so many pairs of one kind, and nothing else.

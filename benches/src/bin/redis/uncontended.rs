@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use dlock_benches::figures::Shows;
+use futures::future::join_all;
+
 use dlock_benches::redis::{Counted, Effort, Goals, Raw, Server, backend, client, middle, rate, timed};
 use dlock_benches::{RawPair, api_pair};
 
@@ -102,17 +104,41 @@ pub(crate) async fn inflight(server: &Server, effort: Effort, table: &mut Goals)
     );
 }
 
-/// So many pairs of one kind, and nothing else.
+/// So many pairs of one kind, and nothing else; of 64 tasks where it says `many`.
 pub(crate) async fn count(server: &Server, kind: &str, pairs: u64) {
     let (mut raw, _pushes) = Raw::new(server).await;
     let (spi, client) = (backend(server).await, client(server).await);
-    let lock = client.lock("a-name-of-twenty-one-b").expect("a good name");
+    let lock = |n| {
+        client
+            .lock(format!("a-name-of-twenty-on-{n:02}"))
+            .expect("a good name")
+    };
     let mut bare = RawPair::new("a-name-of-twenty-one-a");
-    for _ in 0..pairs {
-        match kind {
-            "raw" => raw.pair("a-name-of-twenty-one-r").await,
-            "backend" => bare.run(&spi).await,
-            _ => api_pair(&lock).await,
+    match kind {
+        "raw" => each(pairs, async || raw.pair("a-name-of-twenty-one-r").await).await,
+        "backend" => each(pairs, async || bare.run(&spi).await).await,
+        "raw-many" => {
+            let many = (0..64).map(async |n| {
+                let (mut raw, key) = (raw.clone(), format!("a-name-of-twenty-on-{n:02}"));
+                each(pairs / 64, async || raw.pair(&key).await).await;
+            });
+            join_all(many).await;
         }
+        "api-many" => {
+            let many = (0..64)
+                .map(lock)
+                .map(async |lock| each(pairs / 64, async || api_pair(&lock).await).await);
+            join_all(many).await;
+        }
+        _ => {
+            let lock = lock(0);
+            each(pairs, async || api_pair(&lock).await).await;
+        }
+    }
+}
+
+async fn each(times: u64, mut pair: impl AsyncFnMut()) {
+    for _ in 0..times {
+        pair().await;
     }
 }

@@ -55,20 +55,20 @@ impl Request {
 pub(crate) async fn ask_together(
     all: &Arc<Together>,
     setup: &Setup,
-    connection: MultiplexedConnection,
-    command: Cmd,
+    connection: &mut MultiplexedConnection,
+    command: &mut Cmd,
     script: Option<&Script>,
 ) -> RedisResult<Value> {
     let Some(script) = script.filter(|script| script.many.is_some()) else {
-        return ask(connection, &command, script).await;
+        return ask(connection, command, script).await;
     };
     if let Some(_under_way) = all.alone() {
-        return ask(connection, &command, Some(script)).await;
+        return ask(connection, command, Some(script)).await;
     }
-    let script = script.clone();
+    let (script, command) = (script.clone(), std::mem::take(command));
     let (answered, departure) = all.seat(Request { command, script });
     if let Some(departure) = departure {
-        let limit = setup.runtime.sleep(setup.timeout);
+        let (limit, connection) = (setup.runtime.sleep(setup.timeout), connection.clone());
         let leaving = async move {
             yield_now().await;
             // Whoever gives up before that asks whether the connection is any good.
@@ -95,11 +95,11 @@ async fn leave(mut departure: Departure, connection: &MultiplexedConnection) {
 }
 
 /// Sends those of one kind as one, and hands out the answers.
-async fn send(connection: MultiplexedConnection, group: Vec<Seat>) {
+async fn send(mut connection: MultiplexedConnection, group: Vec<Seat>) {
     let answers = match (&group[..], &group[0].request.script.many) {
-        ([_, _, ..], Some(many)) => answers_of(connection, &group, many).await,
+        ([_, _, ..], Some(many)) => answers_of(&mut connection, &group, many).await,
         _ => ask(
-            connection,
+            &mut connection,
             &group[0].request.command,
             Some(&group[0].request.script),
         )
@@ -113,7 +113,7 @@ async fn send(connection: MultiplexedConnection, group: Vec<Seat>) {
 }
 
 async fn answers_of(
-    connection: MultiplexedConnection,
+    connection: &mut MultiplexedConnection,
     group: &[Seat],
     many: &Script,
 ) -> RedisResult<Vec<Value>> {

@@ -5,6 +5,7 @@
 
 mod crowd;
 mod cycles;
+mod direct;
 mod effort;
 mod goals;
 mod raw;
@@ -19,6 +20,7 @@ use dlock_redis::{Config, RedisLock};
 
 pub use crowd::{Contender, Seen, Spell, crowd};
 pub use cycles::{rate, timed};
+pub use direct::Direct;
 pub use effort::Effort;
 pub use goals::Goals;
 pub use raw::{Raw, floor};

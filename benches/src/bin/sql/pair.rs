@@ -226,7 +226,11 @@ pub(crate) async fn many(server: &Server, effort: Effort, table: &mut Goals) {
     let client = client(server, Strategy::Lease).await;
     let lock = |n| client.lock(format!("of-task-{n}")).expect("a good name");
     let locks: Vec<_> = (0..TASKS).map(lock).collect();
-    let mut raw = join_all((0..CONNECTIONS).map(|_| Postgres::new(server))).await;
+    let mut raw = Vec::new();
+    // One after the other: each sees to the table.
+    for _ in 0..CONNECTIONS {
+        raw.push(Postgres::new(server).await);
+    }
     let each = async || {
         let bare = raw.iter_mut().enumerate().map(async |(n, connection)| {
             for of in 0..TASKS / CONNECTIONS * OF_EACH {

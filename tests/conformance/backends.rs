@@ -35,7 +35,6 @@ use self::RuntimeKind::{AsyncStdGlobal, SmolGlobal, TokioCurrentThread, TokioMul
 use self::redis_hooks::RedisHooks;
 use self::redlock::RedlockHooks;
 use self::sql::{Sql, Way};
-use self::sql_hooks::SqlHooks;
 use self::sqlite_hooks::SqliteHooks;
 use self::zookeeper::ZooKeeper;
 use self::zookeeper_hooks::ZkHooks;
@@ -645,13 +644,16 @@ impl Harness for Subjects {
         }
     }
 
-    fn footprint<'a>(&'a self, _: &'a Cx) -> Option<BoxFuture<'a, Result<u64>>> {
+    fn footprint<'a>(&'a self, cx: &'a Cx) -> Option<BoxFuture<'a, Result<u64>>> {
         let sizes = match &self.store {
             Store::Redis { hooks, .. } => return hooks.as_ref().map(RedisHooks::footprint),
             Store::PlainRedis { server, .. } => return server.clone().map(redis_hooks::keys),
             Store::Redlock { hooks, .. } => return hooks.as_ref().map(RedlockHooks::footprint),
             Store::ZooKeeper(store) => return store.hooks.as_ref().map(ZkHooks::footprint),
-            Store::Sql(store) => return store.hooks.as_ref().map(SqlHooks::footprint),
+            Store::Sql(store) => {
+                let hooks = store.hooks.as_ref();
+                return hooks.map(|hooks| hooks.footprint(cx.namespace()));
+            }
             Store::Memory(store, _) => store.sizes(),
             _ => return None,
         };

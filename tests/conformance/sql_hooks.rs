@@ -135,37 +135,41 @@ impl SqlHooks {
         apart(move || work(&store))
     }
 
-    /// How many rows there are, for [`Harness::footprint`](dlock_conformance::Harness::footprint). Not
+    /// How many rows the run has there, for [`Harness::footprint`](dlock_conformance::Harness::footprint). Not
     /// counted is what goes by itself after two to three minutes: the rows of names that nobody uses, and
     /// marks of abandoned requests; they count if they are there still. Of session locks: those that the
     /// server has.
-    pub(crate) fn footprint(&self) -> BoxFuture<'static, Result<u64>> {
-        let is_session = self.way.is_session();
+    pub(crate) fn footprint(&self, namespace: &str) -> BoxFuture<'static, Result<u64>> {
+        let (is_session, namespace) = (self.way.is_session(), format!("{namespace}/"));
         self.hand(move |store| {
+            // What others left behind comes of age meanwhile.
+            let ours = store.bytes(namespace.as_bytes());
+            let ours = format!("SUBSTRING(name, 1, {}) = {ours}", namespace.len());
+            let count = |at: &str, ago: &str| {
+                format!(
+                    "WITH now AS (SELECT {at} AS at) \
+                     SELECT (SELECT count(*) FROM dlock_name, now WHERE {ours} AND NOT ends BETWEEN at - {ago} \
+                        AND at) \
+                     + (SELECT count(*) FROM dlock_entry, now WHERE {ours} AND NOT ends BETWEEN at - {ago} AND \
+                        at AND phase <> 5) \
+                     + (SELECT count(*) FROM dlock_fence)"
+                )
+            };
             let sql = match (store, is_session) {
-                (Store::Postgres(..), false) => {
-                    "WITH now AS (SELECT clock_timestamp() AS at) \
-                     SELECT (SELECT count(*) FROM dlock_name, now WHERE NOT ends BETWEEN at - interval '200 \
-                     s' AND at) \
-                     + (SELECT count(*) FROM dlock_entry, now WHERE NOT ends BETWEEN at - interval '200 s' \
-                     AND at AND phase <> 5) \
-                     + (SELECT count(*) FROM dlock_fence)"
+                (Store::Postgres(..), false) => count("clock_timestamp()", "interval '200 s'"),
+                (Store::MariaDb(_), false) => count(
+                    "TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6))",
+                    "150000000",
+                ),
+                (Store::Postgres(..), true) => {
+                    "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'".to_owned()
                 }
-                (Store::MariaDb(_), false) => {
-                    "WITH now AS (SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', \
-                        UTC_TIMESTAMP(6)) AS at) \
-                     SELECT (SELECT count(*) FROM dlock_name, now WHERE NOT ends BETWEEN at - 150000000 AND \
-                     at) \
-                     + (SELECT count(*) FROM dlock_entry, now WHERE NOT ends BETWEEN at - 150000000 AND at \
-                     AND phase <> 5) \
-                     + (SELECT count(*) FROM dlock_fence)"
-                }
-                (Store::Postgres(..), true) => "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'",
                 (Store::MariaDb(_), true) => {
                     "SELECT count(*) FROM information_schema.METADATA_LOCK_INFO WHERE LOCK_TYPE = 'User lock'"
+                        .to_owned()
                 }
             };
-            u64::try_from(store.number(sql)?).map_err(io::Error::other)
+            u64::try_from(store.number(&sql)?).map_err(io::Error::other)
         })
     }
 

@@ -18,7 +18,7 @@
 
 use std::time::{Duration, Instant};
 
-use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use criterion::{Criterion, SamplingMode, Throughput, criterion_group, criterion_main};
 use dlock_benches::sql::{BareFile, Disk, Maria, Place, Postgres, Server, Strategy, file_client};
 use dlock_benches::{api_pair, memory, redis, sql, zookeeper};
 use dlock_core::{Client, Lock, runtime};
@@ -128,16 +128,20 @@ fn on_zookeeper(c: &mut Criterion, tokio: &Runtime) {
 
 fn compare(c: &mut Criterion, tokio: &Runtime, name: &str, clients: [Client; 2], mut raw: Vec<Worker>) {
     let mut group = c.benchmark_group(format!("throughput/{name}"));
-    group.sample_size(20).warm_up_time(Duration::from_secs(1));
+    // As many pairs in each sample: few would not reach every task.
+    group
+        .sampling_mode(SamplingMode::Flat)
+        .sample_size(20)
+        .warm_up_time(Duration::from_secs(1));
     group
         .measurement_time(Duration::from_secs(3))
         .throughput(Throughput::Elements(1));
     let lock = |client: &Client, name: &str| Worker::Lock(client.lock(name).expect("a good name"));
-    let own = (0..64).map(|n| lock(&clients[0], &format!("lock {n}")));
+    let own = (0..64).map(|n| lock(&clients[0], &format!("lock-of-twenty-one-{n:02}")));
     let alone = raw.pop().expect("there is one");
     let mut first = vec![alone];
     for (what, mut workers) in [
-        ("pair", vec![lock(&clients[0], "lock")]),
+        ("pair", vec![lock(&clients[0], "lock-of-twenty-one-00")]),
         ("64_tasks_64_locks", own.collect()),
         (
             "8_tasks_1_lock",

@@ -10,8 +10,9 @@
 //! | `cargo run --release --manifest-path benches/peers/Cargo.toml` | Redis beside other lock libraries, in a workspace of its own |
 //! | `cargo run --release -p dlock-benches --bin zookeeper` | ZooKeeper beside the bare driver, the driver's own recipe, and Apache Curator |
 //! | `cargo run --release -p dlock-benches --bin sql` | PostgreSQL, MariaDB and SQLite beside the bare driver, and sqlx's own lock: latency, statements, waits for the disk, hand-overs, renewals |
-//! | `scripts/bench` | all programs one after the other, and a page of what they say (`--bin page`) |
-//! | `benches/counts` | both and instructions, counted by callgrind, held to what is written down in it |
+//! | `cargo run --release -p dlock-benches --bin scaling` | how cost grows with locks held and with waiters, on Redis and PostgreSQL: `docs/scaling.md` |
+//! | `scripts/bench` | those that compare, one after the other, and a page of what they say (`--bin page`) |
+//! | `benches/counts` | allocations, bytes and instructions of the engine, held to what is written down in it |
 
 #[cfg(feature = "stores")]
 pub mod figures;

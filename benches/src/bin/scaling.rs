@@ -4,11 +4,12 @@
 //! own. Prints a row per size: memory of the client and of the store, processor time of both, how late
 //! renewals are; and for one name, what waiters cost and how quickly it goes from one to the next. What came
 //! of it, and what to make of it, is in `docs/scaling.md`.
-#![allow(clippy::print_stdout, clippy::print_stderr)] // it is a program that prints
+#![allow(clippy::print_stdout)] // it is a program that prints
 
+use std::process::Command;
 use std::time::{Duration, Instant};
 
-use dlock_benches::redis::{Effort, Meter, Table, cores};
+use dlock_benches::redis::{Effort, Meter, cores};
 use dlock_benches::sql::{Disk, Strategy};
 use dlock_benches::{redis, sql};
 use dlock_core::{Client, Guard, Lock, LockOptions};
@@ -21,60 +22,55 @@ const WATCHED: Duration = Duration::from_secs(20);
 const LOOKED_AT: usize = 10_000;
 const CLIENTS: usize = 8;
 
+const HELD: &str = "| held | acquired /s | client, bytes each | store, bytes each | client, % of a core | store, % \
+    of a core | requests /s | shortest life, s | lost |";
+const WAITING: &str = "| waiting | client, bytes each | client, % of a core | store, % of a core | requests /s | \
+    hand-off, µs | requests each |";
+
 fn main() {
-    let words = std::env::args().skip(1).collect();
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    // One row, with a store and a process of its own: what others left is not in it.
+    if let [store, part, many] = &words[..] {
+        return row(store, part, many.parse().expect("a number"));
+    }
     let (effort, stores) = Effort::of(words, &["redis", "postgres"]).unwrap_or_else(|unknown| {
         println!("{unknown}");
         std::process::exit(2)
     });
-    let _: &str = cores();
-    let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let tokio = tokio.expect("a runtime");
-    let sizes = if effort.rounds > 3 { 6 } else { 3 };
+    let most = if effort.rounds > 3 { 6 } else { 3 };
     for store in stores {
-        let store = match store.as_str() {
-            "redis" => Store::Redis(redis::Server::start()),
-            _ => Store::Postgres(sql::Server::postgres(Disk::Not)),
-        };
-        tokio.block_on(async {
+        for (part, heads, sizes) in [("held", HELD, 2..=most), ("waiting", WAITING, 1..=most.min(4))] {
             println!(
-                "\n{}: held by one client, ttl {} s\n",
-                store.name(),
-                TTL.as_secs()
+                "\n{store}, {part}\n\n{heads}\n|{}",
+                "---|".repeat(heads.matches(" | ").count() + 1)
             );
-            let mut table = Table::new(&[
-                "held",
-                "acquired /s",
-                "client, bytes each",
-                "store, bytes each",
-                "client, % of a core",
-                "store, % of a core",
-                "requests /s",
-                "shortest life, s",
-                "lost",
-            ]);
-            for size in 2..=sizes {
-                held(&store, 10_usize.pow(size), &mut table).await;
+            for size in sizes {
+                let program = std::env::current_exe().expect("it runs from a file");
+                let many = 10_usize.pow(size).to_string();
+                let done = Command::new(program).args([store.as_str(), part, &many]).status();
+                assert!(
+                    done.expect("it can be started").success(),
+                    "{store}, {part}, {many}"
+                );
             }
-            println!(
-                "{table}\n{}: waiting for one name, over {CLIENTS} clients\n",
-                store.name()
-            );
-            let mut table = Table::new(&[
-                "waiting",
-                "client, bytes each",
-                "client, % of a core",
-                "store, % of a core",
-                "requests /s",
-                "hand-off, µs",
-                "requests each",
-            ]);
-            for size in 1..=sizes.min(4) {
-                waiting(&store, 10_usize.pow(size), &mut table).await;
-            }
-            println!("{table}");
-        });
+        }
     }
+}
+
+fn row(store: &str, part: &str, many: usize) {
+    let _: &str = cores();
+    let store = match store {
+        "redis" => Store::Redis(redis::Server::start()),
+        _ => Store::Postgres(sql::Server::postgres(Disk::Not)),
+    };
+    let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let row = tokio.expect("a runtime").block_on(async {
+        match part {
+            "held" => held(&store, many).await,
+            _ => waiting(&store, many).await,
+        }
+    });
+    println!("| {many} | {} |", row.join(" | "));
 }
 
 enum Store {
@@ -83,13 +79,6 @@ enum Store {
 }
 
 impl Store {
-    fn name(&self) -> String {
-        match self {
-            Self::Redis(server) => format!("Redis {}", server.info("redis_version")),
-            Self::Postgres(server) => server.version(),
-        }
-    }
-
     async fn client(&self) -> Client {
         match self {
             Self::Redis(server) => redis::client(server).await,
@@ -179,7 +168,7 @@ fn percent(share: f64) -> String {
     format!("{:.2}", share * 100.0)
 }
 
-async fn held(store: &Store, many: usize, table: &mut Table) {
+async fn held(store: &Store, many: usize) -> Vec<String> {
     let client = store.client().await;
     let options = LockOptions::new().ttl(TTL);
     let locks = (0..many).map(|n| {
@@ -208,8 +197,7 @@ async fn held(store: &Store, many: usize, table: &mut Table) {
     });
     let watched = watched.await;
     let lost = guards.iter().filter(|guard| !guard.is_valid()).count();
-    table.row(vec![
-        many.to_string(),
+    let row = vec![
         format!("{:.0}", many as f64 / took),
         format!("{:.0}", memory / many as f64),
         format!("{:.0}", bytes / many as f64),
@@ -218,14 +206,12 @@ async fn held(store: &Store, many: usize, table: &mut Table) {
         format!("{:.1}", watched.requests),
         format!("{:.2}", shortest.as_secs_f64()),
         lost.to_string(),
-    ]);
-    let releasing = stream::iter(guards).map(Guard::release).buffer_unordered(64);
-    releasing.for_each(async |done| done.expect("it was held")).await;
-    client.close().await.expect("it answers");
-    eprintln!("{many} held: done");
+    ];
+    client.abort();
+    row
 }
 
-async fn waiting(store: &Store, many: usize, table: &mut Table) {
+async fn waiting(store: &Store, many: usize) -> Vec<String> {
     let holder = store.client().await;
     let guard = holder.lock("wanted").expect("a good name").acquire().await;
     let guard = guard.expect("nobody else wants it");
@@ -254,17 +240,12 @@ async fn waiting(store: &Store, many: usize, table: &mut Table) {
         waiter.await.expect("it was served");
     }
     let took = began.elapsed();
-    table.row(vec![
-        many.to_string(),
+    vec![
         format!("{:.0}", memory / many as f64),
         percent(idle.client),
         percent(idle.store),
         format!("{:.1}", idle.requests),
         format!("{:.0}", took.as_secs_f64() * 1e6 / many as f64),
         format!("{:.2}", (store.requests() - requests) / many as f64),
-    ]);
-    for client in clients {
-        client.close().await.expect("it answers");
-    }
-    eprintln!("{many} waiting: done");
+    ]
 }

@@ -44,6 +44,7 @@ macro_rules! each {
 impl Connection {
     /// Asks, once, and runs a script if it is the hash of one. Whoever calls limits the time.
     pub(crate) async fn ask(&self, command: &mut Cmd, script: Option<&Script>) -> Result<Value, Failed> {
+        debug_assert!(command.args_iter().next().is_some(), "it was asked before");
         match self {
             Self::Single(server) => {
                 server

@@ -10,7 +10,7 @@ impl Kind for Raw {
     const NAME: &'static str = "raw EVALSHA";
     const WHAT: &'static str = "the driver (redis 1.8) and two scripts, `SET NX PX` and compare-and-delete: \
         no lock, it cannot wait. Its gap is \
-         that of a script which publishes, until another connection is told: no hand-off can be shorter";
+         that of a script which publishes, until another connection is told";
     const WAITS: bool = false;
     type Lock = RawLock;
 

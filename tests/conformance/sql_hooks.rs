@@ -135,7 +135,7 @@ impl SqlHooks {
         apart(move || work(&store))
     }
 
-    /// How many rows the run has there, for [`Harness::footprint`](dlock_conformance::Harness::footprint). Not
+    /// How many rows the run has, for [`Harness::footprint`](dlock_conformance::Harness::footprint). Not
     /// counted is what goes by itself after two to three minutes: the rows of names that nobody uses, and
     /// marks of abandoned requests; they count if they are there still. Of session locks: those that the
     /// server has.
@@ -146,13 +146,12 @@ impl SqlHooks {
             let ours = store.bytes(namespace.as_bytes());
             let ours = format!("SUBSTRING(name, 1, {}) = {ours}", namespace.len());
             let count = |at: &str, ago: &str| {
+                let live = format!("{ours} AND NOT ends BETWEEN at - {ago} AND at");
                 format!(
-                    "WITH now AS (SELECT {at} AS at) \
-                     SELECT (SELECT count(*) FROM dlock_name, now WHERE {ours} AND NOT ends BETWEEN at - {ago} \
-                        AND at) \
-                     + (SELECT count(*) FROM dlock_entry, now WHERE {ours} AND NOT ends BETWEEN at - {ago} AND \
-                        at AND phase <> 5) \
-                     + (SELECT count(*) FROM dlock_fence)"
+                    "WITH now AS (SELECT {at} AS at) SELECT \
+                        (SELECT count(*) FROM dlock_name, now WHERE {live}) \
+                        + (SELECT count(*) FROM dlock_entry, now WHERE {live} AND phase <> 5) \
+                        + (SELECT count(*) FROM dlock_fence)"
                 )
             };
             let sql = match (store, is_session) {

@@ -22,10 +22,10 @@ const WATCHED: Duration = Duration::from_secs(20);
 const LOOKED_AT: usize = 10_000;
 const CLIENTS: usize = 8;
 
-const HELD: &str = "| held | acquired /s | client, bytes each | store, bytes each | client, % of a core | store, % \
-    of a core | requests /s | shortest life, s | lost |";
-const WAITING: &str = "| waiting | client, bytes each | client, % of a core | store, % of a core | requests /s | \
-    hand-off, µs | requests each |";
+const HELD: &str = "| held | acquired /s | client, bytes each | store, bytes each | client, % of a core \
+    | store, % of a core | requests /s | shortest life, s | lost |";
+const WAITING: &str = "| waiting | client, bytes each | client, % of a core | store, % of a core \
+    | requests /s | hand-off, µs | requests each |";
 
 fn main() {
     let words: Vec<String> = std::env::args().skip(1).collect();

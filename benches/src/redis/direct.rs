@@ -1,8 +1,8 @@
 //! The bare driver hands a lock over: the least that a hand-over to one of a queue takes.
 //!
-//! Those who wait stand in a list; a release gives the lock to the first of them and tells it, which asks for
-//! nothing more. No lock for use: whoever dies in the list is given it all the same, nobody draws a token, and
-//! nothing is renewed.
+//! Those who wait stand in a list; a release gives the lock to the first of them and tells it, which asks
+//! for nothing more. No lock for use: whoever dies in the list is given it all the same, nobody draws a
+//! token, and nothing is renewed.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};

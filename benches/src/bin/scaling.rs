@@ -220,17 +220,19 @@ async fn waiting(store: &Store, many: usize) -> Vec<String> {
         clients.push(store.client().await);
     }
     let memory = resident();
-    let waiters: Vec<_> = (0..many)
-        .map(|n| {
+    let mut waiters = Vec::new();
+    while waiters.len() < many {
+        // A few hundred at a time: they are to wait, and not for their first answer.
+        for n in (waiters.len()..many).take(500) {
             let lock = clients[n % CLIENTS].lock("wanted").expect("a good name");
-            tokio::spawn(async move {
+            waiters.push(tokio::spawn(async move {
                 let guard = lock.acquire().await.expect("it is waited for");
                 guard.release().await.expect("it was held");
-            })
-        })
-        .collect();
-    while (holder.inspect("wanted").await.expect("it answers").waiting as usize) < many {
-        tokio::time::sleep(Duration::from_millis(100)).await;
+            }));
+        }
+        while (holder.inspect("wanted").await.expect("it answers").waiting as usize) < waiters.len() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
     }
     let memory = resident() - memory;
     let idle = rates(store, tokio::time::sleep(WATCHED)).await;

@@ -5,7 +5,7 @@
 //! |---|---|
 //! | `pair`, `raw_pair` | one task, one lock: acquire and release |
 //! | `64_tasks_64_locks`, `raw_64_tasks` | pairs of 64 tasks over one client, each with a lock of its own; of the bare store, on as many connections as help it |
-//! | `8_tasks_1_lock` | pairs of 8 tasks of one client that want the same lock: every acquisition is a hand-off |
+//! | `8_tasks_1_lock` | pairs of 8 tasks of one client that want the same lock |
 //! | `2_clients_1_lock` | the same of two clients |
 //!
 //! A bare pair is the least that the store does for it: two scripts on Redis; create, list and delete on

@@ -40,7 +40,9 @@ fn main() {
         .filter(|(_, text)| !text.is_empty())
         .collect();
     let about = read("about", "md");
-    std::fs::write(markdown, text::markdown(&about, &plots, &parts)).expect("the file can be written");
+    let beside = html.rsplit('/').next().unwrap_or(html);
+    std::fs::write(markdown, text::markdown(beside, &about, &plots, &parts))
+        .expect("the file can be written");
     std::fs::write(html, text::html(&about, &plots, &parts)).expect("the file can be written");
     println!(
         "{} plots, {} tables: {markdown}, {html}",

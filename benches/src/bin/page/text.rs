@@ -13,11 +13,10 @@ fn is_behind(plot: &Plot) -> bool {
     matches!(plot.ahead()[0], Some((_, times)) if times > 1.0)
 }
 
-/// With the tables, and in words what the plots show.
-pub(crate) fn markdown(about: &str, plots: &[Plot], parts: &[(&str, String)]) -> String {
+/// With the tables, and in words what the plots show. `html` names the page beside it.
+pub(crate) fn markdown(html: &str, about: &str, plots: &[Plot], parts: &[(&str, String)]) -> String {
     let mut text = format!(
-        "# Benchmarks\n\nWritten by `scripts/bench`; the same with plots is \
-         [benchmarks.html](benchmarks.html). \
+        "# Benchmarks\n\nWritten by `scripts/bench`; the same with plots is [{html}]({html}). \
          What the rows mean, and what is known of those that fall short, is in \
          [benches/README.md](../benches/README.md).\n\n\
          {about}\n## Who is ahead\n\nWhere a peer is ahead comes first.\n\n"

@@ -5,11 +5,12 @@
 //! | for | there is |
 //! |---|---|
 //! | opening | [`connect`] and [`quorum()`] give a [`Connect`]: [`runtime`](Connect::runtime), [`defaults`](Connect::defaults), [`op_timeout`](Connect::op_timeout), [`blocking`](Connect::blocking), `.await`. From a backend: [`Client::builder`], a [`ClientBuilder`]; [`Memory`] is one |
-//! | a [`Client`] | [`lock`](Client::lock), [`rwlock`](Client::rwlock), [`semaphore`](Client::semaphore), [`owner`](Client::owner), [`gate`](Client::gate); for operators [`inspect`](Client::inspect), [`watch`](Client::watch), [`force_release`](Client::force_release); [`capabilities`](Client::capabilities), [`runtime`](Client::runtime), [`backend`](Client::backend), [`blocking`](Client::blocking); [`close`](Client::close), [`abort`](Client::abort) |
+//! | a [`Client`] | [`lock`](Client::lock), [`rwlock`](Client::rwlock), [`semaphore`](Client::semaphore), [`election`](Client::election), [`owner`](Client::owner), [`gate`](Client::gate); for operators [`inspect`](Client::inspect), [`watch`](Client::watch), [`force_release`](Client::force_release); [`capabilities`](Client::capabilities), [`runtime`](Client::runtime), [`backend`](Client::backend), [`blocking`](Client::blocking); [`close`](Client::close), [`abort`](Client::abort) |
 //! | a [`Lock`], an [`RwLock`], a [`Semaphore`] | [`acquire`](Lock::acquire), [`acquire_timeout`](Lock::acquire_timeout), [`try_acquire`](Lock::try_acquire), [`with`](Lock::with); [`options`](Lock::options), [`name`](Lock::name), [`mode`](Lock::mode); [`read`](RwLock::read) and [`write`](RwLock::write); [`permits`](Semaphore::permits) |
 //! | names, options | [`LockName`]; [`LockOptions`] with [`AutoRenew`] and [`Drift`]; [`reentrant`](Lock::reentrant) for an [`Owner`]; a [`Mode`], of the class [`ReadWrite`] or [`Permits`] |
 //! | a [`Guard`], a [`Permit`] | [`release`](Guard::release) or drop; [`token`](Guard::token), [`deadline`](Guard::deadline), [`remaining`](Guard::remaining), [`is_valid`](Guard::is_valid), [`ttl`](Guard::ttl), [`name`](Guard::name), [`id`](Guard::id), [`mode`](Guard::mode); [`lost`](Guard::lost), [`loss`](Guard::loss), [`events`](Guard::events); [`renew`](Guard::renew); [`held`](Guard::held), a [`Held`]; a guard's [`downgrade`](Guard::downgrade), [`try_upgrade`](Guard::try_upgrade) |
 //! | what these tell | [`Timestamp`], [`RequestId`], [`LossReason`], [`Upgrade`], [`GuardEvents`] of [`GuardEvent`] |
+//! | an [`Election`] | [`campaign`](Election::campaign) gives a [`Leadership`]: all of a [`Held`], and [`resign`](Leadership::resign), [`step_down`](Leadership::step_down); [`lead`](Election::lead) does both for as long as it takes; [`leader`](Election::leader), [`observe`](Election::observe); [`value`](Election::value), [`options`](Election::options), [`name`](Election::name) |
 //! | fencing | [`Token`], [`Strength`]; a [`Gate`]: [`admit`](Gate::admit), [`write`](Gate::write), [`read`](Gate::read), any [`FenceGate`](Gate::as_dyn); [`Access`], [`Admission`], [`FencedValue`], [`FenceGate`] |
 //! | looking on | [`Inspection`] of [`Holder`]s, [`Change`]; [`observe`]: tracing and metrics |
 //! | what failed | [`Error`]: [`kind`](Error::kind), [`is_retryable`](Error::is_retryable), [`may_be_held`](Error::may_be_held), [`loss_reason`](Error::loss_reason), [`name`](Error::name); [`ErrorKind`], [`Result`] |
@@ -39,6 +40,11 @@
 #[cfg(all(doctest, feature = "postgres", feature = "mysql", feature = "tokio"))]
 #[doc = include_str!("../docs/sql.md")]
 mod page {}
+
+/// As above.
+#[cfg(all(doctest, feature = "tokio"))]
+#[doc = include_str!("../docs/election.md")]
+mod election {}
 
 mod backends;
 pub mod blocking;

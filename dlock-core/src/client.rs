@@ -7,6 +7,7 @@ use std::time::Duration;
 use futures::stream::BoxStream;
 
 use crate::capabilities::{Capabilities, Capability};
+use crate::election::Election;
 use crate::engine::{Ask, Engine, Settings};
 use crate::error::{Error, ErrorKind, Result};
 use crate::gate::Gate;
@@ -96,6 +97,14 @@ impl Client {
         let n = std::num::NonZeroU32::new(n)
             .ok_or_else(|| Error::new(ErrorKind::InvalidInput, "a semaphore needs at least one permit"))?;
         self.handle(name, Mode::permit(n))
+    }
+
+    /// The election of that name: one of those who campaign leads at a time, and those who look see who.
+    ///
+    /// # Errors
+    /// As [`lock`](Self::lock).
+    pub fn election(&self, name: impl TryInto<LockName, Error: Into<Error>>) -> Result<Election> {
+        Ok(Election::new(self.clone(), self.lock(name)?))
     }
 
     fn handle<C>(&self, name: impl TryInto<LockName, Error: Into<Error>>, mode: Mode) -> Result<Lock<C>> {
@@ -224,6 +233,10 @@ impl Client {
     pub async fn force_release(&self, name: impl TryInto<LockName, Error: Into<Error>>) -> Result<u32> {
         let (name, part) = self.watch_part(name, Capability::ForceRelease, "a forced release")?;
         self.engine.request(&name, part.force_release(&name)).await
+    }
+
+    pub(crate) fn engine(&self) -> &Arc<Engine> {
+        &self.engine
     }
 
     fn watch_part(

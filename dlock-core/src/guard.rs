@@ -1,8 +1,11 @@
 //! What is held.
 
 use std::fmt;
+use std::future::poll_fn;
 use std::marker::PhantomData;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use crate::engine::{Core, Engine, Lease, LeaseState, convert, drop_lease, release, renew};
@@ -192,6 +195,26 @@ impl<C> Guard<C> {
             core: Arc::clone(&**self.engine),
             lease: self.lease.clone(),
         }
+    }
+
+    /// Runs that for as long as this may be believed; then it is dropped at the await where it is.
+    pub(crate) async fn while_held<T>(&self, body: impl Future<Output = T>) -> Result<T, LossReason> {
+        let mut lost = pin!(self.lost());
+        let mut body = pin!(body);
+        // The loss first: after a stall both may be ready, and a body whose lock is gone must not take one
+        // more step.
+        poll_fn(|cx| {
+            if !self.is_valid()
+                && let Poll::Ready(reason) = lost.as_mut().poll(cx)
+            {
+                return Poll::Ready(Err(reason));
+            }
+            if let Poll::Ready(value) = body.as_mut().poll(cx) {
+                return Poll::Ready(Ok(value));
+            }
+            lost.as_mut().poll(cx).map(Err)
+        })
+        .await
     }
 
     /// Starts the lease's life anew. Only needed without auto-renewal. A renewal is a reset, not an addition,

@@ -5,6 +5,7 @@ pub mod blocking;
 mod capabilities;
 mod client;
 pub mod combinators;
+mod election;
 mod engine;
 mod error;
 mod events;
@@ -30,6 +31,7 @@ mod token;
 
 pub use capabilities::{Capabilities, Capability, Nature};
 pub use client::{Client, ClientBuilder};
+pub use election::{Election, Leadership};
 pub use error::{Error, ErrorKind, LossReason, Result};
 pub use events::{GuardEvent, GuardEvents};
 pub use gate::{Access, Admission, FenceGate, FencedValue, Gate};

@@ -1,11 +1,9 @@
 //! Handles to named locks and semaphores.
 
 use std::fmt;
-use std::future::poll_fn;
 use std::marker::PhantomData;
 use std::pin::pin;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
 use crate::engine::{Ask, Engine, Patience, acquire};
@@ -239,25 +237,8 @@ impl<C> Lock<C> {
         F: Future<Output = T>,
     {
         let guard = self.acquire().await?;
-        let result = {
-            let mut lost = pin!(guard.lost());
-            let mut body = pin!(body(guard.held()));
-            // The loss first: after a stall both may be ready, and a body whose lock is gone must not take
-            // one more step.
-            let step = poll_fn(|cx| {
-                if !guard.is_valid()
-                    && let Poll::Ready(reason) = lost.as_mut().poll(cx)
-                {
-                    return Poll::Ready(Err(reason));
-                }
-                if let Poll::Ready(value) = body.as_mut().poll(cx) {
-                    return Poll::Ready(Ok(value));
-                }
-                lost.as_mut().poll(cx).map(Err)
-            });
-            step.await
-                .map_err(|reason| Error::lost(reason).with_name(&self.ask.name))?
-        };
+        let done = guard.while_held(body(guard.held())).await;
+        let result = done.map_err(|reason| Error::lost(reason).with_name(&self.ask.name))?;
         match guard.release().await {
             Err(e) if e.kind() == ErrorKind::Lost => Err(e),
             _ => Ok(result),

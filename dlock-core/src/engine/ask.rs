@@ -69,10 +69,15 @@ impl Core {
     }
 
     /// Sleeps, unless the client closes.
-    pub(super) async fn pause(&self, d: Duration) -> Result<()> {
+    pub(crate) async fn pause(&self, d: Duration) -> Result<()> {
         self.ask(Duration::MAX, self.runtime.sleep(d).map(Ok)).await?;
         yield_now().await;
         Ok(())
+    }
+
+    /// The pause after that many failed tries.
+    pub(crate) async fn pause_after(&self, failures: u32) -> Result<()> {
+        self.pause(self.backoff(failures)).await
     }
 
     /// Gives a request of the keeper its time limit.

@@ -99,6 +99,8 @@ pub enum Need {
     /// A store can be shared by programs in namespaces of their own, of `dlock`'s: not claimed by libraries
     /// with an engine of their own.
     Namespaces,
+    /// Elections, of `dlock`'s: not claimed by libraries with an engine of their own.
+    Election,
     /// Whoever connects has a password, or something like it. Taken back with [`Claims::without`] it says
     /// that nobody has.
     Secrets,
@@ -382,7 +384,7 @@ impl Claims {
             Need::SurvivesRestart => self.restart.is_some(),
             Need::Quorum => self.members.is_some(),
             Need::Limits => caps.max_held.is_some() || caps.max_waiters.is_some(),
-            Need::Namespaces => self.engine == Engine::Inherited,
+            Need::Namespaces | Need::Election => self.engine == Engine::Inherited,
             Need::FencedReads => caps.has(Capability::Fencing) && caps.has(Capability::Shared),
             Need::AutoRenew | Need::Renew => caps.has(Capability::Renew),
             Need::PerGrantTtl => caps.has(Capability::PerGrantTtl),

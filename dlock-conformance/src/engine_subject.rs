@@ -11,7 +11,7 @@ use dlock_core::combinators::Namespaced;
 use dlock_core::runtime::yield_now;
 use dlock_core::spi::{self, LeaseKey, Release, Released};
 use dlock_core::{
-    AutoRenew, Capabilities, Capability, Change, Client, Error, ErrorKind, FenceGate, Gate, Guard,
+    AutoRenew, Capabilities, Capability, Change, Client, Election, Error, ErrorKind, FenceGate, Gate, Guard,
     Inspection, Lock, LockName, LockOptions, LossReason, Mode, Owner, ReadWrite, Result, Semaphore,
     Timestamp, Token, Upgrade,
 };
@@ -260,6 +260,11 @@ impl Subject for EngineSubject {
 
     fn backend(&self) -> Option<&Arc<dyn spi::Lock>> {
         Some(self.client.backend())
+    }
+
+    fn election(&self, name: &LockName, ask: &Ask) -> Option<Result<Election>> {
+        let election = self.client.election(name);
+        Some(election.and_then(|election| election.options(options(ask))))
     }
 
     fn in_namespace(&self, namespace: &str) -> Option<Result<Arc<dyn Subject>>> {

@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use dlock_core::spi;
 use dlock_core::{
-    Capabilities, Change, FenceGate, Inspection, LockName, LossReason, Mode, Result, Timestamp, Token,
+    Capabilities, Change, Election, FenceGate, Inspection, LockName, LossReason, Mode, Result, Timestamp,
+    Token,
 };
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
@@ -56,6 +57,11 @@ pub trait Subject: Send + Sync {
     /// The backend of `dlock` under it, for what only the layer above the client can ask for. `None`, the
     /// default, of other libraries.
     fn backend(&self) -> Option<&Arc<dyn spi::Lock>> {
+        None
+    }
+
+    /// The election of that name, with leases as asked for. `None`, the default, of other libraries.
+    fn election(&self, _name: &LockName, _ask: &Ask) -> Option<Result<Election>> {
         None
     }
 

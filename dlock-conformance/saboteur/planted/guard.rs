@@ -6,8 +6,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use dlock_core::spi;
 use dlock_core::{
-    Access, Admission, Capabilities, FenceGate, FencedValue, LockName, LossReason, Result, Runtime as _,
-    Timestamp, Token,
+    Access, Admission, Capabilities, Election, FenceGate, FencedValue, LockName, LossReason, Result,
+    Runtime as _, Timestamp, Token,
 };
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -84,6 +84,10 @@ impl Subject for Spoiled {
 
     fn backend(&self) -> Option<&Arc<dyn spi::Lock>> {
         self.inner.backend()
+    }
+
+    fn election(&self, name: &LockName, ask: &Ask) -> Option<Result<Election>> {
+        self.inner.election(name, ask)
     }
 
     fn vanish(&self) -> bool {

@@ -45,6 +45,7 @@ mod s16_session;
 mod s17_contract;
 mod s17_telling;
 mod s18_quorum;
+mod s19_election;
 mod stale;
 mod steps;
 mod together;
@@ -98,6 +99,7 @@ static FILES: &[&[&Rule]] = &[
     s17_contract::RULES,
     s17_telling::RULES,
     s18_quorum::RULES,
+    s19_election::RULES,
     traffic::RULES,
 ];
 

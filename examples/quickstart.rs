@@ -15,6 +15,9 @@
 #[path = "quickstart/buyer.rs"]
 mod buyer;
 #[cfg(unix)]
+#[path = "quickstart/process.rs"]
+mod process;
+#[cfg(unix)]
 #[path = "quickstart/shop.rs"]
 mod shop;
 

@@ -1,24 +1,19 @@
 //! The process that starts the others, kills and stops them, and looks whether everything promised happened.
 
 use std::error::Error;
-use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
-use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 
 use crate::buyer::{LEASE, STOCK, connect, items_left, write};
+use crate::process::{Process, expect};
 
 /// How much later than promised is still on time, on a busy machine.
 const SLACK: Duration = Duration::from_secs(3);
 
 /// How much earlier than the store says a lease may end: it was looked at a moment before the kill.
 const MARGIN: Duration = Duration::from_millis(50);
-
-/// How long anything may take before it counts as hanging.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 const BUYERS: usize = 5;
 const ITEMS: u8 = 2;
@@ -62,7 +57,7 @@ pub(crate) fn with_lock() -> Result<(), Box<dyn Error>> {
     println!("  exactly {ITEMS} sold\n");
 
     println!("a holder with a lease of {LEASE:?} is killed:");
-    let mut killed = Process::start(directory.path(), "killed")?;
+    let killed = Process::start("killed", directory.path())?;
     let (token, _) = expect_newer(&killed.line()?, &mut highest)?;
     let (looked, left) = tokio.block_on(lease_left(directory.path(), token))?;
     println!(
@@ -71,7 +66,7 @@ pub(crate) fn with_lock() -> Result<(), Box<dyn Error>> {
         left.as_secs_f64()
     );
     killed.signal(Signal::KILL)?;
-    let mut next = Process::start(directory.path(), "buyer")?;
+    let mut next = Process::start("buyer", directory.path())?;
     next.line()?;
     next.go()?;
     let (token, _) = expect_newer(&next.line()?, &mut highest)?;
@@ -94,7 +89,7 @@ pub(crate) fn with_lock() -> Result<(), Box<dyn Error>> {
     )?;
 
     println!("a holder is paused for longer than its lease:");
-    let mut paused = Process::start(directory.path(), "paused")?;
+    let mut paused = Process::start("paused", directory.path())?;
     let (token, _) = expect_newer(&paused.line()?, &mut highest)?;
     println!(
         "  process {} holds the lock with token {token} ... SIGSTOP",
@@ -191,7 +186,7 @@ async fn sell_meanwhile(directory: &Path) -> Result<u64, Box<dyn Error>> {
 fn start_together(directory: &Path, role: &str) -> Result<Vec<Process>, Box<dyn Error>> {
     let mut all = Vec::new();
     for _ in 0..BUYERS {
-        all.push(Process::start(directory, role)?);
+        all.push(Process::start(role, directory)?);
     }
     for process in &mut all {
         expect(process.line()? == "ready", "a buyer did not get ready")?;
@@ -200,73 +195,6 @@ fn start_together(directory: &Path, role: &str) -> Result<Vec<Process>, Box<dyn 
         process.go()?;
     }
     Ok(all)
-}
-
-/// A process of this program in another role.
-struct Process {
-    child: Child,
-    stdin: ChildStdin,
-    lines: Receiver<String>,
-}
-
-impl Process {
-    fn start(directory: &Path, role: &str) -> Result<Self, Box<dyn Error>> {
-        let mut child = Command::new(std::env::current_exe()?)
-            .arg("as")
-            .arg(role)
-            .arg(directory)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()?;
-        let (stdin, stdout) = (
-            child.stdin.take().ok_or("no stdin")?,
-            child.stdout.take().ok_or("no stdout")?,
-        );
-        let (sender, lines) = channel();
-        std::thread::spawn(move || {
-            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
-                if sender.send(line).is_err() {
-                    break;
-                }
-            }
-        });
-        Ok(Self { child, stdin, lines })
-    }
-
-    fn pid(&self) -> u32 {
-        self.child.id()
-    }
-
-    /// What it says next.
-    fn line(&mut self) -> Result<String, Box<dyn Error>> {
-        let line = self.lines.recv_timeout(PATIENCE);
-        Ok(line.map_err(|_| format!("process {} has nothing to say", self.pid()))?)
-    }
-
-    fn go(&mut self) -> std::io::Result<()> {
-        writeln!(self.stdin, "go")
-    }
-
-    fn signal(&self, signal: Signal) -> Result<(), Box<dyn Error>> {
-        Ok(kill_process(Pid::from_child(&self.child), signal)?)
-    }
-
-    /// Waits for its end.
-    fn finish(&mut self) -> Result<(), Box<dyn Error>> {
-        let status = self.child.wait()?;
-        expect(
-            status.success(),
-            &format!("process {} failed: {status}", self.pid()),
-        )
-    }
-}
-
-/// Nothing that was started is left behind, however this ends.
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }
 
 /// Takes apart `token 7 bought`.
@@ -289,8 +217,4 @@ fn expect_newer<'a>(line: &'a str, highest: &mut u64) -> Result<(u64, &'a str), 
     )?;
     *highest = token;
     Ok((token, what))
-}
-
-fn expect(truth: bool, otherwise: &str) -> Result<(), Box<dyn Error>> {
-    if truth { Ok(()) } else { Err(otherwise.into()) }
 }

@@ -19,12 +19,12 @@ pub(crate) async fn main(store: &Store, elect: Elect) -> Result<u8, Failure> {
     let mut signals = Signals::new()?;
     let client = store.connect(None).await?;
     let value = elect.value.or(elect.hold.label.clone());
-    let lock = client
-        .lock(&*elect.name)?
+    let election = client
+        .election(&*elect.name)?
         .options(elect.hold.options(&client, value))?;
     loop {
-        let guard = match signals.unless_ended(lock.acquire()).await {
-            Ok(Ok(guard)) => guard,
+        let leadership = match signals.unless_ended(election.campaign()).await {
+            Ok(Ok(leadership)) => leadership,
             // It has worked before, and may again: whoever waits to lead is not to end for a restart of the
             // store.
             Ok(Err(e)) if e.is_retryable() || e.kind() == ErrorKind::Lost => {
@@ -39,7 +39,7 @@ pub(crate) async fn main(store: &Store, elect: Elect) -> Result<u8, Failure> {
         };
         eprintln!("dlock: this host leads `{}`", elect.name);
         let outcome = loop {
-            match job.run(&guard.held(), &mut signals).await {
+            match job.run(&leadership.held(), &mut signals).await {
                 Ok(Outcome::Ended(_)) if elect.restart && !job.was_told_to_end() => {
                     if let Err(signal) = signals.unless_ended(tokio::time::sleep(PAUSE)).await {
                         break Ok(Outcome::Ended(signal));
@@ -57,7 +57,7 @@ pub(crate) async fn main(store: &Store, elect: Elect) -> Result<u8, Failure> {
             Ok(Outcome::Ended(code)) => Ok(code),
             Err(e) => Err(e),
         };
-        let _ = guard.release().await;
+        let _ = leadership.resign().await;
         return ended(&client, done).await;
     }
 }

@@ -312,12 +312,12 @@ impl ZkLock {
             return Ok(Some(vec![Holder { said, paths, session }]));
         }
         let children = session.children(client, &lock).await?;
-        let line = self.line(&children)?;
-        let children: HashSet<&str> = children.iter().map(String::as_str).collect();
+        let line = self.line(children.clone())?;
+        let children: HashSet<String> = children.into_iter().collect();
         let holders = line.entries[..line.admitted()].iter().map(|entry| {
             let mut paths = vec![format!("{lock}/{}", entry.node)];
             let mark = marker(&entry.node, entry.mode);
-            if children.contains(mark.as_str()) {
+            if children.contains(&mark) {
                 paths.push(format!("{lock}/{mark}"));
             }
             let said = said_of(self.paths(), name, &entry.node);

@@ -211,7 +211,7 @@ impl ZkLock {
     }
 
     /// What those children of a line are.
-    pub(crate) fn line(&self, children: &[String]) -> Result<Line> {
+    pub(crate) fn line(&self, children: Vec<String>) -> Result<Line> {
         Line::read(self.paths().layout, children).map_err(|child| {
             // The name of what is there, as far as it is fit to be shown.
             let child: String = child.chars().filter(|c| !c.is_control()).take(64).collect();
@@ -225,7 +225,7 @@ impl ZkLock {
     /// The line of now, as the server that is asked has it.
     pub(crate) async fn read_line(&self, session: &Session, line: &str) -> Result<Line> {
         match session.client()?.list_children(line).await {
-            Ok(children) => self.line(&children),
+            Ok(children) => self.line(children),
             Err(Zk::NoNode) => Ok(Line::default()),
             Err(e) => Err(session.failed(e)),
         }
@@ -234,7 +234,7 @@ impl ZkLock {
     /// The line of now, as the leader has it: no older than this call.
     pub(crate) async fn read_line_of_now(&self, session: &Session, key: &LeaseKey) -> Result<Line> {
         let line = self.paths().lock(&key.name);
-        self.line(&session.children(&*session.client()?, &line).await?)
+        self.line(session.children(&*session.client()?, &line).await?)
     }
 
     /// Reads something, and again if the connection broke or the session was over: nothing depends on how
@@ -297,7 +297,7 @@ impl ZkLock {
     /// Whether that node is none in which a request may stay.
     pub(crate) fn is_at_the_end(&self, node: &Node) -> bool {
         match parse(self.paths().layout, &node.name) {
-            Some(Child::Entry(entry)) => !is_place(entry.place),
+            Some(Child::Entry { place, .. }) => !is_place(place),
             _ => false,
         }
     }

@@ -51,17 +51,19 @@ pub(crate) enum Place {
 impl Line {
     /// Of those children. A child that is none of a line, or stands where another one does, is given back:
     /// somebody else's.
-    pub(crate) fn read(layout: Layout, children: &[String]) -> Result<Self, String> {
+    pub(crate) fn read(layout: Layout, children: Vec<String>) -> Result<Self, String> {
         let mut entries = Vec::with_capacity(children.len());
         let mut converted = HashMap::new();
-        for child in children {
-            match parse(layout, child) {
-                Some(Child::Entry(entry)) if is_place(entry.place) => entries.push(entry),
-                Some(Child::Entry(_)) => {}
-                Some(Child::Converted { entry, to }) => {
-                    converted.insert(entry, to);
+        for node in children {
+            match parse(layout, &node) {
+                Some(Child::Entry { mode, place }) if is_place(place) => {
+                    entries.push(Entry { node, mode, place });
                 }
-                None => return Err(child.clone()),
+                Some(Child::Entry { .. }) => {}
+                Some(Child::Converted { entry, to }) => {
+                    converted.insert(entry.to_owned(), to);
+                }
+                None => return Err(node),
             }
         }
         entries.sort_by_key(|e| e.place);
@@ -145,7 +147,7 @@ mod tests {
     fn line(modes: &[Mode]) -> Line {
         let mut nodes = nodes(modes);
         nodes.reverse();
-        Line::read(Layout::Own, &nodes).unwrap()
+        Line::read(Layout::Own, nodes).unwrap()
     }
 
     const X: Mode = Mode::Exclusive;
@@ -165,7 +167,7 @@ mod tests {
     fn without(modes: &[Mode], gone: usize) -> Line {
         let left = nodes(modes).into_iter().enumerate();
         let left: Vec<_> = left.filter(|(i, _)| gone >> i & 1 == 0).map(|(_, n)| n).collect();
-        Line::read(Layout::Own, &left).unwrap()
+        Line::read(Layout::Own, left).unwrap()
     }
 
     #[test]
@@ -236,12 +238,12 @@ mod tests {
             name(3, "2147483647"),
             name(2, "2146435071"),
         ];
-        let line = Line::read(Layout::Own, &[&late[..], &[name(1, "2146435070")]].concat()).unwrap();
-        let there: Vec<_> = line.entries.iter().map(|e| e.id.sequence()).collect();
+        let line = Line::read(Layout::Own, [&late[..], &[name(1, "2146435070")]].concat()).unwrap();
+        let there: Vec<_> = line.entries.iter().map(|e| e.id().sequence()).collect();
         assert_eq!(there, [1]);
         for foreign in ["lost+found".to_owned(), name(2, "0000000007")] {
-            let nodes = [name(1, "0000000007"), foreign.clone()];
-            assert_eq!(Line::read(Layout::Own, &nodes), Err(foreign));
+            let nodes = vec![name(1, "0000000007"), foreign.clone()];
+            assert_eq!(Line::read(Layout::Own, nodes), Err(foreign));
         }
     }
 }

@@ -286,7 +286,7 @@ impl Lock for ZkLock {
                         continue;
                     }
                     match listed {
-                        Ok(children) if !session.requests.is_doubted(key) => (made, self.line(&children)),
+                        Ok(children) if !session.requests.is_doubted(key) => (made, self.line(children)),
                         // It is in the line, and where is not known yet, or not any more.
                         _ => (made, self.read_line_of_now(&session, key).await),
                     }

@@ -29,19 +29,36 @@ const CURATOR: &str = "-lock-";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) node: String,
-    /// In the layout of Curator, what is left of it in 128 bits; see [`as_uuid`].
-    pub(crate) id: RequestId,
     pub(crate) mode: Mode,
     pub(crate) place: i64,
 }
 
-/// What a child of a line is.
+impl Entry {
+    /// Whose it is: in the layout of Curator, what is left of that in 128 bits; see [`as_uuid`].
+    pub(crate) fn id(&self) -> RequestId {
+        // They were digits when it was read.
+        let number = |digits: &str| u128::from_str_radix(digits, 16).unwrap_or(0);
+        match self.node.strip_prefix("_c_") {
+            Some(guid) => RequestId::new(number(&guid.replace('-', "")[..32]), 0),
+            None => {
+                let mut parts = self.node.split('-').map(number);
+                let (client, sequence) = (parts.next(), parts.next());
+                RequestId::new(client.unwrap_or(0), sequence.unwrap_or(0) as u64)
+            }
+        }
+    }
+}
+
+/// What a child of a line is, by its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Child {
-    Entry(Entry),
+pub(crate) enum Child<'a> {
+    Entry {
+        mode: Mode,
+        place: i64,
+    },
     /// Says that the entry of that name has now that mode.
     Converted {
-        entry: String,
+        entry: &'a str,
         to: Mode,
     },
 }
@@ -69,47 +86,46 @@ pub(crate) fn marker(node: &str, to: Mode) -> String {
 }
 
 /// Reads the name of a child; `None` if it is not one of such a line.
-pub(crate) fn parse(layout: Layout, child: &str) -> Option<Child> {
+pub(crate) fn parse(layout: Layout, child: &str) -> Option<Child<'_>> {
     match layout {
-        Layout::Own => match child.split_once('~') {
-            Some((entry, to)) => {
-                own(entry)?;
-                let (entry, to) = (entry.to_owned(), mode(to)?);
-                Some(Child::Converted { entry, to })
-            }
-            None => own(child).map(Child::Entry),
-        },
-        Layout::Curator => curator(child).map(Child::Entry),
+        Layout::Own => own(child),
+        Layout::Curator => curator(child),
     }
 }
 
-fn own(name: &str) -> Option<Entry> {
-    let mut parts = name.splitn(4, '-');
-    let (client, sequence) = (parts.next()?, parts.next()?);
-    if client.len() != 32 {
+/// Each waiter reads the names of the whole line, so this looks at no more than it has to.
+fn own(child: &str) -> Option<Child<'_>> {
+    let (client, rest) = child.split_at_checked(32)?;
+    let (sequence, rest) = rest.strip_prefix('-')?.split_once('-')?;
+    let (letter, rest) = rest.split_once('-')?;
+    if !is_hex(client) || !is_hex(sequence) || sequence.len() > 16 {
         return None;
     }
-    let client = u128::from_str_radix(client, 16).ok()?;
-    let sequence = u64::from_str_radix(sequence, 16).ok()?;
-    Some(Entry {
-        node: name.to_owned(),
-        id: RequestId::new(client, sequence),
-        mode: mode(parts.next()?)?,
-        // The rest: it may have a sign.
-        place: place(parts.next()?)?,
-    })
+    let wanted = mode(letter)?;
+    // The place may have a sign.
+    if let Some(place) = place(rest) {
+        return Some(Child::Entry { mode: wanted, place });
+    }
+    let (digits, to) = rest.split_once('~')?;
+    place(digits)?;
+    let (entry, to) = (&child[..child.len() - to.len() - 1], mode(to)?);
+    Some(Child::Converted { entry, to })
 }
 
-fn curator(name: &str) -> Option<Entry> {
+fn curator(name: &str) -> Option<Child<'_>> {
     let at = name.rfind(CURATOR)?;
     let guid = name[..at].strip_prefix("_c_")?.replace('-', "");
-    let id = (guid.len() == 32).then(|| u128::from_str_radix(&guid, 16).ok())??;
-    Some(Entry {
-        node: name.to_owned(),
-        id: RequestId::new(id, 0),
-        mode: Mode::Exclusive,
-        place: place(&name[at + CURATOR.len()..])?,
-    })
+    let place = place(&name[at + CURATOR.len()..])?;
+    let mode = Mode::Exclusive;
+    (guid.len() == 32 && is_hex(&guid)).then_some(Child::Entry { mode, place })
+}
+
+fn is_hex(digits: &str) -> bool {
+    // Without a branch for each: it is the longest part of reading a name.
+    let digits_alone = digits
+        .bytes()
+        .fold(true, |all, digit| all & digit.is_ascii_hexdigit());
+    digits_alone && !digits.is_empty()
 }
 
 fn place(digits: &str) -> Option<i64> {
@@ -242,7 +258,11 @@ mod tests {
 
     fn entry(layout: Layout, name: &str) -> Entry {
         match parse(layout, name) {
-            Some(Child::Entry(entry)) => entry,
+            Some(Child::Entry { mode, place }) => Entry {
+                node: name.to_owned(),
+                mode,
+                place,
+            },
             other => panic!("{name}: {other:?}"),
         }
     }
@@ -258,10 +278,10 @@ mod tests {
             ] {
                 let name = format!("{}{digits}", prefix(Layout::Own, ID, mode));
                 let read = entry(Layout::Own, &name);
-                assert_eq!((read.id, read.mode, read.place), (ID, mode, place));
-                let converted = parse(Layout::Own, &marker(&name, Mode::READER));
-                let to = Mode::READER;
-                assert_eq!(converted, Some(Child::Converted { entry: name, to }));
+                assert_eq!((read.id(), read.mode, read.place), (ID, mode, place));
+                let (marker, to) = (marker(&name, Mode::READER), Mode::READER);
+                let converted = parse(Layout::Own, &marker);
+                assert_eq!(converted, Some(Child::Converted { entry: &name, to }));
             }
         }
     }
@@ -273,7 +293,7 @@ mod tests {
         let ours = format!("{}0000000013", prefix(Layout::Curator, ID, Mode::Exclusive));
         assert_eq!(ours.len(), theirs.len());
         let read = entry(Layout::Curator, &ours);
-        assert_eq!((read.id.client(), read.place), (folded(ID), 13));
+        assert_eq!((read.id().client(), read.place), (folded(ID), 13));
     }
 
     #[test]

@@ -48,7 +48,7 @@ impl ZkLock {
         let path = format!("{line}/{}", node.name);
         let client = session.client()?;
         // Behind a `sync`, so that nobody is overlooked who waits in another kind of sharing.
-        let others = self.line(&session.children(&client, &line).await?)?;
+        let others = self.line(session.children(&client, &line).await?)?;
         let mut sharing = others.entries.iter().filter(|e| !e.mode.is_exclusive());
         let other = sharing.find(|e| *e.node != *node.name);
         if let Some(other) = other.filter(|e| e.mode != to) {

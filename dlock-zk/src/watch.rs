@@ -123,7 +123,7 @@ impl ZkLock {
                     None => Ok(before.cloned()),
                     Some(asking) => match asking.await {
                         Ok((data, stat)) => {
-                            Ok(Some(self.seen(session, (entry.id, entry.mode), &data, &stat)))
+                            Ok(Some(self.seen(session, (entry.id(), entry.mode), &data, &stat)))
                         }
                         Err(Zk::NoNode) => Ok(None),
                         Err(e) => Err(session.failed(e)),
@@ -170,7 +170,7 @@ impl ZkLock {
         let mut look = Look::default();
         for _ in 0..TRIES {
             look = Look {
-                line: self.line(&session.children(client, &lock).await?)?,
+                line: self.line(session.children(client, &lock).await?)?,
                 ..Look::default()
             };
             let known = Look::default();
@@ -257,7 +257,7 @@ impl Watching {
         };
         let quiet = match looked {
             Ok((children, stat, quiet)) => {
-                look.line = self.lock.line(&children)?;
+                look.line = self.lock.line(children.clone())?;
                 look.children = children.into_iter().collect();
                 look.count = Some((stat.czxid, stat.cversion));
                 self.lock

@@ -15,15 +15,20 @@ use crate::capabilities::Capability;
 use crate::client::Client;
 use crate::engine::Engine;
 use crate::error::{Error, ErrorKind, Result};
+use crate::events::GuardEvents;
 use crate::guard::{Guard, Held};
 use crate::inspection::{Change, Holder, Inspection};
 use crate::lock::Lock;
 use crate::name::LockName;
 use crate::options::LockOptions;
+use crate::timestamp::Timestamp;
 
-/// Where a store has no queue, whoever steps down leaves the name alone for that long: longer than anybody
-/// who waits there pauses before it asks again.
+/// Where a store has no queue, whoever led leaves the name alone for that long: most who wait there ask again
+/// sooner.
 const HOLD_BACK: Duration = Duration::from_millis(500);
+
+/// What lasts that long counts as a success, and what comes after it begins with a short pause again.
+const LASTING: Duration = Duration::from_secs(1);
 
 /// A handle to an election: those who [campaign](Self::campaign) in it lead one at a time, wherever they are.
 /// Cheap to clone and to keep. See [`Client::election`](crate::Client::election).
@@ -51,7 +56,8 @@ impl Election {
     }
 
     /// The same election, with leases of these options. The ttl is what a leader that crashed costs, and how
-    /// long one may be paused or cut off and still lead; with a maximum hold the leadership goes round.
+    /// long one may be paused or cut off and still lead; with a maximum hold the leadership goes round. With
+    /// a minimum hold the next one has to wait for it, and until then the last one is shown as the leader.
     ///
     /// # Errors
     /// As [`Lock::options`].
@@ -84,7 +90,11 @@ impl Election {
     /// # Ok(()) });
     /// ```
     pub async fn campaign(&self) -> Result<Leadership> {
-        let guard = self.lock.acquire().await?;
+        self.campaign_within(self.lock.wait_limit()).await
+    }
+
+    async fn campaign_within(&self, limit: Option<Duration>) -> Result<Leadership> {
+        let guard = self.lock.wait(limit).await?;
         Ok(Leadership {
             held: guard.held(),
             engine: Arc::clone(self.client.engine()),
@@ -108,8 +118,10 @@ impl Election {
     /// tokens grow; none is told twice, and none that a newer one has followed.
     ///
     /// It does not tell that there is no leader, and where the backend has to look for changes, a leader who
-    /// came and went between two looks may be missing. While the store cannot be reached it tells nothing; it
-    /// watches anew when the store is back.
+    /// came and went between two looks may be missing. A candidate whom the store let in, and who did not
+    /// live to hear of it, may be told. While the store cannot be reached the stream tells nothing; it
+    /// watches anew when the store is back. When a store has lost its data, and its tokens with them, the
+    /// leader of then may be missing, and the next one is told.
     ///
     /// # Cancel safety
     /// Cancel safe: nothing is left behind. The stream may be dropped at any time.
@@ -132,6 +144,7 @@ impl Election {
     pub async fn observe(&self) -> Result<BoxStream<'static, Result<Holder>>> {
         let observer = Observer {
             changes: self.client.watch(self.name()).await?,
+            began: self.client.engine().now(),
             election: self.clone(),
             last: None,
             failures: 0,
@@ -143,18 +156,20 @@ impl Election {
     /// Campaigns, runs `work` while this candidate leads, and campaigns again, until the work ends it:
     ///
     /// * `work` is called anew for each leadership, and gets a [`Held`] to read the token and deadline from.
-    /// * *When the leadership is lost*, its future is dropped at the await where it is, at the deadline at
-    ///   the latest: before anybody else can lead. Work that does not await is not ended by this, nor is a
-    ///   process that stands still; for them the token is there.
-    /// * `Continue(())` [steps down](Leadership::step_down): another candidate goes first.
-    /// * `Break(value)` resigns, and ends with that value.
+    /// * *When the leadership is lost*, its future is dropped at the await where it waits, at the deadline at
+    ///   the latest. Work that computes or blocks, or whose awaits are ready each time, is not ended by this,
+    ///   nor is a process that stands still: let it look at [`Held::is_valid`], and give each write the
+    ///   token.
+    /// * `Continue(())` resigns, and lets another candidate go first, as [`Leadership::step_down`] does.
+    /// * `Break(value)` resigns, and ends with that value, also if the leadership was over by then.
     ///
-    /// What may pass by itself, such as a store that is away, is tried again after 25 to 800 ms, half of it
-    /// random; the wait limit of the options does not count. It runs in the calling task.
+    /// What may pass by itself, such as a store that is away, is tried again after 12 to 800 ms, the longer
+    /// the more often; so it is after a leadership that has not lasted a second. The wait limit of the
+    /// options does not count. It runs in the calling task.
     ///
     /// # Cancel safety
     /// Dropped while it campaigns, it leaves nothing. Dropped while the work runs, the work is dropped and
-    /// then the leadership resigned, in the background.
+    /// then the leadership resigned, in the background. Dropped while it resigns, the value is lost.
     ///
     /// # Errors
     /// `Closed` when the client is closed; `InvalidInput`, `Unsupported`, `PermissionDenied`, `BackendData`.
@@ -164,42 +179,61 @@ impl Election {
     /// # dlock_core::doc(|client| async move {
     /// use std::ops::ControlFlow;
     /// let election = client.election("scheduler")?;
-    /// let done: u32 = election.lead(|leadership| async move {
+    /// let done: u32 = election.lead(async |leadership| {
     ///     println!("this is the leader, with token {:?}", leadership.token());
     ///     ControlFlow::Break(17)
     /// }).await?;
     /// assert_eq!(done, 17);
     /// # Ok(()) });
     /// ```
+    ///
+    /// In a task of its own, with a future for each leadership that owns what it needs:
+    ///
+    /// ```no_run
+    /// # dlock_core::doc(|client| async move {
+    /// # use dlock_core as dlock;
+    /// # use std::ops::ControlFlow;
+    /// # async fn schedule(_: dlock::Client, _: dlock::Held) -> ControlFlow<()> { ControlFlow::Break(()) }
+    /// let election = client.election("scheduler")?;
+    /// let leading = tokio::spawn(async move {
+    ///     election.lead(|leadership| schedule(client.clone(), leadership)).await
+    /// });
+    /// # leading.await.expect("it does not panic")?;
+    /// # Ok(()) });
+    /// ```
     pub async fn lead<T, F>(&self, mut work: impl FnMut(Held) -> F) -> Result<T>
     where
         F: Future<Output = ControlFlow<T>>,
     {
+        let engine = self.client.engine();
         let mut failures = 0;
         loop {
-            match self.campaign().await {
+            let mut pause = Duration::ZERO;
+            match self.campaign_within(None).await {
                 Ok(leadership) => {
-                    failures = 0;
-                    let work = work(leadership.held.clone());
+                    let began = engine.now();
+                    let work = work(leadership.held());
                     match leadership.guard.while_held(work).await {
+                        // What the store is not told now it is told in the background, or it lapses.
                         Ok(ControlFlow::Break(value)) => {
-                            // What the store was not told lapses, or is told it in the background.
                             let _ = leadership.resign().await;
                             return Ok(value);
                         }
                         Ok(ControlFlow::Continue(())) => {
-                            if leadership.step_down().await.is_ok() {
-                                continue;
-                            }
+                            let _ = leadership.resign().await;
                         }
                         Err(_) => drop(leadership),
+                    }
+                    pause = hold_back(engine);
+                    if began.until(engine.now()) >= LASTING {
+                        failures = 0;
                     }
                 }
                 Err(e) if may_pass(&e) => {}
                 Err(e) => return Err(e),
             }
             failures += 1;
-            self.client.engine().pause_after(failures).await?;
+            engine.pause(pause.max(engine.backoff(failures))).await?;
         }
     }
 }
@@ -230,7 +264,23 @@ impl Leadership {
         self.held.clone()
     }
 
-    /// Lets go, and tells how that went: the next candidate leads at once.
+    /// What happens to it from now on: see [`Guard::events`].
+    pub fn events(&self) -> GuardEvents {
+        self.guard.events()
+    }
+
+    /// Starts its lease anew: see [`Guard::renew`]. Only needed without auto-renewal.
+    ///
+    /// # Cancel safety
+    /// As [`Guard::renew`].
+    ///
+    /// # Errors
+    /// As [`Guard::renew`].
+    pub async fn renew(&self) -> Result<()> {
+        self.guard.renew().await
+    }
+
+    /// Lets go, and tells how that went: the next candidate leads at once, unless there is a minimum hold.
     ///
     /// # Cancel safety
     /// As [`Guard::release`].
@@ -241,9 +291,9 @@ impl Leadership {
         self.guard.release().await
     }
 
-    /// Lets go, and lets another candidate go first: when it returns, those who were waiting come before this
-    /// one, should it campaign again. Where the store has a queue, that is so at once. Elsewhere it comes
-    /// back half a second later, which is a chance and no promise.
+    /// Lets go, and lets another candidate go first: when it returns, those of the same priority who were
+    /// waiting come before this one, should it campaign again. Where the store has a queue, that is so at
+    /// once. Elsewhere it comes back half a second later, which is a chance and no promise.
     ///
     /// # Cancel safety
     /// As [`Guard::release`]; dropped after that, the others have less time.
@@ -253,10 +303,8 @@ impl Leadership {
     pub async fn step_down(self) -> Result<()> {
         let Self { guard, engine, .. } = self;
         guard.release().await?;
-        if !engine.caps.has(Capability::Queue) {
-            // A client that is closed meanwhile campaigns no more.
-            let _ = engine.pause(HOLD_BACK).await;
-        }
+        // A client that is closed meanwhile campaigns no more.
+        let _ = engine.pause(hold_back(&engine)).await;
         Ok(())
     }
 }
@@ -279,6 +327,8 @@ impl fmt::Debug for Leadership {
 struct Observer {
     election: Election,
     changes: BoxStream<'static, Result<Change>>,
+    /// When they began.
+    began: Timestamp,
     last: Option<Holder>,
     failures: u32,
     is_over: bool,
@@ -288,16 +338,13 @@ impl Observer {
     async fn next(mut self) -> Option<(Result<Holder>, Self)> {
         while !self.is_over {
             let e = match self.changes.next().await {
-                Some(Ok(change)) => {
-                    self.failures = 0;
-                    match leader_after(change).filter(|leader| self.is_new(leader)) {
-                        Some(leader) => {
-                            self.last = Some(leader.clone());
-                            return Some((Ok(leader), self));
-                        }
-                        None => continue,
+                Some(Ok(change)) => match self.leader_after(change) {
+                    Some(leader) => {
+                        self.last = Some(leader.clone());
+                        return Some((Ok(leader), self));
                     }
-                }
+                    None => continue,
+                },
                 Some(Err(e)) => Some(e),
                 None => None,
             };
@@ -314,12 +361,17 @@ impl Observer {
     }
 
     async fn watch_anew(&mut self) -> Result<()> {
+        let Election { client, lock } = &self.election;
+        let engine = client.engine();
+        if self.began.until(engine.now()) >= LASTING {
+            self.failures = 0;
+        }
         loop {
             self.failures += 1;
-            self.election.client.engine().pause_after(self.failures).await?;
-            match self.election.client.watch(self.election.name()).await {
+            engine.pause(engine.backoff(self.failures)).await?;
+            match client.watch(lock.name()).await {
                 Ok(changes) => {
-                    self.changes = changes;
+                    (self.changes, self.began) = (changes, engine.now());
                     return Ok(());
                 }
                 Err(e) if may_pass(&e) => {}
@@ -328,24 +380,31 @@ impl Observer {
         }
     }
 
-    /// A connection that is new may be to a server that is behind the last one.
-    fn is_new(&self, leader: &Holder) -> bool {
-        let last = self.last.as_ref();
-        last.is_none_or(|last| leader.id != last.id && leader.token >= last.token)
+    /// The leader that this change tells of, if it is another one. A connection that is new may be to a
+    /// server that is behind the last one: what it shows first does not count if it is older. Each grant
+    /// after that is news, though the store has lost its tokens.
+    fn leader_after(&self, change: Change) -> Option<Holder> {
+        let (leader, oldest) = match change {
+            Change::Snapshot { now, .. } => (leader_of(now)?, self.last.as_ref().and_then(|last| last.token)),
+            Change::Granted(holder) => (Some(holder).filter(leads)?, None),
+            _ => return None,
+        };
+        let is_told = self.last.as_ref().is_some_and(|last| last.id == leader.id);
+        (!is_told && leader.token >= oldest).then_some(leader)
+    }
+}
+
+/// How long whoever led leaves the name to others.
+fn hold_back(engine: &Engine) -> Duration {
+    match engine.caps.has(Capability::Queue) {
+        true => Duration::ZERO,
+        false => HOLD_BACK,
     }
 }
 
 /// A loss ends a leadership, and not the wish to lead.
 fn may_pass(e: &Error) -> bool {
     e.is_retryable() || e.kind() == ErrorKind::Lost
-}
-
-fn leader_after(change: Change) -> Option<Holder> {
-    match change {
-        Change::Snapshot { now, .. } => leader_of(now),
-        Change::Granted(holder) => Some(holder).filter(leads),
-        _ => None,
-    }
 }
 
 fn leader_of(now: Inspection) -> Option<Holder> {

@@ -204,10 +204,8 @@ impl<C> Guard<C> {
         // The loss first: after a stall both may be ready, and a body whose lock is gone must not take one
         // more step.
         poll_fn(|cx| {
-            if !self.is_valid()
-                && let Poll::Ready(reason) = lost.as_mut().poll(cx)
-            {
-                return Poll::Ready(Err(reason));
+            if !self.is_valid() {
+                return lost.as_mut().poll(cx).map(Err);
             }
             if let Poll::Ready(value) = body.as_mut().poll(cx) {
                 return Poll::Ready(Ok(value));

@@ -178,7 +178,7 @@ impl<C> Lock<C> {
         self.wait(Some(limit)).await
     }
 
-    async fn wait(&self, limit: Option<Duration>) -> Result<Guard<C>> {
+    pub(crate) async fn wait(&self, limit: Option<Duration>) -> Result<Guard<C>> {
         let patience = match limit {
             Some(Duration::ZERO) => Patience::Try,
             limit => Patience::Wait(limit),

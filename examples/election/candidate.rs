@@ -36,7 +36,7 @@ pub(crate) fn run(url: &str) -> Result<(), Box<dyn Error>> {
             .options(LockOptions::new().ttl(LEASE))?;
         election
             .lead(async |leadership| match schedule(&client, &leadership).await {
-                Ok(()) => ControlFlow::Break(()),
+                Ok(done) => done,
                 // Another one may have more luck with the store, and goes first.
                 Err(e) => {
                     eprintln!("candidate {}: {e}", std::process::id());
@@ -49,7 +49,7 @@ pub(crate) fn run(url: &str) -> Result<(), Box<dyn Error>> {
 }
 
 /// The work of a leader. It is cancelled at an `await` when the leadership is lost.
-async fn schedule(client: &Client, leadership: &Held) -> dlock::Result<()> {
+async fn schedule(client: &Client, leadership: &Held) -> dlock::Result<ControlFlow<()>> {
     let token = leadership.token().expect("Redis gives tokens");
     let gate = client.gate()?;
     // The leader before may stand still in the midst of a write. From here on the gate keeps it out; only
@@ -59,7 +59,7 @@ async fn schedule(client: &Client, leadership: &Held) -> dlock::Result<()> {
         .await?
         .is_admitted()
     {
-        return Ok(());
+        return Ok(ControlFlow::Continue(()));
     }
     let _over = Over(token.get());
     while !TOLD_TO_END.load(Ordering::Relaxed) {
@@ -71,12 +71,12 @@ async fn schedule(client: &Client, leadership: &Held) -> dlock::Result<()> {
             .await?
             .is_admitted()
         {
-            break;
+            return Ok(ControlFlow::Continue(()));
         }
         say(format_args!("token {token} wrote {count}"));
         tokio::time::sleep(TICK).await;
     }
-    Ok(())
+    Ok(ControlFlow::Break(()))
 }
 
 /// Says that the work of a leader has ended, whichever way.

@@ -75,11 +75,6 @@ impl Core {
         Ok(())
     }
 
-    /// The pause after that many failed tries.
-    pub(crate) async fn pause_after(&self, failures: u32) -> Result<()> {
-        self.pause(self.backoff(failures)).await
-    }
-
     /// Gives a request of the keeper its time limit.
     pub(super) async fn timed<T>(&self, limit: Duration, request: impl Future<Output = T>) -> Result<T> {
         let mut request = pin!(request);

@@ -152,7 +152,7 @@ impl Core {
     }
 
     /// The pause after that many failed tries: 25 ms doubling to 800 ms, half of it random.
-    pub(super) fn backoff(&self, tries: u32) -> Duration {
+    pub(crate) fn backoff(&self, tries: u32) -> Duration {
         let full = Duration::from_millis(25) * 2_u32.pow(tries.clamp(1, 6) - 1);
         full / 2 + self.jitter(full / 2)
     }

@@ -8,6 +8,8 @@ mod blocking;
 mod claims;
 mod combinators;
 #[cfg(feature = "sim")]
+mod election;
+#[cfg(feature = "sim")]
 mod engine;
 #[cfg(feature = "sim")]
 mod kept;

@@ -185,20 +185,21 @@ impl fmt::Display for Error {
     }
 }
 
+/// In words and on one line, since this is what a program prints that returns it from `main`: the message,
+/// the kind, and the causes, each in its own words.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut d = f.debug_struct("Error");
-        d.field("kind", &self.0.kind).field("message", &self.0.message);
-        if let Some(name) = &self.0.name {
-            d.field("name", name);
+        write!(f, "{self} [{:?}]", self.0.kind)?;
+        let mut told = String::new();
+        for cause in std::iter::successors(self.source(), |&cause| cause.source()) {
+            let words = cause.to_string();
+            // Many say in their own words what caused them.
+            if !told.contains(&words) {
+                write!(f, ": {words}")?;
+                told = words;
+            }
         }
-        if let Some(loss) = &self.0.loss {
-            d.field("loss", loss);
-        }
-        if let Some(source) = &self.0.source {
-            d.field("source", source);
-        }
-        d.finish()
+        Ok(())
     }
 }
 

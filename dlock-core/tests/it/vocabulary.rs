@@ -152,3 +152,34 @@ fn dropped_on_the_way_it_is_unanswered_and_refused_it_is_not() {
     drop(open.asks(&a, Sent::Release));
     assert!(open.of(&a).release);
 }
+
+#[test]
+fn an_error_that_main_returns_is_printed_in_words() {
+    let refused = std::io::Error::other("connection refused");
+    let away =
+        Error::new(ErrorKind::Unavailable, "the server is away").with_name(&LockName::new("a").unwrap());
+    let said = format!("{:?}", away.with_source(Outer(refused)));
+    assert_eq!(
+        said,
+        "the server is away (lock `a`) [Unavailable]: cannot reach it: connection refused"
+    );
+    assert_eq!(format!("{:?}", Error::lost(LossReason::Expired)), {
+        "the lock is not held any more: its deadline passed without a confirmed renewal [Lost]"
+    });
+}
+
+/// Says in its own words what caused it, as many do.
+#[derive(Debug)]
+struct Outer(std::io::Error);
+
+impl std::fmt::Display for Outer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "cannot reach it: {}", self.0)
+    }
+}
+
+impl std::error::Error for Outer {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.0)
+    }
+}

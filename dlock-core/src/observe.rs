@@ -9,7 +9,7 @@
 //!
 //! | span | level | fields |
 //! |---|---|---|
-//! | `dlock.acquire` | debug | `mode`; at its end `outcome` (`granted`, `held`, `cancelled` or the kind of the error) and `wait`, the time since the call |
+//! | `dlock.acquire` | debug | `mode`; at its end `outcome`, as below, and `wait`, the time since the call |
 //!
 //! | event | level | further fields |
 //! |---|---|---|
@@ -21,14 +21,18 @@
 //!
 //! # Metrics
 //!
-//! All have the label `backend`.
+//! All have the label `backend`. [`describe`] gives each its help and its unit.
 //!
 //! | metric | kind | what |
 //! |---|---|---|
+//! | `dlock_acquires_total{outcome}` | counter | calls that ended: `granted`, `held` by somebody else, `cancelled`, which is dropped, or the kind of the error: `timeout`, `unknown`, `unavailable` ... |
 //! | `dlock_acquired_total` | counter | grants that became guards; a re-entry is none |
 //! | `dlock_released_total` | counter | releases that the store confirmed |
 //! | `dlock_lost_total{reason}` | counter | losses |
 //! | `dlock_renewal_failures_total` | counter | renewals that failed; the lease stands until its deadline |
+//! | `dlock_gate_total{answer}` | counter | what a fence gate said of a token: `admitted`, or `refused`, which is a write that came too late |
+//! | `dlock_held` | gauge | leases that are held, as far as the client believes |
+//! | `dlock_waiting` | gauge | acquires that wait for their turn |
 //! | `dlock_wait_seconds` | histogram | of acquires that the first request did not settle: from its answer at the latest, to the guard |
 //! | `dlock_handoff_seconds` | histogram | of grants that the store pushed to a waiter: from when the lease began to count until that waiter runs |
 //! | `dlock_hold_seconds` | histogram | from the guard to its confirmed release |
@@ -45,14 +49,17 @@ use std::time::Duration;
 
 use crate::capabilities::Capabilities;
 use crate::engine::Lease;
+#[cfg(any(feature = "tracing", feature = "metrics"))]
+use crate::error::ErrorKind;
 use crate::error::{Error, LossReason};
+use crate::gate::Admission;
 use crate::mode::Mode;
 use crate::name::LockName;
 use crate::spi::Grant;
 use crate::timestamp::Timestamp;
 
-/// An acquire in its span.
-#[cfg(feature = "tracing")]
+/// An acquire: its span, and how it ended, if only by being dropped.
+#[cfg(any(feature = "tracing", feature = "metrics"))]
 pub(crate) async fn acquiring<T>(
     backend: &'static str,
     name: &LockName,
@@ -60,56 +67,56 @@ pub(crate) async fn acquiring<T>(
     now: impl Fn() -> Timestamp,
     acquire: impl Future<Output = crate::Result<Option<T>>>,
 ) -> crate::Result<Option<T>> {
-    use tracing::Instrument as _;
-    use tracing::field::{Empty, debug};
-
-    /// Says how it ended, if only by being dropped.
+    #[allow(dead_code)] // each of the two features reads some of it
     struct Story<F: Fn() -> Timestamp> {
+        backend: &'static str,
+        outcome: &'static str,
         now: F,
-        span: tracing::Span,
         since: Timestamp,
-        told: bool,
-    }
-
-    impl<F: Fn() -> Timestamp> Story<F> {
-        fn end(&mut self, outcome: impl tracing::Value) {
-            self.told = true;
-            self.span.record("outcome", outcome);
-            self.span.record("wait", debug((self.now)().since(self.since)));
-        }
+        #[cfg(feature = "tracing")]
+        span: tracing::Span,
     }
 
     impl<F: Fn() -> Timestamp> Drop for Story<F> {
         fn drop(&mut self) {
-            if !self.told {
-                self.end("cancelled");
+            #[cfg(feature = "tracing")]
+            {
+                self.span.record("outcome", self.outcome);
+                let wait = (self.now)().since(self.since);
+                self.span.record("wait", tracing::field::debug(wait));
             }
+            #[cfg(feature = "metrics")]
+            metrics::counter!("dlock_acquires_total", "backend" => self.backend, "outcome" => self.outcome)
+                .increment(1);
         }
     }
 
-    let span = tracing::debug_span!(
-        target: "dlock", "dlock.acquire", backend, lock = %name, %mode, outcome = Empty, wait = Empty
-    );
-    if span.is_disabled() {
-        return acquire.await;
-    }
     let mut story = Story {
+        backend,
+        outcome: "cancelled",
         since: now(),
         now,
-        span: span.clone(),
-        told: false,
+        #[cfg(feature = "tracing")]
+        span: {
+            use tracing::field::Empty;
+            tracing::debug_span!(
+                target: "dlock", "dlock.acquire", backend, lock = %name, %mode, outcome = Empty, wait = Empty
+            )
+        },
     };
-    let answer = acquire.instrument(span).await;
-    match &answer {
-        Ok(Some(_)) => story.end("granted"),
-        Ok(None) => story.end("held"),
-        Err(e) => story.end(debug(e.kind())),
-    }
+    #[cfg(feature = "tracing")]
+    let acquire = tracing::Instrument::instrument(acquire, story.span.clone());
+    let answer = acquire.await;
+    story.outcome = match &answer {
+        Ok(Some(_)) => "granted",
+        Ok(None) => "held",
+        Err(e) => word(e.kind()),
+    };
     answer
 }
 
 /// An acquire, as it is.
-#[cfg(not(feature = "tracing"))]
+#[cfg(not(any(feature = "tracing", feature = "metrics")))]
 pub(crate) fn acquiring<F: Future>(
     _: &'static str,
     _: &LockName,
@@ -118,6 +125,54 @@ pub(crate) fn acquiring<F: Future>(
     acquire: F,
 ) -> F {
     acquire
+}
+
+#[cfg(any(feature = "tracing", feature = "metrics"))]
+fn word(kind: ErrorKind) -> &'static str {
+    match kind {
+        ErrorKind::Timeout => "timeout",
+        ErrorKind::Lost => "lost",
+        ErrorKind::Unknown => "unknown",
+        ErrorKind::InvalidInput => "invalid_input",
+        ErrorKind::Unsupported => "unsupported",
+        ErrorKind::LimitReached => "limit_reached",
+        ErrorKind::Unavailable => "unavailable",
+        ErrorKind::PermissionDenied => "permission_denied",
+        ErrorKind::BackendData => "backend_data",
+        ErrorKind::Closed => "closed",
+    }
+}
+
+/// Tells the recorder of this process the help and the unit of each metric. Call it once, after the recorder
+/// was installed.
+#[cfg(feature = "metrics")]
+pub fn describe() {
+    use metrics::{Unit, describe_counter, describe_gauge, describe_histogram};
+    describe_counter!("dlock_acquires_total", "acquires that ended, by their outcome");
+    describe_counter!("dlock_acquired_total", "grants that became guards");
+    describe_counter!("dlock_released_total", "releases that the store confirmed");
+    describe_counter!("dlock_lost_total", "locks that were lost, by the reason");
+    describe_counter!(
+        "dlock_renewal_failures_total",
+        "renewals that failed; the lease stands until its deadline"
+    );
+    describe_counter!(
+        "dlock_gate_total",
+        "tokens that a fence gate admitted, or refused because they came too late"
+    );
+    describe_gauge!("dlock_held", "locks that are held");
+    describe_gauge!("dlock_waiting", "acquires that wait for their turn");
+    let seconds = |name: &'static str, what: &'static str| describe_histogram!(name, Unit::Seconds, what);
+    seconds("dlock_wait_seconds", "waits for a lock that was not free");
+    seconds(
+        "dlock_handoff_seconds",
+        "from a grant to a waiter until that waiter runs",
+    );
+    seconds("dlock_hold_seconds", "from a grant to its confirmed release");
+    seconds(
+        "dlock_renew_lag_seconds",
+        "from sending a renewal to having its answer",
+    );
 }
 
 /// An event of one lease.
@@ -152,10 +207,53 @@ pub(crate) fn acquired(
     #[cfg(feature = "metrics")]
     {
         metrics::counter!("dlock_acquired_total", "backend" => caps.backend).increment(1);
+        metrics::gauge!("dlock_held", "backend" => caps.backend).increment(1.0);
         if let Some(started) = started {
             metrics::histogram!("dlock_wait_seconds", "backend" => caps.backend)
                 .record(now.since(started).as_secs_f64());
         }
+    }
+}
+
+/// A lease is believed no more: it was lost, or its release has begun.
+pub(crate) fn ended(caps: &Capabilities) {
+    #[cfg(feature = "metrics")]
+    metrics::gauge!("dlock_held", "backend" => caps.backend).decrement(1.0);
+}
+
+/// An acquire that waits, for as long as this lives.
+pub(crate) struct Waiting(#[cfg(feature = "metrics")] metrics::Gauge);
+
+impl Waiting {
+    pub(crate) fn new(caps: &Capabilities) -> Self {
+        #[cfg(feature = "metrics")]
+        {
+            let gauge = metrics::gauge!("dlock_waiting", "backend" => caps.backend);
+            gauge.increment(1.0);
+            Self(gauge)
+        }
+        #[cfg(not(feature = "metrics"))]
+        Self()
+    }
+}
+
+#[cfg(feature = "metrics")]
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.0.decrement(1.0);
+    }
+}
+
+/// A fence gate answered.
+pub(crate) fn gated(caps: &Capabilities, admission: &Admission) {
+    #[cfg(feature = "metrics")]
+    {
+        let answer = if admission.is_admitted() {
+            "admitted"
+        } else {
+            "refused"
+        };
+        metrics::counter!("dlock_gate_total", "backend" => caps.backend, "answer" => answer).increment(1);
     }
 }
 

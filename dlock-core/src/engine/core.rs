@@ -208,6 +208,7 @@ impl Core {
         for entry in &entries {
             match entry {
                 Entry::Lease(lease) if lease.lose(LossReason::Closed) => {
+                    observe::ended(&self.caps);
                     observe::lost(&self.caps, lease, LossReason::Closed);
                 }
                 Entry::Limit(limit) => limit.end(Over::Closing),
@@ -326,6 +327,7 @@ impl Core {
     /// Takes a lease out of the keeper's care.
     pub(super) fn let_go(&self, lease: &Lease) {
         self.state().timers.remove(&lease.place);
+        observe::ended(&self.caps);
     }
 
     /// How long a lease may be believed yet, by the clock. The look that finds it over sees to the rest.

@@ -8,6 +8,7 @@ use crate::capabilities::Capability;
 use crate::error::{Error, ErrorKind, Result};
 use crate::gate::{Access, Admission, FenceGate, FencedValue};
 use crate::name::LockName;
+use crate::observe;
 use crate::spi::Fencing;
 use crate::token::Token;
 
@@ -34,12 +35,14 @@ impl Core {
 impl FenceGate for Core {
     async fn admit(&self, resource: &LockName, token: Token, access: Access) -> Result<Admission> {
         let gate = self.backends_gate()?;
-        self.request(resource, gate.admit(resource, token, access)).await
+        let admission = self.request(resource, gate.admit(resource, token, access)).await;
+        admission.inspect(|admission| observe::gated(&self.caps, admission))
     }
 
     async fn write(&self, resource: &LockName, token: Token, value: &[u8]) -> Result<Admission> {
         let gate = self.backends_gate()?;
-        self.request(resource, gate.write(resource, token, value)).await
+        let admission = self.request(resource, gate.write(resource, token, value)).await;
+        admission.inspect(|admission| observe::gated(&self.caps, admission))
     }
 
     async fn read(&self, resource: &LockName) -> Result<Option<FencedValue>> {

@@ -52,6 +52,7 @@ pub(super) async fn wait(
         Wake::Poll { probe, min, max } => (None, Some((probe, min, max))),
     };
     let seat = Seat::take(engine, &waiter, how.recheck_in, poller);
+    let _waiting = observe::Waiting::new(&engine.caps);
     let closing = engine.closing.listen();
     if engine.phase() != Phase::Open {
         return Woken::Closed;

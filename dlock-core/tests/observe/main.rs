@@ -18,7 +18,7 @@ use dlock_core::sim::Sim;
 use dlock_core::{Capability, Client, Memory, Runtime};
 use futures::FutureExt as _;
 use metrics::{
-    Counter, CounterFn, Gauge, Histogram, HistogramFn, Key, KeyName, Metadata, SharedString, Unit,
+    Counter, CounterFn, Gauge, GaugeFn, Histogram, HistogramFn, Key, KeyName, Metadata, SharedString, Unit,
 };
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
@@ -77,6 +77,22 @@ impl CounterFn for Series {
     fn absolute(&self, _: u64) {}
 }
 
+impl GaugeFn for Series {
+    fn increment(&self, by: f64) {
+        let mut all = self.0.0.lock().unwrap();
+        let values = all.entry(self.1.clone()).or_default();
+        // Each value that it had.
+        let last = values.last().copied().unwrap_or(0.0);
+        values.push(last + by);
+    }
+
+    fn decrement(&self, by: f64) {
+        GaugeFn::increment(self, -by);
+    }
+
+    fn set(&self, _: f64) {}
+}
+
 impl HistogramFn for Series {
     fn record(&self, value: f64) {
         let mut all = self.0.0.lock().unwrap();
@@ -110,8 +126,8 @@ impl metrics::Recorder for Recorded {
         Counter::from_arc(self.series(key))
     }
 
-    fn register_gauge(&self, _: &Key, _: &Metadata<'_>) -> Gauge {
-        Gauge::noop()
+    fn register_gauge(&self, key: &Key, _: &Metadata<'_>) -> Gauge {
+        Gauge::from_arc(self.series(key))
     }
 
     fn register_histogram(&self, key: &Key, _: &Metadata<'_>) -> Histogram {
@@ -147,6 +163,70 @@ fn a_pushed_grant_is_a_hand_off_and_its_wait_is_the_time_in_line() {
         panic!("one hand-off");
     };
     assert!(hand_off < 0.01, "{hand_off}");
+}
+
+#[test]
+fn what_is_held_and_what_waits_is_counted_up_and_down() {
+    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let held_then_waited = async |w: World| {
+        hand_over(&w).await;
+        let client = w.client();
+        let lock = client.lock("a").unwrap();
+        let dropped = lock.acquire().await.unwrap();
+        assert!(lock.acquire().now_or_never().is_none());
+        drop(dropped);
+        // One is ended by an operator, and hears of it; one is held to the end of its client.
+        let forced = lock.acquire().await.unwrap();
+        client.force_release("a").await.unwrap();
+        forced.renew().await.unwrap_err();
+        let _closed = lock.acquire().await.unwrap();
+        client.close().await.unwrap();
+    };
+    let seen = measured(|m| m, held_then_waited);
+    let held = seen.get("dlock_held{backend=memory}");
+    assert_eq!(held.len(), 10, "{held:?}");
+    assert_eq!((held[0], held[9]), (1.0, 0.0), "{held:?}");
+    let waited = seen.get("dlock_waiting{backend=memory}");
+    // Behind the holder, for the one that was dropped, and for the release of the dropped guard.
+    assert_eq!(waited, [1.0, 0.0, 1.0, 0.0, 1.0, 0.0]);
+}
+
+#[test]
+fn acquires_are_counted_by_outcome_and_what_a_gate_refuses() {
+    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let all_there_is = async |w: World| {
+        let client = w.client();
+        let lock = client.lock("a").unwrap();
+        let first = lock.acquire().await.unwrap();
+        assert!(lock.try_acquire().await.unwrap().is_none());
+        lock.acquire_timeout(ms(20)).await.unwrap_err();
+        assert!(lock.acquire().now_or_never().is_none());
+        let old = first.token().unwrap();
+        first.release().await.unwrap();
+        let new = lock.acquire().await.unwrap().token().unwrap();
+        let gate = client.gate().unwrap();
+        assert!(gate.write("r", new, b"").await.unwrap().is_admitted());
+        assert!(!gate.write("r", old, b"").await.unwrap().is_admitted());
+        client.close().await.unwrap();
+        lock.acquire().await.unwrap_err();
+    };
+    let seen = measured(|m| m, all_there_is);
+    for (outcome, times) in [
+        ("granted", 2.0),
+        ("held", 1.0),
+        ("timeout", 1.0),
+        ("cancelled", 1.0),
+        ("closed", 1.0),
+    ] {
+        let series = format!("dlock_acquires_total{{backend=memory,outcome={outcome}}}");
+        assert_eq!(seen.get(&series), [times], "{outcome}");
+    }
+    for answer in ["admitted", "refused"] {
+        assert_eq!(
+            seen.get(&format!("dlock_gate_total{{backend=memory,answer={answer}}}")),
+            [1.0]
+        );
+    }
 }
 
 /// Panics at the first grant that it is told of.
@@ -323,7 +403,7 @@ fn an_acquire_is_a_span_with_its_outcome_and_wait() {
             "dlock.acquire lock=a mode=exclusive outcome=\"granted\" wait=0ns",
             "  dlock.acquired lock=a",
             "dlock.acquire lock=a mode=exclusive outcome=\"held\" wait=0ns",
-            "dlock.acquire lock=a mode=exclusive outcome=Timeout wait=20ms",
+            "dlock.acquire lock=a mode=exclusive outcome=\"timeout\" wait=20ms",
             "dlock.acquire lock=a mode=exclusive outcome=\"cancelled\" wait=0ns",
             "dlock.released lock=a",
         ]

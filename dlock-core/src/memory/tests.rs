@@ -1,5 +1,7 @@
 use std::sync::Arc;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Wake};
 use std::time::Duration;
 
 use futures::FutureExt;
@@ -17,7 +19,8 @@ use crate::name::LockName;
 use crate::request_id::RequestId;
 use crate::runtime::Runtime;
 use crate::spi::{
-    Abandoned, Acquire, Attempt, LeaseKey, Lock, Push, Release, RenewItem, RenewOutcome, Wait, Wake,
+    Abandoned, Acquire, Attempt, LeaseKey, Lock, Push, Release, RenewItem, RenewOutcome, Signal, Wait,
+    Wake as WakeUp,
 };
 use crate::timestamp::Timestamp;
 use crate::token::{Strength, Token};
@@ -81,7 +84,7 @@ fn ready<T>(future: impl Future<Output = T>) -> T {
 fn queued(lock: &MemoryLock, n: u64) -> BoxStream<'static, Push> {
     match ready(lock.attempt(&request(n))) {
         Ok(Attempt::Queued(Wait {
-            wake: Wake::Push(pushes),
+            wake: WakeUp::Push(pushes),
             ..
         })) => pushes,
         other => panic!("{other:?}"),
@@ -391,4 +394,115 @@ fn a_wrong_password_is_refused_and_shown_nowhere() {
         assert!(!text.contains("-one"), "{text}");
     }
     assert!(Memory::new(clock).connect_with("").is_err());
+}
+
+/// How often somebody was woken.
+#[derive(Default)]
+struct Woken(AtomicUsize);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+impl Woken {
+    /// Polls, and then waits for what wakes.
+    fn waits_for<T>(self: &Arc<Self>, stream: &mut BoxStream<'static, T>) {
+        let waker = Arc::clone(self).into();
+        assert!(
+            stream
+                .poll_next_unpin(&mut Context::from_waker(&waker))
+                .is_pending()
+        );
+    }
+
+    fn times(&self) -> usize {
+        self.0.load(Ordering::SeqCst)
+    }
+}
+
+#[test]
+fn whoever_watches_is_woken_by_its_own_close_and_by_a_crash() {
+    let store = Memory::new(Hand::new(1));
+    let locks = [store.lock(), store.lock()];
+    let woken = [Arc::<Woken>::default(), Arc::default()];
+    let mut changes = locks.each_ref().map(|lock| {
+        let mut changes = ready(lock.watch().unwrap().watch(&name())).unwrap();
+        assert!(matches!(
+            next(&mut changes),
+            Some(Some(Ok(Change::Snapshot { .. })))
+        ));
+        changes
+    });
+    let both = || woken.each_ref().map(|w| w.times());
+    woken[0].waits_for(&mut changes[0]);
+    woken[1].waits_for(&mut changes[1]);
+    ready(locks[0].close()).unwrap();
+    ready(locks[0].close()).unwrap();
+    assert_eq!(both(), [1, 0]);
+    store.crash(Survives::Memory);
+    assert_eq!(both()[1], 1);
+    for changes in &mut changes {
+        assert!(matches!(next(changes), Some(Some(Err(_)))));
+        assert!(matches!(next(changes), Some(None)), "an error is the last item");
+    }
+    drop(changes);
+    assert_eq!(store.sizes().watchers, 0);
+}
+
+#[test]
+fn whoever_listens_is_told_of_doubt_and_of_the_return() {
+    let store = Memory::new(Hand::new(1));
+    let lock = store.lock();
+    drop(lock.signals());
+    let (mut one, mut two) = (lock.signals(), store.lock().signals());
+    store.crash(Survives::Memory);
+    for signals in [&mut one, &mut two] {
+        let told = [signals.next().now_or_never(), signals.next().now_or_never()];
+        assert!(
+            matches!(told, [Some(Some(Signal::Doubt)), Some(Some(Signal::Back))]),
+            "{told:?}"
+        );
+        assert!(signals.next().now_or_never().is_none());
+    }
+    assert_eq!(
+        store.shared.lock().signals.len(),
+        2,
+        "those that are gone are forgotten"
+    );
+}
+
+#[test]
+fn the_store_itself_refuses_what_it_does_not_claim() {
+    let config = Config::new()
+        .without(Capability::Raise)
+        .without(Capability::Permits);
+    let lock = config.connect(Hand::new(1)).lock();
+    ready(lock.attempt(&request(1))).unwrap();
+    let (key, token) = (request(1).key, Token::new(7).unwrap());
+    let permit = Mode::permit(std::num::NonZeroU32::MIN);
+    let refused = [
+        ready(lock.fencing().unwrap().raise(&key, token)).err(),
+        ready(lock.rwlock().unwrap().convert(&key, permit)).err(),
+    ];
+    for refused in refused {
+        assert_eq!(refused.unwrap().kind(), ErrorKind::Unsupported);
+    }
+    let long = LockName::new(vec![b'a'; 1 << 20]).unwrap();
+    let watched = ready(lock.watch().unwrap().watch(&long)).err();
+    assert_eq!(watched.unwrap().kind(), ErrorKind::InvalidInput);
+}
+
+#[test]
+fn a_store_without_a_disk_forgets_its_gates_in_a_crash() {
+    let store = Memory::new(Hand::new(1));
+    let lock = store.lock();
+    let token = Token::new(2).unwrap();
+    let written = ready(gate_of(&lock).write(&name(), token, b"x")).unwrap();
+    assert!(written.is_admitted());
+    store.crash(Survives::Memory);
+    assert!(ready(gate_of(&lock).read(&name())).unwrap().is_some());
+    store.crash(Survives::Nothing);
+    assert!(ready(gate_of(&lock).read(&name())).unwrap().is_none());
 }

@@ -32,7 +32,8 @@ Examples:
   dlock run --permits 3 encode -- ffmpeg …         three at a time
   dlock elect scheduler -- ./scheduler             where this host leads
   dlock status backup                              who holds it
-  dlock --url redis://db.example watch backup      and how that changes";
+  dlock --url redis://db.example watch backup      and how that changes
+  dlock --url redis://db.example bench             and what locks cost there";
 
 /// Runs commands under distributed locks, and shows who holds them.
 #[derive(Debug, Parser)]
@@ -67,6 +68,7 @@ pub(crate) enum Command {
     Watch(Watch),
     /// End a hold of somebody else
     Release(Release),
+    Bench(Bench),
     /// Print the completions for a shell
     Completions {
         /// Which shell
@@ -185,4 +187,18 @@ pub(crate) struct Release {
     pub(crate) yes: bool,
     /// The name of the lock
     pub(crate) name: String,
+}
+
+/// Measure what locks cost on this store
+///
+/// Three things take a third of the time each: a question with one answer, a lock that nobody else wants, and
+/// a lock that two clients of this program pass to one another. Only the lock dlock-bench-PID is touched.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Bench {
+    /// How long it takes in all
+    #[arg(long = "for", value_name = "TIME", default_value = "10s", value_parser = humantime::parse_duration)]
+    pub(crate) length: Duration,
+    /// One JSON object: store, and round_trip, pair and hand_off with count, p50_ms and p99_ms
+    #[arg(long)]
+    pub(crate) json: bool,
 }

@@ -66,7 +66,7 @@ pub(crate) async fn release(store: &Store, release: &Release) -> Result<u8, Fail
 }
 
 /// A reader that has gone, as `head` does, is no failure of ours that is worth a message.
-fn say(line: &str) -> Result<(), Failure> {
+pub(crate) fn say(line: &str) -> Result<(), Failure> {
     match writeln!(std::io::stdout(), "{line}") {
         Ok(()) => Ok(()),
         Err(_) => std::process::exit(0),

@@ -2,6 +2,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr)] // it is a program that prints
 
 mod args;
+mod bench;
 mod elect;
 mod failure;
 mod job;
@@ -62,6 +63,7 @@ fn asks(store: args::Store, command: Command) -> Result<u8, Failure> {
             Command::Status(status) => look::status(&store, &status).await,
             Command::Watch(watch) => look::watch(&store, &watch).await,
             Command::Release(release) => look::release(&store, &release).await,
+            Command::Bench(bench) => bench::main(&store, bench).await,
             Command::Completions { .. } | Command::Man { .. } => Ok(0),
         }
     });

@@ -1,4 +1,4 @@
-//! `dlock status` and `dlock watch`.
+//! `dlock status`, `dlock watch` and `dlock bench`.
 
 use std::process::Stdio;
 
@@ -42,5 +42,25 @@ fn who_holds_is_shown_and_how_that_changes() {
     assert_eq!(
         (&released["event"], &released["id"]),
         (&"released".into(), &holder["id"])
+    );
+}
+
+#[test]
+fn what_locks_cost_is_measured_and_nothing_is_left() {
+    let site = Site::new();
+    let (code, said) = site.run(&["bench", "--for", "600ms", "--json"]);
+    assert_eq!(code, 0, "{said}");
+    let all: serde_json::Value = serde_json::from_str(&said).unwrap();
+    for what in ["round_trip", "pair", "hand_off"] {
+        let of = |figure: &str| all[what][figure].as_f64().unwrap_or(0.0);
+        assert!(
+            of("count") > 1.0 && of("p50_ms") > 0.0 && of("p50_ms") <= of("p99_ms"),
+            "{said}"
+        );
+    }
+    let (code, said) = site.run(&["bench", "--for", "300ms"]);
+    assert!(
+        code == 0 && said.lines().count() == 4 && said.contains("hand-off"),
+        "{said}"
     );
 }

@@ -19,8 +19,8 @@ use crate::name::LockName;
 use crate::request_id::RequestId;
 use crate::runtime::Runtime;
 use crate::spi::{
-    Abandoned, Acquire, Attempt, LeaseKey, Lock, Push, Release, RenewItem, RenewOutcome, Signal, Wait,
-    Wake as WakeUp,
+    Abandoned, Acquire, Attempt, LeaseKey, Lock, Push, Queueing, Release, RenewItem, RenewOutcome, Signal,
+    Wait, Wake as WakeUp,
 };
 use crate::timestamp::Timestamp;
 use crate::token::{Strength, Token};
@@ -225,12 +225,16 @@ fn bad_requests_and_closed_connections_are_refused() {
     zero.ttl = Duration::ZERO;
     let mut long = request(1);
     long.key.name = LockName::new([b'x'; 1025]).unwrap();
-    for bad in [zero, long, request(1).with_priority(11)] {
+    let no_life_in_line = request(1).with_queue(Duration::ZERO);
+    let mut not_in_line = no_life_in_line.clone();
+    not_in_line.queue = Queueing::No;
+    for bad in [zero, long, request(1).with_priority(11), no_life_in_line] {
         assert_eq!(
             ready(lock.attempt(&bad)).unwrap_err().kind(),
             ErrorKind::InvalidInput
         );
     }
+    assert!(ready(lock.attempt(&not_in_line)).is_ok());
     ready(lock.close()).unwrap();
     assert_eq!(
         ready(lock.attempt(&request(1))).unwrap_err().kind(),

@@ -144,7 +144,7 @@ pub(crate) struct Run {
 #[derive(Debug, clap::Args)]
 pub(crate) struct Elect {
     /// What others are told of the leader: its address, say [default: this host and process]
-    #[arg(long)]
+    #[arg(long, conflicts_with = "label")]
     pub(crate) value: Option<String>,
     /// Start the command again when it ends, whatever its exit code, as long as this host leads
     #[arg(long)]

@@ -15,7 +15,13 @@ use crate::store::Store;
 /// How long the name stays taken if this program is killed.
 const TTL: Duration = Duration::from_secs(10);
 
+/// Shorter than this says nothing.
+const LEAST: Duration = Duration::from_millis(300);
+
 pub(crate) async fn main(store: &Store, bench: Bench) -> Result<u8, Failure> {
+    if bench.length < LEAST {
+        return Err(Failure::usage(format!("--for is {LEAST:?} at least")));
+    }
     let (one, two) = (store.connect(None).await?, store.connect(None).await?);
     let name = format!("dlock-bench-{}", std::process::id());
     let ttl = TTL.max(one.capabilities().min_ttl);

@@ -43,6 +43,14 @@ pub(crate) fn find(args: args::Store) -> Result<Store, Failure> {
         Some(url) => url,
         None => of_this_user()?,
     };
+    if ["memory:", "sqlite::memory:"]
+        .iter()
+        .any(|own| url.starts_with(own))
+    {
+        let text =
+            "that store is of this process alone, and its locks exclude nobody: name another one with --url";
+        return Err(Failure::usage(text));
+    }
     Ok(Store(match args.password_file.or(config.password_file) {
         Some(file) => with_password(&url, &file)?,
         None => url,

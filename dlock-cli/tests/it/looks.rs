@@ -63,4 +63,13 @@ fn what_locks_cost_is_measured_and_nothing_is_left() {
         code == 0 && said.lines().count() == 4 && said.contains("hand-off"),
         "{said}"
     );
+    assert_eq!(site.run(&["bench", "--for", "0s"]).0, 125);
+}
+
+#[test]
+fn a_store_that_excludes_nobody_is_refused() {
+    for url in ["memory://", "sqlite::memory:"] {
+        let (code, said) = Site::with(url.to_owned()).run(&["run", "x", "--", "true"]);
+        assert!(code == 125 && said.contains("exclude nobody"), "{code} {said}");
+    }
 }

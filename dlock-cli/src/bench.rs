@@ -27,22 +27,30 @@ pub(crate) async fn main(store: &Store, bench: Bench) -> Result<u8, Failure> {
     let ttl = TTL.max(one.capabilities().min_ttl);
     let lock = |client: &dlock::Client, name: &str| client.lock(name)?.options(LockOptions::new().ttl(ttl));
     let (ours, theirs) = (lock(&one, &name)?, lock(&two, &name)?);
-    let length = bench.length / 3;
-    let done = async {
-        let held = ours.acquire().await?;
-        let trips = timed("round trip", round_trips(&theirs, length)).await?;
-        held.release().await?;
-        let pairs = timed("pair", pairs(&ours, length)).await?;
-        let last = std::sync::Mutex::new(None);
-        let both = async {
-            let (ours, theirs) =
-                tokio::try_join!(turns(&ours, 0, &last, length), turns(&theirs, 1, &last, length))?;
-            Ok([ours, theirs].concat())
-        };
-        Ok::<_, Failure>([trips, pairs, timed("hand-off", both).await?])
+    let done = measured(&ours, &theirs, bench.length / 3).await;
+    let done = done.and_then(|times| shown(store, bench.json, times.map(Figures::of)));
+    // Also after a failure: what is held is let go of.
+    let done = ended(&two, done).await;
+    ended(&one, done).await
+}
+
+/// Round trips, pairs and hand-offs, for that long each.
+async fn measured(ours: &Lock, theirs: &Lock, length: Duration) -> Result<[Times; 3], Failure> {
+    let held = ours.acquire().await?;
+    let trips = timed("round trip", round_trips(theirs, length)).await?;
+    held.release().await?;
+    let pairs = timed("pair", pairs(ours, length)).await?;
+    let last = std::sync::Mutex::new(None);
+    let both = async {
+        let (ours, theirs) =
+            tokio::try_join!(turns(ours, 0, &last, length), turns(theirs, 1, &last, length))?;
+        Ok([ours, theirs].concat())
     };
-    let [trips, pairs, turns] = done.await?.map(Figures::of);
-    if bench.json {
+    Ok([trips, pairs, timed("hand-off", both).await?])
+}
+
+fn shown(store: &Store, as_json: bool, [trips, pairs, turns]: [Figures; 3]) -> Result<u8, Failure> {
+    if as_json {
         let (trips, pairs, turns) = (trips.json(), pairs.json(), turns.json());
         let all = json!({ "store": store.shown(), "round_trip": trips, "pair": pairs, "hand_off": turns });
         say(&all.to_string())?;
@@ -61,8 +69,7 @@ pub(crate) async fn main(store: &Store, bench: Bench) -> Result<u8, Failure> {
             turns.words()
         ))?;
     }
-    let done = ended(&two, Ok(0)).await;
-    ended(&one, done).await
+    Ok(0)
 }
 
 type Times = Vec<Duration>;

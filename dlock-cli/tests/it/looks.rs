@@ -48,8 +48,16 @@ fn who_holds_is_shown_and_how_that_changes() {
 #[test]
 fn what_locks_cost_is_measured_and_nothing_is_left() {
     let site = Site::new();
-    let (code, said) = site.run(&["bench", "--for", "600ms", "--json"]);
-    assert_eq!(code, 0, "{said}");
+    let bench = site
+        .dlock(["bench", "--for", "600ms", "--json"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let name = format!("dlock-bench-{}", bench.id());
+    let output = bench.wait_with_output().unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{said}");
+    assert_eq!(site.run(&["status", &name]), (0, format!("{name}: free\n")));
     let all: serde_json::Value = serde_json::from_str(&said).unwrap();
     for what in ["round_trip", "pair", "hand_off"] {
         let of = |figure: &str| all[what][figure].as_f64().unwrap_or(0.0);

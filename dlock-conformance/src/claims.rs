@@ -65,6 +65,8 @@ pub enum Need {
     Inspect,
     /// `force_release`.
     ForceRelease,
+    /// The names in use can be listed.
+    List,
     /// A minimum hold.
     MinimumHold,
     /// Owner labels.
@@ -403,6 +405,7 @@ impl Claims {
             Need::Watch => caps.has(Capability::Watch),
             Need::Inspect => caps.has(Capability::Inspect),
             Need::ForceRelease => caps.has(Capability::ForceRelease),
+            Need::List => caps.has(Capability::List),
             Need::MinimumHold => caps.has(Capability::MinimumHold),
             Need::OwnerLabel => caps.has(Capability::OwnerLabel),
             Need::Session => caps.nature == Nature::Session,

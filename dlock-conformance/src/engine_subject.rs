@@ -15,10 +15,10 @@ use dlock_core::{
     Inspection, Lock, LockName, LockOptions, LossReason, Mode, Owner, ReadWrite, Result, Semaphore,
     Timestamp, Token, Upgrade,
 };
-use futures::FutureExt;
 use futures::channel::oneshot;
 use futures::future::{BoxFuture, Either, Shared, select};
 use futures::stream::BoxStream;
+use futures::{FutureExt, TryStreamExt};
 
 use crate::lock::lock;
 use crate::subject::{Ask, AutoRenewal, Convert, Held, Observe, Reply, Subject, Upgraded};
@@ -250,8 +250,11 @@ impl Subject for EngineSubject {
 
     fn observe(&self) -> Option<&dyn Observe> {
         let caps = self.client.capabilities();
-        let any = [Capability::Watch, Capability::Inspect, Capability::ForceRelease];
-        any.into_iter().any(|c| caps.has(c)).then_some(self as _)
+        use Capability::{ForceRelease, Inspect, List, Watch};
+        [Watch, Inspect, ForceRelease, List]
+            .into_iter()
+            .any(|c| caps.has(c))
+            .then_some(self as _)
     }
 
     fn close(&self) -> Reply<'_, ()> {
@@ -296,6 +299,10 @@ impl Observe for EngineSubject {
 
     fn force_release<'a>(&'a self, name: &'a LockName) -> Reply<'a, u32> {
         self.client.force_release(name).boxed()
+    }
+
+    fn list<'a>(&'a self, prefix: &'a [u8]) -> Reply<'a, Vec<LockName>> {
+        async move { self.client.list(prefix)?.try_collect().await }.boxed()
     }
 }
 

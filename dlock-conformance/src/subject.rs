@@ -9,10 +9,11 @@ use std::time::Duration;
 
 use dlock_core::spi;
 use dlock_core::{
-    Capabilities, Change, Election, FenceGate, Inspection, LockName, LossReason, Mode, Result, Timestamp,
-    Token,
+    Capabilities, Change, Election, Error, ErrorKind, FenceGate, Inspection, LockName, LossReason, Mode,
+    Result, Timestamp, Token,
 };
-use futures::future::BoxFuture;
+use futures::FutureExt as _;
+use futures::future::{BoxFuture, ready};
 use futures::stream::BoxStream;
 use serde::{Deserialize, Serialize};
 
@@ -95,6 +96,12 @@ pub trait Observe: Send + Sync {
 
     /// Ends every lease of the name, as an operator would, and says how many.
     fn force_release<'a>(&'a self, name: &'a LockName) -> Reply<'a, u32>;
+
+    /// The names that begin so and are held or waited for.
+    fn list<'a>(&'a self, _prefix: &'a [u8]) -> Reply<'a, Vec<LockName>> {
+        let unsupported = Error::new(ErrorKind::Unsupported, "this subject does not list names");
+        ready(Err(unsupported)).boxed()
+    }
 }
 
 /// A lock that is held: a guard. Dropping it is dropping the guard.

@@ -93,6 +93,13 @@ impl Client {
         block_on(self.0.watch(name)).map(Changes)
     }
 
+    /// The names in use that begin with that prefix: see [`Client::list`](crate::Client::list). The iterator
+    /// blocks while a page is read.
+    pub fn list(&self, prefix: impl AsRef<[u8]>) -> Result<impl Iterator<Item = Result<LockName>>> {
+        let mut names = self.0.list(prefix)?;
+        Ok(std::iter::from_fn(move || block_on(names.next())))
+    }
+
     /// Ends every hold of that name: see [`Client::force_release`](crate::Client::force_release).
     pub fn force_release(&self, name: impl TryInto<LockName, Error: Into<Error>>) -> Result<u32> {
         block_on(self.0.force_release(name))

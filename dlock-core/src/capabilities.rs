@@ -35,6 +35,8 @@ pub enum Capability {
     Inspect,
     /// `force_release` of the [`Watch`](crate::spi::Watch) part.
     ForceRelease,
+    /// The names in use can be listed: [`Watch::list`](crate::spi::Watch::list).
+    List,
     /// Exclusive to shared in one step: [`RwLock::convert`](crate::spi::RwLock::convert).
     Downgrade,
     /// Shared to exclusive, without deadlock: [`RwLock::convert`](crate::spi::RwLock::convert).
@@ -60,6 +62,7 @@ impl Capability {
         Self::Watch,
         Self::Inspect,
         Self::ForceRelease,
+        Self::List,
         Self::Downgrade,
         Self::Upgrade,
         Self::MinimumHold,
@@ -163,11 +166,11 @@ impl Capabilities {
     /// Claims all that does not follow from a part, with owner labels of up to 1 KiB: for a store of leases
     /// that lacks nothing.
     pub fn with_everything(self) -> Self {
-        use Capability::{MinimumHold, PerGrantTtl, Permits, Priority, Queue, Raise, Shared, Upgrade};
+        use Capability::{List, MinimumHold, PerGrantTtl, Permits, Priority, Queue, Raise, Shared, Upgrade};
         let sharing = [Shared, Permits, Upgrade];
         let all = self
             .with_all(sharing)
-            .with_all([Queue, Priority, PerGrantTtl, Raise, MinimumHold]);
+            .with_all([Queue, Priority, PerGrantTtl, Raise, MinimumHold, List]);
         all.with_owner_label(1024)
     }
 

@@ -1,10 +1,11 @@
 //! A client of one backend.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::stream::BoxStream;
+use futures::stream::{self, BoxStream, StreamExt as _, TryStreamExt as _};
 
 use crate::capabilities::{Capabilities, Capability};
 use crate::election::Election;
@@ -233,6 +234,56 @@ impl Client {
     pub async fn force_release(&self, name: impl TryInto<LockName, Error: Into<Error>>) -> Result<u32> {
         let (name, part) = self.watch_part(name, Capability::ForceRelease, "a forced release")?;
         self.engine.request(&name, part.force_release(&name)).await
+    }
+
+    /// The names that begin with that prefix and are held or waited for, in any order, each once; an empty
+    /// prefix is that of all names. They are read a page at a time, as the stream is read.
+    ///
+    /// A name that is in use from the call to the end of the stream is among them; one that is taken or let
+    /// go meanwhile may be. A Redis Cluster that moves slots meanwhile may leave out names of those. The
+    /// stream keeps the names that it has told, and ends behind the first error.
+    ///
+    /// # Cancel safety
+    /// Nothing is asked before the stream is polled, and it only reads. It may be dropped at any time.
+    ///
+    /// # Errors
+    /// `Unsupported` where the backend cannot list. Those of the stream: `Unavailable`, `PermissionDenied`,
+    /// `Closed`.
+    ///
+    /// # Examples
+    /// ```
+    /// # dlock_core::doc(|client| async move {
+    /// use futures::TryStreamExt;
+    /// let guard = client.lock("jobs/nightly")?.acquire().await?;
+    /// let jobs: Vec<_> = client.list("jobs/")?.try_collect().await?;
+    /// assert_eq!(jobs, [guard.name().clone()]);
+    /// # Ok(()) });
+    /// ```
+    pub fn list(&self, prefix: impl AsRef<[u8]>) -> Result<BoxStream<'static, Result<LockName>>> {
+        self.engine.caps.need(Capability::List, "listing")?;
+        let prefix: Arc<[u8]> = prefix.as_ref().into();
+        let engine = self.engine.clone();
+        // `Some(from)` while there is a page.
+        let pages = stream::try_unfold(Some(None), move |from: Option<Option<_>>| {
+            let (engine, prefix) = (engine.clone(), prefix.clone());
+            async move {
+                let Some(from): Option<Option<Vec<u8>>> = from else {
+                    return Ok(None);
+                };
+                engine.check_open()?;
+                let part = engine.backend.watch();
+                let part = part.ok_or_else(|| no_part(&engine.caps, "Watch"))?;
+                let page = engine.ask(engine.op_timeout, part.list(&prefix, from.as_deref()));
+                let page = page.await?;
+                Ok::<_, Error>(Some((page.names, page.next.map(Some))))
+            }
+        });
+        let mut told = HashSet::new();
+        let names = pages.map_ok(move |mut names| {
+            names.retain(|name| told.insert(name.clone()));
+            stream::iter(names.into_iter().map(Ok))
+        });
+        Ok(names.try_flatten().boxed())
     }
 
     pub(crate) fn engine(&self) -> &Arc<Engine> {

@@ -43,6 +43,20 @@ pub(crate) fn holder(prefix: &str, name: &LockName) -> Vec<u8> {
     key
 }
 
+/// The name that has that key, if it is one that is there while the name is in use.
+pub(crate) fn name_of_key(prefix: &str, key: &[u8]) -> Option<LockName> {
+    let (_bucket, rest) = key.strip_prefix(prefix.as_bytes())?.split_at_checked(4)?;
+    let rest = rest.strip_prefix(b":")?;
+    let digits = rest.iter().position(|byte| *byte == b':')?;
+    let len = std::str::from_utf8(&rest[..digits]).ok()?.parse().ok()?;
+    let (name, others) = rest[digits + 1..].split_at_checked(len)?;
+    let name = LockName::new(name)
+        .ok()
+        .filter(|_| matches!(others, b"" | b":e" | b":q" | b":s"))?;
+    // What another program has put there is no key of ours.
+    key.starts_with(&holder(prefix, &name)).then_some(name)
+}
+
 /// A number in decimal digits. What is written here is written for each request: `write!` takes its time.
 pub(crate) fn push_number(to: &mut Vec<u8>, number: u64) {
     to.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
@@ -111,6 +125,32 @@ mod tests {
             show(channel("p", Some(&name("a")), 1)),
             format!("p{{c0}}/c/{:031}1", 0)
         );
+    }
+
+    #[test]
+    fn a_name_is_found_in_its_keys() {
+        for text in ["a", "8:x:q", ":e", "\u{1f512}*", "{5b}"] {
+            let name = LockName::new(text).unwrap();
+            let key = holder("p:", &name);
+            let with = |suffix: &str| [&*key, suffix.as_bytes()].concat();
+            for suffix in ["", ":e", ":q", ":s"] {
+                assert_eq!(
+                    name_of_key("p:", &with(suffix)),
+                    Some(name.clone()),
+                    "{text} {suffix}"
+                );
+            }
+            for key in [
+                with(":f"),
+                with(":x"),
+                [b"x", &*key].concat(),
+                key[..key.len() - 1].to_vec(),
+            ] {
+                assert_eq!(name_of_key("p:", &key), None, "{}", key.escape_ascii());
+            }
+        }
+        assert_eq!(name_of_key("p:", b"p:{00}:1:a"), None, "another bucket");
+        assert_eq!(name_of_key("p:", b"p:{c0}:t"), None);
     }
 
     #[test]

@@ -42,6 +42,7 @@ mod fencing;
 mod gate;
 mod handoff;
 mod keys;
+mod listing;
 mod lock;
 mod plain;
 mod renew;

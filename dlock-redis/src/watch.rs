@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use dlock_core::spi::Watch;
+use dlock_core::spi::{Page, Watch};
 use dlock_core::{Change, Holder, Inspection, LockName, Mode, Result, Timestamp};
 use futures::channel::mpsc;
 use futures::future::{Either, select};
@@ -41,9 +41,9 @@ const AFTER_FAILURE: Duration = Duration::from_millis(500);
 const AFTER_END: Duration = Duration::from_millis(2);
 
 /// What a look has shown.
-struct Seen {
+pub(crate) struct Seen {
     ended: u32,
-    now: Inspection,
+    pub(crate) now: Inspection,
     /// That of the last change that was told.
     number: u64,
     /// Since when changes have been told without a gap.
@@ -52,7 +52,12 @@ struct Seen {
 
 impl Backend {
     /// Changes are told for as long from now on; `None`: not for us any more.
-    async fn look(self: &Arc<Self>, name: &LockName, told: Option<Duration>, end_all: bool) -> Result<Seen> {
+    pub(crate) async fn look(
+        self: &Arc<Self>,
+        name: &LockName,
+        told: Option<Duration>,
+        end_all: bool,
+    ) -> Result<Seen> {
         let told = told.map_or_else(|| "-1".to_owned(), |time| millis(time).to_string());
         let call = self.on(&self.scripts.look, name).arg(told);
         let (sent, value) = call.arg(if end_all { "1" } else { "0" }).run_within().await?;
@@ -259,5 +264,9 @@ impl Watch for RedisLock {
         self.backend.capabilities.check_name(name)?;
         let seen = self.backend.look(name, Some(Duration::ZERO), true).await;
         seen.map(|s| s.ended)
+    }
+
+    async fn list(&self, prefix: &[u8], from: Option<&[u8]>) -> Result<Page> {
+        self.backend.list(prefix, from).await
     }
 }

@@ -40,6 +40,7 @@ mod gate;
 mod keys;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 pub mod lease;
+mod listing;
 mod probe;
 mod requests;
 #[cfg(any(feature = "postgres", feature = "mysql"))]

@@ -6,7 +6,7 @@
 
 use dlock_core::RequestId;
 use dlock_core::{LockName, Result};
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, percent_encode};
 
 use crate::failure::invalid;
 use crate::layout::Layout;
@@ -102,6 +102,12 @@ fn encode(name: &LockName) -> String {
     }
 }
 
+/// The name that stands in a part of a path, if we have written it.
+pub(crate) fn decode(part: &str) -> Option<LockName> {
+    let name = LockName::new(percent_decode_str(part).collect::<Vec<u8>>()).ok()?;
+    (encode(&name) == part).then_some(name)
+}
+
 /// Whether that is a path as ZooKeeper has them: absolute, or empty, and nothing in it that a server refuses
 /// or that a terminal would act on.
 pub(crate) fn check_path(path: &str, what: &'static str) -> Result<()> {
@@ -126,17 +132,10 @@ fn is_refused(c: char) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use percent_encoding::percent_decode_str;
-
     use super::*;
 
     fn name(bytes: impl AsRef<[u8]>) -> LockName {
         LockName::new(bytes).unwrap()
-    }
-
-    /// The name that stands in a part of a path.
-    fn decode(part: &str) -> Option<LockName> {
-        LockName::new(percent_decode_str(part).collect::<Vec<u8>>()).ok()
     }
 
     #[test]

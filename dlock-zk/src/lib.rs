@@ -42,6 +42,7 @@ mod join;
 mod keys;
 mod layout;
 mod line;
+mod listing;
 mod lock;
 mod node;
 mod ping;

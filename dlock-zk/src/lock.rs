@@ -41,6 +41,7 @@ impl ZkLock {
         use Capability::{Permits, Queue, Shared};
         let paths = &connection.settings.paths;
         let claimed = Capabilities::new("zookeeper");
+        let claimed = claimed.with(Capability::List);
         let claimed = match paths.layout {
             _ if paths.unfair => claimed,
             Layout::Curator => claimed.with(Queue),

@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use dlock_core::spi::Watch;
+use dlock_core::spi::{Page, Watch};
 use dlock_core::{Change, Holder, Inspection, LockName, Mode, RequestId, Result, Token};
 use futures::channel::mpsc;
 use futures::future::{BoxFuture, join, join_all};
@@ -395,5 +395,10 @@ impl Watch for ZkLock {
 
     async fn force_release(&self, name: &LockName) -> Result<u32> {
         self.end_by_force(name).await
+    }
+
+    async fn list(&self, prefix: &[u8], from: Option<&[u8]>) -> Result<Page> {
+        self.reading(|session, client| self.page(session, client, prefix, from).boxed())
+            .await
     }
 }

@@ -23,7 +23,7 @@ struct Bound {
 
 /// What [`Capabilities`](dlock_core::Capabilities) says of the store itself, to its users as well as here.
 /// What is declared there is not refused, so taken back here alone it would be neither tested nor refused.
-const CARRIED: [Need; 19] = [
+const CARRIED: [Need; 20] = [
     Need::Lease,
     Need::Renew,
     Need::PerGrantTtl,
@@ -40,6 +40,7 @@ const CARRIED: [Need; 19] = [
     Need::Watch,
     Need::Inspect,
     Need::ForceRelease,
+    Need::List,
     Need::MinimumHold,
     Need::OwnerLabel,
     Need::Session,

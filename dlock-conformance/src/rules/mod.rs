@@ -31,6 +31,7 @@ mod s11_policy;
 mod s11_shared;
 mod s12_cost;
 mod s12_cuts;
+mod s12_listing;
 mod s12_operators;
 mod s12_watch;
 mod s13_limits;
@@ -85,6 +86,7 @@ static FILES: &[&[&Rule]] = &[
     s11_policy::RULES,
     s11_shared::RULES,
     s12_cost::RULES,
+    s12_listing::RULES,
     s12_operators::RULES,
     s12_watch::RULES,
     s13_limits::RULES,

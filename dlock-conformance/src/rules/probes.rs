@@ -55,7 +55,7 @@ pub(super) async fn exercise(
             None => Ok(Answer::Absent),
             Some(gate) => gate.read(name).await.map(|_| Answer::Served),
         },
-        Capability::Watch | Capability::Inspect | Capability::ForceRelease => {
+        Capability::Watch | Capability::Inspect | Capability::ForceRelease | Capability::List => {
             let Some(observe) = client.observe() else {
                 return Ok(Answer::Absent);
             };
@@ -68,6 +68,7 @@ pub(super) async fn exercise(
                     }
                 }
                 Capability::Inspect => observe.inspect(name).await.map(|_| Answer::Served),
+                Capability::List => observe.list(name.as_bytes()).await.map(|_| Answer::Served),
                 _ => observe.force_release(name).await.map(|_| Answer::Served),
             }
         }

@@ -13,7 +13,7 @@ use crate::inspection::{Change, Inspection};
 use crate::mode::Mode;
 use crate::name::LockName;
 use crate::spi::{
-    Abandoned, Acquire, Attempt, Converted, Fencing, Grant, LeaseKey, Lock, LostLeases, Push, Raised,
+    Abandoned, Acquire, Attempt, Converted, Fencing, Grant, LeaseKey, Lock, LostLeases, Page, Push, Raised,
     Release, Released, Renew, RenewItem, RenewOutcome, RwLock, Signal, Wait, Wake, Watch, capabilities_of,
 };
 use crate::token::{Strength, Token};
@@ -337,5 +337,12 @@ impl Watch for Namespaced {
 
     async fn force_release(&self, name: &LockName) -> Result<u32> {
         self.told(self.inner_watch()?.force_release(&self.inside(name)).await)
+    }
+
+    async fn list(&self, prefix: &[u8], from: Option<&[u8]>) -> Result<Page> {
+        let inside = [&*self.prefix, prefix].concat();
+        let page = self.told(self.inner_watch()?.list(&inside, from).await)?;
+        let names = page.names.iter().filter_map(|stored| strip(&self.prefix, stored));
+        Ok(Page::new(names.collect(), page.next))
     }
 }

@@ -19,8 +19,8 @@ use crate::mode::Mode;
 use crate::name::LockName;
 use crate::runtime::Runtime;
 use crate::spi::{
-    Abandoned, Acquire, Attempt, Converted, Fencing, LeaseKey, Lock, LostLeases, Raised, Release, Released,
-    Renew, RenewItem, RenewOutcome, RwLock, Signal, Watch,
+    Abandoned, Acquire, Attempt, Converted, Fencing, LeaseKey, Lock, LostLeases, Page, Raised, Release,
+    Released, Renew, RenewItem, RenewOutcome, RwLock, Signal, Watch,
 };
 use crate::timestamp::Timestamp;
 use crate::token::{Strength, Token};
@@ -415,5 +415,34 @@ impl Watch for Sharded {
 
     async fn force_release(&self, name: &LockName) -> Result<u32> {
         self.watch_of(name)?.force_release(name).await
+    }
+
+    /// Of one shard after the other; a page begins at the number of its shard, and where that shard says.
+    async fn list(&self, prefix: &[u8], from: Option<&[u8]>) -> Result<Page> {
+        let (shard, from) = match from.map(|from| from.split_first_chunk()) {
+            None => (0, None),
+            Some(Some((shard, from))) => (u32::from_be_bytes(*shard), (!from.is_empty()).then_some(from)),
+            Some(None) => {
+                return Err(Error::new(
+                    ErrorKind::InvalidInput,
+                    "no page of a sharded backend",
+                ));
+            }
+        };
+        let at = |shard: u32, from: &[u8]| [&shard.to_be_bytes(), from].concat();
+        let n = shard as usize;
+        let Some(watch) = self.shards.get(n).and_then(|one| one.backend.watch()) else {
+            return Ok(Page::default());
+        };
+        let page = watch.list(prefix, from).await?;
+        let next = page
+            .next
+            .map_or_else(|| at(shard + 1, &[]), |from| at(shard, &from));
+        // What a shard still has of names that are another's by now, nobody asks it for.
+        let names = page
+            .names
+            .into_iter()
+            .filter(|name| owner_of(&self.shards, name) == n);
+        Ok(Page::new(names.collect(), Some(next)))
     }
 }

@@ -22,7 +22,7 @@ impl Core {
     /// Gives a request of a user its time limit, and ends it when the client closes. The limit only goes to
     /// the keeper when the first poll did not complete the request: a store in this process answers at once,
     /// and pays nothing.
-    pub(super) async fn ask<T>(
+    pub(crate) async fn ask<T>(
         &self,
         limit: Duration,
         request: impl Future<Output = Result<T>>,

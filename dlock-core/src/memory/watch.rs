@@ -18,7 +18,7 @@ use super::watchers::Watcher;
 use crate::error::Result;
 use crate::inspection::{Change, Inspection};
 use crate::name::LockName;
-use crate::spi::Watch;
+use crate::spi::{Page, Watch};
 use crate::timestamp::Timestamp;
 
 /// A timer is never armed for less: a client's clock that runs a little fast would spin before the store's
@@ -46,6 +46,13 @@ impl Watch for MemoryLock {
         self.check_watched(name)?;
         let release = |state: &mut State, _, effects: &mut _| state.table.force_release(name, effects);
         Ok(self.connection.call(release))
+    }
+
+    /// On one page.
+    async fn list(&self, prefix: &[u8], _from: Option<&[u8]>) -> Result<Page> {
+        self.connection.check_open()?;
+        let list = |state: &mut State, _, effects: &mut Effects| state.table.list(prefix, effects.now);
+        Ok(Page::new(self.connection.call(list), None))
     }
 }
 

@@ -22,8 +22,8 @@ use crate::mode::Mode;
 use crate::name::LockName;
 use crate::request_id::RequestId;
 use crate::spi::{
-    Abandoned, Acquire, Attempt, Converted, Fencing, LeaseKey, Lock, News, Probe, Queueing, Raised, Release,
-    Released, Renew, RenewItem, RenewOutcome, RwLock, Signal, Wake, Watch, capabilities_of,
+    Abandoned, Acquire, Attempt, Converted, Fencing, LeaseKey, Lock, News, Page, Probe, Queueing, Raised,
+    Release, Released, Renew, RenewItem, RenewOutcome, RwLock, Signal, Wake, Watch, capabilities_of,
 };
 use crate::timestamp::Timestamp;
 use crate::token::{Strength, Token};
@@ -385,6 +385,15 @@ impl Watch for Link {
         };
         // A second delivery would end the successor's lease, which nobody asked for.
         self.wire.call("force_release", Repeat::Never, run).await?.value
+    }
+
+    async fn list(&self, prefix: &[u8], from: Option<&[u8]>) -> Result<Page> {
+        let (prefix, from) = (prefix.to_vec(), from.map(<[u8]>::to_vec));
+        let run = move |backend: Arc<dyn Lock>| -> Run<Page> {
+            let (prefix, from) = (prefix.clone(), from.clone());
+            Box::pin(async move { backend.watch().expect(PART).list(&prefix, from.as_deref()).await })
+        };
+        self.wire.call("list", Repeat::Allowed, run).await?.value
     }
 }
 

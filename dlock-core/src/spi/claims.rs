@@ -55,7 +55,8 @@ pub(crate) fn check_parts(backend: &dyn Lock) -> Result<()> {
 type Part = (&'static str, bool, &'static [Capability], &'static [Capability]);
 
 fn parts(backend: &dyn Lock) -> [Part; 5] {
-    use Capability::{Downgrade, Fencing, ForceRelease, Gate, Inspect, Queue, Raise, Renew, Upgrade, Watch};
+    use Capability::{Downgrade, Fencing, ForceRelease, Gate, Inspect};
+    use Capability::{List, Queue, Raise, Renew, Upgrade, Watch};
     let fencing = backend.fencing();
     let gate = fencing.and_then(|f| f.gate());
     [
@@ -68,7 +69,7 @@ fn parts(backend: &dyn Lock) -> [Part; 5] {
             "Watch",
             backend.watch().is_some(),
             &[Watch, Inspect, ForceRelease],
-            &[],
+            &[List],
         ),
     ]
 }

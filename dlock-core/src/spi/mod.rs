@@ -14,7 +14,7 @@
 //! | [`Lock`] | `attempt`, `release`, `abandon`, and `signals` of the session or connection |
 //! | [`RwLock`] | `convert`: downgrade and upgrade in place (the shared *modes* themselves are part of [`Acquire`]) |
 //! | [`Fencing`] | the tokens' strength, the fence gate, and `raise` |
-//! | [`Watch`] | the stream of changes, `inspect`, `force_release` |
+//! | [`Watch`] | the stream of changes, `inspect`, `force_release`, `list` |
 //! | [`Renew`] | leases and queue entries extended, many in one call |
 //!
 //! What has an obvious default has one. The requests and replies are `#[non_exhaustive]` with public
@@ -79,4 +79,4 @@ pub use tombstones::Tombstones;
 pub use unanswered::{Asking, LeftOpen, Sent, Unanswered};
 pub use url::{Host, Servers, Url, UrlValue};
 pub use wait::{News, Probe, Push, Wait, Wake};
-pub use watch::Watch;
+pub use watch::{Page, Watch};

@@ -1,7 +1,7 @@
 use async_trait::async_trait;
 use futures::stream::BoxStream;
 
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::inspection::{Change, Inspection};
 use crate::name::LockName;
 
@@ -44,4 +44,40 @@ pub trait Watch: Send + Sync {
     /// # Errors
     /// As [`Lock::attempt`](super::Lock::attempt).
     async fn force_release(&self, name: &LockName) -> Result<u32>;
+
+    /// One page of the names that begin with `prefix` and are held or waited for: the first page, or the one
+    /// at [`Page::next`] of the page before. A name that is in use all the while is on a page at least; it
+    /// may be on several. One that was free all the while is on none. A page may be empty and not the last.
+    ///
+    /// Only for a backend that claims [`Capability::List`](crate::Capability::List); the default answers
+    /// `Unsupported`.
+    ///
+    /// # Cancel safety
+    /// Only reads.
+    ///
+    /// # Errors
+    /// As [`Lock::attempt`](super::Lock::attempt).
+    async fn list(&self, _prefix: &[u8], _from: Option<&[u8]>) -> Result<Page> {
+        Err(Error::new(
+            ErrorKind::Unsupported,
+            "this backend cannot list names",
+        ))
+    }
+}
+
+/// Some names, from [`Watch::list`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Page {
+    /// In any order.
+    pub names: Vec<LockName>,
+    /// Where the next page begins, in the backend's own terms; `None` behind the last.
+    pub next: Option<Vec<u8>>,
+}
+
+impl Page {
+    /// Those names, and where it goes on.
+    pub fn new(names: Vec<LockName>, next: Option<Vec<u8>>) -> Self {
+        Self { names, next }
+    }
 }

@@ -13,6 +13,8 @@ mod election;
 mod engine;
 #[cfg(feature = "sim")]
 mod kept;
+#[cfg(any(feature = "tokio", feature = "smol", feature = "async-std"))]
+mod listing;
 #[cfg(feature = "sim")]
 mod looks;
 #[cfg(feature = "sim")]

@@ -14,6 +14,7 @@ pub(crate) mod server;
 use std::sync::Arc;
 use std::time::Duration;
 
+use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Value};
 
 #[cfg(feature = "cluster")]
@@ -59,6 +60,25 @@ impl Connection {
                 let asked = cluster.ask(command, |mut c| async move { ask(&mut c, command, script).await });
                 asked.await
             }
+        }
+    }
+
+    /// Of all servers that have keys, what [`ask_node`](Self::ask_node) knows them by.
+    pub(crate) async fn nodes(&self) -> Result<Vec<String>, Failed> {
+        match self {
+            Self::Single(_) => Ok(vec![String::new()]),
+            #[cfg(feature = "cluster")]
+            Self::Cluster(cluster) => cluster.masters().await,
+        }
+    }
+
+    /// Asks one of them something that changes nothing.
+    pub(crate) async fn ask_node(&self, node: &str, command: &Cmd) -> Result<Value, Failed> {
+        let ask = |mut c: MultiplexedConnection| async move { command.query_async(&mut c).await };
+        match self {
+            Self::Single(server) => server.setup.within(server.ask(ask)).await,
+            #[cfg(feature = "cluster")]
+            Self::Cluster(cluster) => cluster.setup.within(cluster.ask_node(node, ask)).await,
         }
     }
 

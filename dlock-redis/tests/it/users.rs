@@ -7,8 +7,8 @@ use dlock_core::ErrorKind;
 use dlock_core::spi::Watch as _;
 use dlock_core::{Access, Admission, Client, FenceGate as _, LockName, LockOptions, Token, Upgrade};
 use dlock_redis::RedisLock;
-use futures::StreamExt as _;
 use futures::future::join_all;
+use futures::{StreamExt as _, TryStreamExt as _};
 
 use crate::{client_of, config, here, until};
 #[cfg(feature = "cluster")]
@@ -112,6 +112,21 @@ fn documented(words: &str) {
 }
 
 /// On a cluster there is something more, and that is enough for slots that move, too.
+/// Whoever lists sees the keys of others: that is a right of its own.
+#[tokio::test]
+async fn listing_takes_one_right_more() {
+    documented("For listing also `+scan`");
+    let server = server(LEAST);
+    let client = client_of(opened(&url(&server)).await);
+    let held = client.lock("listed").unwrap().acquire().await.unwrap();
+    let list = || async { client.list("").unwrap().try_collect::<Vec<_>>().await };
+    let e = list().await.unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::PermissionDenied, "{e}");
+    assert!(e.to_string().contains("docs/redis.md"), "{e}");
+    server.ask(&["ACL", "SETUSER", "app", "+scan"]).unwrap();
+    assert_eq!(list().await.unwrap(), [held.name().clone()]);
+}
+
 #[cfg(feature = "cluster")]
 #[tokio::test]
 async fn the_documented_rights_are_enough_on_a_cluster() {

@@ -14,6 +14,7 @@ use futures::stream::{self, BoxStream, StreamExt as _};
 use super::connection::Database;
 use crate::direct::Store;
 use crate::gate::Pass;
+use crate::listing::Span;
 use crate::probe::{self, Looks};
 pub(in crate::lease) use crate::requests::Outcomes;
 
@@ -103,6 +104,9 @@ pub(in crate::lease) trait Dialect: Send + Sync + Sized + 'static {
     fn inspect(db: &Db<Self>, name: &LockName) -> impl Future<Output = Result<Inspection>> + Send;
 
     fn force_release(db: &Db<Self>, name: &LockName) -> impl Future<Output = Result<u32>> + Send;
+
+    /// The first [`PAGE`](crate::listing::PAGE) names there that are held or waited for, in their order.
+    fn list(db: &Db<Self>, span: Span) -> impl Future<Output = Result<Vec<Vec<u8>>>> + Send;
 
     /// Whether it is time to delete the rows of names that nobody uses, by this client.
     fn is_due(db: &Db<Self>) -> impl Future<Output = Result<bool>> + Send;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use dlock_core::spi::Watch;
+use dlock_core::spi::{Page, Watch};
 use dlock_core::{Change, Inspection, LockName, Result, Timestamp};
 use futures::future::select;
 use futures::stream::{self, BoxStream, StreamExt as _};
@@ -14,6 +14,7 @@ use futures::stream::{self, BoxStream, StreamExt as _};
 use super::connection::Database;
 use super::dialect::{Dialect, Watcher};
 use super::lock::{Lease, named};
+use crate::listing::Span;
 
 /// How long a watch sleeps after a look that failed, so that one that may work later is not pressed.
 const AFTER_FAILURE: Duration = Duration::from_millis(500);
@@ -83,5 +84,10 @@ impl<D: Dialect> Watch for Lease<D> {
     async fn force_release(&self, name: &LockName) -> Result<u32> {
         self.capabilities.check_name(name)?;
         named(name, D::force_release(&self.db, name).await)
+    }
+
+    async fn list(&self, prefix: &[u8], from: Option<&[u8]>) -> Result<Page> {
+        self.db.open()?;
+        Ok(Span::page(D::list(&self.db, Span::new(prefix, from)).await?))
     }
 }

@@ -34,6 +34,12 @@ impl Needs {
         Self { names, write }
     }
 
+    /// What is asked of the database itself.
+    pub(super) fn read_nothing() -> Self {
+        let (names, write) = (Vec::new(), None);
+        Self { names, write }
+    }
+
     pub(super) fn write(sync: Sync, names: Vec<LockName>) -> Self {
         let write = Some(sync);
         Self { names, write }

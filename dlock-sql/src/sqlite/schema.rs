@@ -42,6 +42,8 @@ pub(super) const PUT: &str = "INSERT OR REPLACE INTO {p}entry VALUES (?,?,?,?,?,
 pub(super) const DELETE: &str = "DELETE FROM {p}entry WHERE name = ? AND id = ?;";
 pub(super) const DUE: &str = "SELECT DISTINCT name FROM {p}entry WHERE expires <= ? AND name > ? \
     ORDER BY name LIMIT ?";
+pub(super) const LIST: &str = "SELECT DISTINCT name FROM {p}entry WHERE expires > ? AND phase < 4 \
+    AND name >= ? AND (? IS NULL OR name < ?) ORDER BY name LIMIT ?";
 pub(super) const SET_TOKENS: &str = "UPDATE {p}meta SET last_token = ?, token_ceiling = ?, seen = ?;";
 pub(super) const READ_FENCE: &str = "SELECT max_exclusive, max_any, value FROM {p}fence WHERE resource = ?";
 

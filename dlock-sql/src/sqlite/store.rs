@@ -12,12 +12,13 @@ use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Sqlite};
 use super::boot::{FileId, ONE_BOOT_ID, in_use};
 use super::failure::{is_busy, is_fatal, nothing_done, perhaps_done};
 use super::row::{bind_key, bind_row, read_glance, read_name, read_row, to_sql};
-use super::schema::{DELETE, DUE, Database, GLANCE, LOAD, Meta, PUT, READ_FENCE, SET_TOKENS, migrate};
+use super::schema::{DELETE, DUE, Database, GLANCE, LIST, LOAD, Meta, PUT, READ_FENCE, SET_TOKENS, migrate};
 use crate::admit::{Entry, Glance, NameState, Row, Tokens, Watch};
 use crate::direct::Dialect as _;
 use crate::failure::foreign;
 use crate::gate;
 use crate::keys::{bind, get};
+use crate::listing::{PAGE, Span};
 
 /// How many statements of one kind go to the connection in one message.
 const CHUNK: usize = 32;
@@ -299,6 +300,18 @@ impl Store {
         bind(&mut args, behind)?;
         bind(&mut args, to_sql(most as u64))?;
         let rows = self.read(DUE, args).await?;
+        rows.iter().map(|row| get(row, 0)).collect()
+    }
+
+    /// Names there that are held or waited for.
+    pub(super) async fn list(&mut self, now: Timestamp, span: Span) -> Result<Vec<Vec<u8>>> {
+        let mut args = SqliteArguments::default();
+        bind(&mut args, to_sql(now.as_nanos()))?;
+        bind(&mut args, span.from)?;
+        bind(&mut args, span.until.clone())?;
+        bind(&mut args, span.until)?;
+        bind(&mut args, to_sql(PAGE as u64))?;
+        let rows = self.read(LIST, args).await?;
         rows.iter().map(|row| get(row, 0)).collect()
     }
 

@@ -8,17 +8,18 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use dlock_core::spi::Watch;
+use dlock_core::spi::{Page, Watch};
 use dlock_core::{Change, Inspection, LockName, Result, Timestamp};
-use futures::StreamExt as _;
 use futures::channel::mpsc;
 use futures::future::{Either, select};
 use futures::stream::{self, BoxStream};
+use futures::{FutureExt as _, StreamExt as _};
 
 use super::connection::{Connection, Needs};
 use super::lock::SqliteLock;
 use super::store::Sync;
 use crate::admit::Settled;
+use crate::listing::Span;
 
 const LOOK_MIN: Duration = Duration::from_millis(5);
 const LOOK_MAX: Duration = Duration::from_millis(50);
@@ -131,5 +132,14 @@ impl Watch for SqliteLock {
         self.capabilities.check_name(name)?;
         let force = |name: &mut Settled<'_>| Ok(name.force_release());
         self.connection.change(Sync::Ordinary, name, force).await
+    }
+
+    async fn list(&self, prefix: &[u8], from: Option<&[u8]>) -> Result<Page> {
+        let span = Span::new(prefix, from);
+        let listed = self.connection.ask(Needs::read_nothing(), |view, store| {
+            let now = view.now;
+            async move { store.list(now, span).await.map(Ok) }.boxed()
+        });
+        listed.await.map(Span::page)
     }
 }

@@ -159,6 +159,13 @@ impl Observe for Refusing {
             _ => async { refused() }.boxed(),
         }
     }
+
+    fn list<'a>(&'a self, prefix: &'a [u8]) -> Reply<'a, Vec<LockName>> {
+        match self.inner.observe() {
+            Some(observe) if !self.refuses(Need::List) => observe.list(prefix),
+            _ => async { refused() }.boxed(),
+        }
+    }
 }
 
 struct RefusingHeld {

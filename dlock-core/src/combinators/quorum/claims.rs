@@ -13,7 +13,7 @@ use crate::token::Strength;
 pub(super) const MIN_TTL: Duration = Duration::from_millis(50);
 
 /// What no quorum can do, whatever its members can. Why not is in the module's documentation.
-const NEVER: [Capability; 8] = [
+const NEVER: [Capability; 9] = [
     Capability::Permits,
     Capability::Queue,
     Capability::Priority,
@@ -21,6 +21,7 @@ const NEVER: [Capability; 8] = [
     Capability::Watch,
     Capability::Inspect,
     Capability::ForceRelease,
+    Capability::List,
     Capability::Upgrade,
 ];
 

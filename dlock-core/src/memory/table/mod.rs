@@ -177,6 +177,16 @@ impl Table {
         inspected.unwrap_or_default()
     }
 
+    /// The names that begin with that prefix and are held or waited for.
+    pub(super) fn list(&self, prefix: &[u8], now: Timestamp) -> Vec<LockName> {
+        let all = self
+            .names
+            .records()
+            .filter(|(name, _)| name.as_bytes().starts_with(prefix));
+        let in_use = all.filter(|(_, state)| state.entries().any(|entry| entry.expires > now));
+        in_use.map(|(name, _)| name.clone()).collect()
+    }
+
     /// Takes back what has run out, and tells when the next lease of the name does.
     pub(super) fn expire(&mut self, name: &LockName, effects: &mut Effects) -> Option<Timestamp> {
         let ends = self.change(&self.spot(name), effects, |change| {

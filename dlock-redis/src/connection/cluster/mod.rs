@@ -110,6 +110,31 @@ impl Cluster {
         self.repeat(slot, ask).await
     }
 
+    /// All masters there are, by host and port.
+    pub(crate) async fn masters(self: &Arc<Self>) -> Result<Vec<String>, Failed> {
+        self.ready().await?;
+        let mut masters: Vec<_> = self.state().slots.masters().map(Host::to_string).collect();
+        masters.sort();
+        masters.dedup();
+        Ok(masters)
+    }
+
+    /// Asks one of them, as long as it is one.
+    pub(crate) async fn ask_node<F: Future<Output = RedisResult<Value>>>(
+        &self,
+        node: &str,
+        request: impl Fn(MultiplexedConnection) -> F,
+    ) -> Result<Value, Failed> {
+        let node = {
+            let mut state = self.state();
+            let at = state.slots.masters().find(|at| at.to_string() == node).cloned();
+            let gone = || RedisError::from((ErrorKind::Io, "a node is no master any more"));
+            let at = at.ok_or_else(|| Failed::unsent(gone()))?;
+            self.node(&mut state, at)?
+        };
+        node.commands.ask(request).await
+    }
+
     /// Until a node has carried it out, or may have.
     async fn repeat<T, F: Future<Output = Result<T, Failed>>>(
         self: &Arc<Self>,

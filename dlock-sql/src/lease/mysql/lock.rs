@@ -11,16 +11,18 @@ use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use sqlx::mysql::{MySqlArguments, MySqlConnection};
 
+use super::schema::NOW;
 use super::state::Loaded;
 use super::transaction::Absent;
 use super::watch::Watching;
-use super::{Db, Mysql, Statement, renew, sweep};
+use super::{Db, Mysql, Statement, bytes, renew, sweep};
 use crate::admit::Asked;
 use crate::gate::{Pass, admission, pass};
 use crate::keys::bind;
 use crate::lease::call::get;
 use crate::lease::dialect::{Dialect, Look, Outcomes};
 use crate::lease::keys::{id_bytes, micros, read_ids};
+use crate::listing::{PAGE, Span};
 use crate::probe::looking;
 
 /// A look at the row of a name, if there is one, and the ends of its leases.
@@ -182,6 +184,19 @@ impl Dialect for Mysql {
         let force = |name: &mut Loaded| Ok(name.settled().force_release());
         let (forced, _) = db.change(name, Absent::Left, force).await?;
         Ok(forced.unwrap_or(0))
+    }
+
+    async fn list(db: &Arc<Db>, span: Span) -> Result<Vec<Vec<u8>>> {
+        let (p, from) = (&db.sql.prefix, bytes(&span.from));
+        let until = span.until.map(|until| format!("AND k.name < {}", bytes(&until)));
+        let until = until.unwrap_or_default();
+        let list = format!(
+            "SELECT k.name FROM {p}name AS k WHERE k.name >= {from} {until} AND (k.phase > 0 \
+                AND k.ends > {NOW} OR k.others > 0 AND EXISTS (SELECT 1 FROM {p}entry AS o \
+                WHERE o.name = k.name AND o.phase < 4 AND o.ends > {NOW})) ORDER BY k.name LIMIT {PAGE}"
+        );
+        let rows = db.read_text(list).await?;
+        rows.iter().map(|row| get(row, 0)).collect()
     }
 
     fn signals(&self) -> BoxStream<'static, Signal> {

@@ -24,6 +24,7 @@ use crate::lease::contention::AGE;
 use crate::lease::dialect::{Dialect, Look, Outcomes};
 use crate::lease::failure::foreign;
 use crate::lease::keys::{micros, read_id, read_ids, read_micros, read_mode, read_token, share};
+use crate::listing::{PAGE, Span};
 use crate::probe::looking;
 
 /// How soon and how late whoever is not told looks again.
@@ -42,6 +43,11 @@ const INSPECT: &str = "\
     WHERE k.name = $1 AND k.phase <> 0 AND (k.ends > clock_timestamp() OR k.phase NOT BETWEEN 1 AND 3) \
     UNION ALL SELECT o.id, o.share, o.token, {p}micros(o.ends - clock_timestamp()), o.owner \
     FROM {p}entry AS o WHERE o.name = $1 AND o.phase IN (1, 2, 3) AND o.ends > clock_timestamp()";
+
+const LIST: &str = "\
+    SELECT k.name FROM {p}name AS k WHERE k.name >= $1 {until} \
+    AND (k.phase > 0 AND k.ends > clock_timestamp() \
+    OR k.others > 0 AND EXISTS (SELECT FROM {p}entry AS o WHERE o.name = k.name AND o.phase < 4 AND o.ends > clock_timestamp())) ORDER BY k.name LIMIT $2";
 
 /// Checks, notes, and writes if it shall; it begins with locking the row. A row if it was admitted. In one
 /// statement, whose values are bound: what is written shows in no log of the server.
@@ -226,6 +232,18 @@ impl Dialect for Postgres {
         let values = [Value::Long(micros(AGE)), Value::Number(MOST)];
         let sweep = db.sql.fill("SELECT {p}sweep($1, $2)");
         db.ask(&sweep, &values).await.map(drop)
+    }
+
+    async fn list(db: &Arc<Db>, span: Span) -> Result<Vec<Vec<u8>>> {
+        let mut values = vec![Value::Bytes(&span.from), Value::Number(PAGE as i32)];
+        let until = span.until.as_deref().map_or("", |until| {
+            values.push(Value::Bytes(until));
+            "AND k.name < $3"
+        });
+        let rows = db
+            .read_rows(&db.sql.fill(&LIST.replace("{until}", until)), &values)
+            .await?;
+        rows.iter().map(|row| get(row, 0)).collect()
     }
 
     fn signals(&self) -> BoxStream<'static, Signal> {

@@ -159,8 +159,8 @@ use crate::token::Strength;
 /// Exclusive locks and readers, renewal, downgrade, minimum hold, owner labels (shown by each member's
 /// `inspect`), as far as *every* member has them. Tokens, if every member has [`Capability::Raise`], which a
 /// quorum has not; otherwise it is unfenced and says so. The ttl is at least 50 ms. Permits, queues,
-/// priorities, upgrades, watching, inspecting, listing, forced release and a fence gate are not claimed: check the
-/// tokens at a gate where the resource is.
+/// priorities, upgrades, the watch part and a fence gate are not claimed: check the tokens at a gate where the
+/// resource is.
 ///
 /// # Cost and failures
 ///

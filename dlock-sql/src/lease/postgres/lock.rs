@@ -47,7 +47,8 @@ const INSPECT: &str = "\
 const LIST: &str = "\
     SELECT k.name FROM {p}name AS k WHERE k.name >= $1 {until} \
     AND (k.phase > 0 AND k.ends > clock_timestamp() \
-    OR k.others > 0 AND EXISTS (SELECT FROM {p}entry AS o WHERE o.name = k.name AND o.phase < 4 AND o.ends > clock_timestamp())) ORDER BY k.name LIMIT $2";
+    OR k.others > 0 AND EXISTS (SELECT FROM {p}entry AS o WHERE o.name = k.name AND o.phase < 4 \
+    AND o.ends > clock_timestamp())) ORDER BY k.name LIMIT $2";
 
 /// Checks, notes, and writes if it shall; it begins with locking the row. A row if it was admitted. In one
 /// statement, whose values are bound: what is written shows in no log of the server.

@@ -12,6 +12,7 @@ Exit codes: that of the command, or 128 and the number of the signal that ended 
   120  the lock was lost while the command ran, and the command was ended
   121  the store cannot be reached, or what became of a request is not known
   122  the store refuses: a right is missing, it cannot do that, or a limit is reached
+  123  dlock doctor has found a problem
   124  the lock was not to be had, or not in the time that was given
   125  the command line, the configuration or the name is wrong
   126  the command cannot be started
@@ -32,7 +33,9 @@ Examples:
   dlock run --permits 3 encode -- ffmpeg …         three at a time
   dlock elect scheduler -- ./scheduler             where this host leads
   dlock status backup                              who holds it
+  dlock ls --long jobs/                            and every lock of a name that begins so
   dlock --url redis://db.example watch backup      and how that changes
+  dlock --url redis://db.example doctor            whether that store is fit for locks
   dlock --url redis://db.example bench             and what locks cost there";
 
 /// Runs commands under distributed locks, and shows who holds them.
@@ -64,10 +67,14 @@ pub(crate) enum Command {
     Elect(Elect),
     /// Show who holds a lock
     Status(Status),
+    /// List the locks that are held or waited for
+    Ls(Ls),
     /// Show how the holders of a lock change, until stopped
     Watch(Watch),
     /// End a hold of somebody else
     Release(Release),
+    #[command(after_long_help = CODES)]
+    Doctor(Doctor),
     Bench(Bench),
     /// Print the completions for a shell
     Completions {
@@ -168,6 +175,19 @@ pub(crate) struct Status {
 }
 
 #[derive(Debug, clap::Args)]
+pub(crate) struct Ls {
+    /// Show who holds each of them
+    #[arg(long, short)]
+    pub(crate) long: bool,
+    /// One JSON object a line: name; with --long also waiting and holders, as of status
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Those alone whose names begin so
+    #[arg(default_value = "", hide_default_value = true)]
+    pub(crate) prefix: String,
+}
+
+#[derive(Debug, clap::Args)]
 pub(crate) struct Watch {
     /// One JSON object a line: event (snapshot, granted, released, expired, forced), with id and holder, or
     /// with holders, waiting and skipped
@@ -187,6 +207,21 @@ pub(crate) struct Release {
     pub(crate) yes: bool,
     /// The name of the lock
     pub(crate) name: String,
+}
+
+/// Tell whether the store is fit for locks, and what to do where it is not
+///
+/// Connects, asks the server about its version, persistence, memory, replication and clock, and takes the
+/// lock dlock-doctor once, with all that this user needs a right for. Ends with 123 if there is a problem:
+/// locks do not work, or are not safe. A warning is about what some crash, failover or pause would cost.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Doctor {
+    /// End with 123 also if there is a warning
+    #[arg(long)]
+    pub(crate) strict: bool,
+    /// One JSON object a line: about, severity (good, warning, problem), text
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// Measure what locks cost on this store

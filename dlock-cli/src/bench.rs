@@ -124,7 +124,10 @@ async fn turns(
 }
 
 /// Says at a terminal what is going on.
-async fn timed<T>(what: &str, doing: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+pub(crate) async fn timed<T>(
+    what: &str,
+    doing: impl Future<Output = Result<T, Failure>>,
+) -> Result<T, Failure> {
     if !std::io::stderr().is_terminal() {
         return doing.await;
     }

@@ -15,6 +15,8 @@ pub(crate) mod code {
     /// The store refuses: it lacks the capability, the user lacks a right, a limit is reached, or it holds
     /// what dlock did not write.
     pub(crate) const REFUSED: u8 = 122;
+    /// `dlock doctor` has found a problem.
+    pub(crate) const UNFIT: u8 = 123;
     /// Somebody else has the lock, and had it for as long as was waited.
     pub(crate) const NOT_ACQUIRED: u8 = 124;
     /// The command line, the configuration or a name is wrong.

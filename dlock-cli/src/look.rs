@@ -1,4 +1,4 @@
-//! `dlock status`, `dlock watch`, `dlock release`.
+//! `dlock status`, `dlock ls`, `dlock watch`, `dlock release`.
 
 use std::io::{IsTerminal as _, Write as _};
 use std::time::Duration;
@@ -7,7 +7,7 @@ use dlock::{Change, Holder, Inspection, Mode};
 use futures::StreamExt as _;
 use serde_json::{Value, json};
 
-use crate::args::{Release, Status, Watch};
+use crate::args::{Ls, Release, Status, Watch};
 use crate::failure::{Failure, code};
 use crate::run::ended;
 use crate::store::Store;
@@ -15,11 +15,28 @@ use crate::store::Store;
 pub(crate) async fn status(store: &Store, status: &Status) -> Result<u8, Failure> {
     let client = store.connect(None).await?;
     let now = client.inspect(&*status.name).await?;
-    if status.json {
-        let holders: Vec<_> = now.holders.iter().map(of_holder).collect();
-        say(&json!({ "name": status.name, "waiting": now.waiting, "holders": holders }).to_string())?;
-    } else {
-        say(&shown(&status.name, &now))?;
+    say_state(&status.name, &now, status.json)?;
+    ended(&client, Ok(0)).await
+}
+
+fn say_state(name: &str, now: &Inspection, as_json: bool) -> Result<(), Failure> {
+    if !as_json {
+        return say(&shown(name, now));
+    }
+    let holders: Vec<_> = now.holders.iter().map(of_holder).collect();
+    say(&json!({ "name": name, "waiting": now.waiting, "holders": holders }).to_string())
+}
+
+pub(crate) async fn ls(store: &Store, ls: &Ls) -> Result<u8, Failure> {
+    let client = store.connect(None).await?;
+    let mut names = client.list(&ls.prefix)?;
+    while let Some(name) = names.next().await.transpose()? {
+        let shown = name.to_string();
+        match (ls.long, ls.json) {
+            (true, _) => say_state(&shown, &client.inspect(name).await?, ls.json)?,
+            (_, true) => say(&json!({ "name": shown }).to_string())?,
+            _ => say(&shown)?,
+        }
     }
     ended(&client, Ok(0)).await
 }

@@ -3,6 +3,7 @@
 
 mod args;
 mod bench;
+mod doctor;
 mod elect;
 mod failure;
 mod job;
@@ -61,8 +62,10 @@ fn asks(store: args::Store, command: Command) -> Result<u8, Failure> {
             Command::Run(run) => run::main(&store, run).await,
             Command::Elect(elect) => elect::main(&store, elect).await,
             Command::Status(status) => look::status(&store, &status).await,
+            Command::Ls(ls) => look::ls(&store, &ls).await,
             Command::Watch(watch) => look::watch(&store, &watch).await,
             Command::Release(release) => look::release(&store, &release).await,
+            Command::Doctor(doctor) => doctor::main(&store, doctor).await,
             Command::Bench(bench) => bench::main(&store, bench).await,
             Command::Completions { .. } | Command::Man { .. } => Ok(0),
         }

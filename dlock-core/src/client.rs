@@ -8,6 +8,7 @@ use std::time::Duration;
 use futures::stream::{self, BoxStream, StreamExt as _, TryStreamExt as _};
 
 use crate::capabilities::{Capabilities, Capability};
+use crate::diagnosis::Finding;
 use crate::election::Election;
 use crate::engine::{Ask, Engine, Settings};
 use crate::error::{Error, ErrorKind, Result};
@@ -284,6 +285,20 @@ impl Client {
             stream::iter(names.into_iter().map(Ok))
         });
         Ok(names.try_flatten().boxed())
+    }
+
+    /// What the store is, and whether its settings suit locks, in words for an operator. A handful of
+    /// requests that read. Empty where the backend has nothing to say.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: it only reads.
+    ///
+    /// # Errors
+    /// `Unavailable`, `PermissionDenied`, `Closed`.
+    pub async fn diagnose(&self) -> Result<Vec<Finding>> {
+        self.engine.check_open()?;
+        let diagnosis = self.engine.backend.diagnose();
+        self.engine.ask(self.engine.op_timeout, diagnosis).await
     }
 
     pub(crate) fn engine(&self) -> &Arc<Engine> {

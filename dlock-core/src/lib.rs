@@ -5,6 +5,7 @@ pub mod blocking;
 mod capabilities;
 mod client;
 pub mod combinators;
+mod diagnosis;
 mod election;
 mod engine;
 mod error;
@@ -31,6 +32,7 @@ mod token;
 
 pub use capabilities::{Capabilities, Capability, Nature};
 pub use client::{Client, ClientBuilder};
+pub use diagnosis::{Finding, Severity};
 pub use election::{Election, Leadership};
 pub use error::{Error, ErrorKind, LossReason, Result};
 pub use events::{GuardEvent, GuardEvents};

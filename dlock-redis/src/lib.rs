@@ -37,6 +37,7 @@
 mod backend;
 mod config;
 mod connection;
+mod diagnosis;
 mod failure;
 mod fencing;
 mod gate;

@@ -10,7 +10,7 @@ use dlock_core::spi::{
     Abandoned, Acquire, Attempt, Fencing, Grant, LeaseKey, Lock, Queueing, Release, Released, Renew, Renewal,
     RwLock, Sent, Signal, Wait, Wake, Watch,
 };
-use dlock_core::{Capabilities, Error, ErrorKind, LossReason, Mode, Result};
+use dlock_core::{Capabilities, Error, ErrorKind, Finding, LossReason, Mode, Result};
 use futures::future::join_all;
 use futures::stream::BoxStream;
 use redis::Value;
@@ -245,6 +245,12 @@ impl Lock for RedisLock {
             })
         }))
         .await
+    }
+
+    async fn diagnose(&self) -> Result<Vec<Finding>> {
+        self.backend
+            .diagnose(self.backend.replicas.as_ref().map_or(0, |r| r.needed))
+            .await
     }
 
     async fn close(&self) -> Result<()> {

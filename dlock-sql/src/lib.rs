@@ -32,6 +32,8 @@
 mod admit;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 mod cache;
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+mod diagnosis;
 pub mod direct;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 mod driver_url;

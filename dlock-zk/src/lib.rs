@@ -34,6 +34,7 @@ mod config;
 mod connect;
 mod connection;
 mod deadline;
+mod diagnosis;
 mod failure;
 mod fencing;
 mod force_release;

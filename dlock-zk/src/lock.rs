@@ -9,7 +9,7 @@ use dlock_core::spi::{
     Abandoned, Acquire, Attempt, Fencing, LeaseKey, Lock, Queueing, Release, Released, Renew, RwLock, Signal,
     Wait, Wake, Watch,
 };
-use dlock_core::{Capabilities, Capability, Error, ErrorKind, LockName, Mode, Nature, Result};
+use dlock_core::{Capabilities, Capability, Error, ErrorKind, Finding, LockName, Mode, Nature, Result};
 use futures::future::join_all;
 use futures::stream::BoxStream;
 
@@ -338,6 +338,10 @@ impl Lock for ZkLock {
             })
         }))
         .await
+    }
+
+    async fn diagnose(&self) -> Result<Vec<Finding>> {
+        self.findings().await
     }
 
     async fn close(&self) -> Result<()> {

@@ -215,6 +215,9 @@ fn pages_and_completions_are_made_from_the_command_line() {
         "dlock-run.1",
         "dlock-elect.1",
         "dlock-status.1",
+        "dlock-ls.1",
+        "dlock-doctor.1",
+        "dlock-bench.1",
         "dlock-watch.1",
         "dlock-release.1",
     ] {

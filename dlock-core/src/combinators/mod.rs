@@ -6,6 +6,7 @@
 //! | [`Sharded`] | more names or more load than one store takes |
 //! | [`Quorum`] | one lock over several stores, of which a minority may fail |
 
+mod diagnosis;
 mod multi;
 mod namespaced;
 mod quorum;

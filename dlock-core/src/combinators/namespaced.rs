@@ -7,6 +7,7 @@ use futures::future::ready;
 use futures::stream::BoxStream;
 
 use crate::capabilities::Capabilities;
+use crate::diagnosis::Finding;
 use crate::error::{Error, ErrorKind, Result};
 use crate::gate::{Access, Admission, FenceGate, FencedValue};
 use crate::inspection::{Change, Inspection};
@@ -241,6 +242,10 @@ impl Lock for Namespaced {
         let inside: Vec<_> = requests.iter().map(|key| self.key_inside(key)).collect();
         let answers = self.inner.abandon(&inside).await;
         answers.into_iter().map(|answer| self.told(answer)).collect()
+    }
+
+    async fn diagnose(&self) -> Result<Vec<Finding>> {
+        self.told(self.inner.diagnose().await)
     }
 
     async fn close(&self) -> Result<()> {

@@ -10,8 +10,10 @@ use futures::future::{self, Either};
 use futures::stream::{BoxStream, StreamExt as _, select_all};
 use siphasher::sip::SipHasher24;
 
+use super::diagnosis::of_each;
 use super::shared_claims::shared_claims;
 use crate::capabilities::Capabilities;
+use crate::diagnosis::Finding;
 use crate::error::{Error, ErrorKind, Result};
 use crate::gate::{Access, Admission, FenceGate, FencedValue};
 use crate::inspection::{Change, Inspection};
@@ -317,6 +319,12 @@ impl Lock for Sharded {
     async fn abandon(&self, requests: &[LeaseKey]) -> Vec<Result<Abandoned>> {
         self.split(requests, self.patience, |key| &key.name, abandon_all, Err)
             .await
+    }
+
+    async fn diagnose(&self) -> Result<Vec<Finding>> {
+        let shards = self.shards.iter();
+        let shards = shards.map(|shard| (format!("shard `{}`", shard.id), &*shard.backend));
+        Ok(of_each(shards, &*self.runtime, self.patience).await)
     }
 
     async fn close(&self) -> Result<()> {

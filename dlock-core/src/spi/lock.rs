@@ -5,6 +5,7 @@ use super::{
     Abandoned, Acquire, Attempt, Fencing, LeaseKey, Release, Released, Renew, RwLock, Signal, Watch,
 };
 use crate::capabilities::Capabilities;
+use crate::diagnosis::Finding;
 use crate::error::Result;
 
 /// The heart of a backend. Four methods have to be written; the others have a default. A type that has parts
@@ -76,6 +77,19 @@ pub trait Lock: Send + Sync + 'static {
     /// Dropped, each of the keys may be undone or not. The engine's keeper abandons them again until each is
     /// answered, or until nothing of them can be left.
     async fn abandon(&self, requests: &[LeaseKey]) -> Vec<Result<Abandoned>>;
+
+    /// What the store is, and whether its settings suit locks: the server and its version, whether it forgets
+    /// or throws away what it was told, what takes over from it, and its clock. For operators; a handful of
+    /// requests that read. The default has found nothing.
+    ///
+    /// # Cancel safety
+    /// Only reads.
+    ///
+    /// # Errors
+    /// As [`attempt`](Self::attempt). What may not be asked is a finding and no error.
+    async fn diagnose(&self) -> Result<Vec<Finding>> {
+        Ok(Vec::new())
+    }
 
     /// Closes the connection. Later calls answer `Closed`. Leases are not released by this, the engine has
     /// done that. The default is for a backend that has no connection.

@@ -6,15 +6,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use dlock_core::combinators::{Namespaced, Shard, Sharded};
+use dlock_core::combinators::{Namespaced, Quorum, Shard, Sharded};
 use dlock_core::memory::{Config, Memory};
 use dlock_core::spi::{
     Abandoned, Acquire, Attempt, Converted, Grant, LeaseKey, Lock, LostLeases, Push, Release, Released,
     Renew, RenewItem, RenewOutcome, Signal, Wake,
 };
 use dlock_core::{
-    Access, Capabilities, Capability, Change, ErrorKind, LockName, LossReason, Mode, RequestId, Result,
-    Runtime, Token, runtime,
+    Access, Capabilities, Capability, Change, Error, ErrorKind, Finding, LockName, LossReason, Mode,
+    RequestId, Result, Runtime, Severity, Token, runtime,
 };
 use futures::StreamExt as _;
 use futures::executor::block_on;
@@ -57,6 +57,8 @@ fn is_held(backend: &dyn Lock, key: &LeaseKey) -> bool {
 struct Odd {
     inner: Arc<dyn Lock>,
     says: Vec<Signal>,
+    /// An answer that never comes, where there is none.
+    diagnosis: Option<Result<Vec<Finding>>>,
     renewal_hangs: bool,
 }
 
@@ -65,6 +67,7 @@ impl Odd {
         Self {
             inner: store.connect(),
             says: Vec::new(),
+            diagnosis: None,
             renewal_hangs: false,
         }
     }
@@ -106,6 +109,13 @@ impl Lock for Odd {
 
     async fn abandon(&self, requests: &[LeaseKey]) -> Vec<Result<Abandoned>> {
         self.inner.abandon(requests).await
+    }
+
+    async fn diagnose(&self) -> Result<Vec<Finding>> {
+        match &self.diagnosis {
+            Some(diagnosis) => diagnosis.clone(),
+            None => pending().await,
+        }
     }
 
     async fn close(&self) -> Result<()> {
@@ -367,6 +377,49 @@ fn one_shard_more_takes_its_share_and_moves_nothing_else() {
         (320..480).contains(&moved),
         "a fifth of 2000 is 400, moved {moved}"
     );
+}
+
+#[test]
+fn what_a_store_of_several_says_is_told_with_its_name() {
+    let store = Memory::new(rt());
+    let says = |diagnosis| -> Arc<dyn Lock> {
+        Arc::new(Odd {
+            diagnosis,
+            ..Odd::on(&store)
+        })
+    };
+    let good = says(Some(Ok(vec![Finding::good("server", "well")])));
+    let bad = says(Some(Err(Error::new(ErrorKind::PermissionDenied, "no right"))));
+    let stores = [good, bad, says(None)];
+    let shards = stores
+        .iter()
+        .zip(["a", "b", "c"])
+        .map(|(store, id)| Shard::new(id, store.clone()));
+    let patience = Duration::from_millis(20);
+    let sharded = Sharded::new(shards.collect(), rt(), patience).unwrap();
+    let quorum = Quorum::new(stores.to_vec(), rt(), patience).unwrap();
+    let of = |backend: &dyn Lock| {
+        let found = block_on(backend.diagnose()).unwrap();
+        found
+            .into_iter()
+            .map(|finding| (finding.severity, finding.text))
+            .collect::<Vec<_>>()
+    };
+    for (found, names) in [
+        (of(&sharded), ["shard `a`", "shard `b`", "shard `c`"]),
+        (of(&quorum), ["member 1", "member 2", "member 3"]),
+    ] {
+        let [well, refused, silent] = names;
+        assert_eq!(
+            found,
+            [
+                (Severity::Good, format!("{well}: well")),
+                (Severity::Problem, format!("{refused}: no right")),
+                (Severity::Problem, format!("{silent}: no answer within 20ms")),
+            ]
+        );
+    }
+    assert_eq!(block_on(store.connect().diagnose()).unwrap(), []);
 }
 
 #[test]

@@ -435,7 +435,7 @@ pub(crate) fn play(store: Store, test: impl AsyncFn(Client, &Scripted)) {
             Store::Exclusive => capabilities.without(Capability::Upgrade),
             Store::Session => capabilities.with_nature(Nature::Session),
         };
-        let capabilities = capabilities.without(Capability::Raise);
+        let capabilities = capabilities.without(Capability::Raise).without(Capability::List);
         let store = Arc::new(Scripted {
             capabilities,
             began: runtime.now(),

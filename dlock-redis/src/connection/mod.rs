@@ -76,7 +76,10 @@ impl Connection {
     pub(crate) async fn ask_node(&self, node: &str, command: &Cmd) -> Result<Value, Failed> {
         let ask = |mut c: MultiplexedConnection| async move { command.query_async(&mut c).await };
         match self {
-            Self::Single(server) => server.setup.within(server.ask(ask)).await,
+            Self::Single(server) => {
+                debug_assert!(node.is_empty(), "there is one");
+                server.setup.within(server.ask(ask)).await
+            }
             #[cfg(feature = "cluster")]
             Self::Cluster(cluster) => cluster.setup.within(cluster.ask_node(node, ask)).await,
         }

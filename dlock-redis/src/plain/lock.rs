@@ -7,7 +7,7 @@ use dlock_core::spi::{
     Abandoned, Acquire, Attempt, Grant, LeaseKey, Lock, Queueing, Release, Released, Renew, Sent, Signal,
     Wait, Wake,
 };
-use dlock_core::{Capabilities, Error, ErrorKind, LossReason, Result};
+use dlock_core::{Capabilities, Error, ErrorKind, Finding, LossReason, Result};
 use futures::future::join_all;
 use futures::stream::BoxStream;
 use redis::Value;
@@ -122,6 +122,10 @@ impl Lock for PlainLock {
             })
         }))
         .await
+    }
+
+    async fn diagnose(&self) -> Result<Vec<Finding>> {
+        self.store.diagnose(0).await
     }
 
     async fn close(&self) -> Result<()> {

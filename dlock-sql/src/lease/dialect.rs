@@ -13,6 +13,7 @@ use futures::stream::{self, BoxStream, StreamExt as _};
 
 use super::connection::Database;
 use crate::direct::Store;
+use crate::driver_url::Options;
 use crate::gate::Pass;
 use crate::listing::Span;
 use crate::probe::{self, Looks};
@@ -57,6 +58,9 @@ pub(in crate::lease) trait Dialect: Send + Sync + Sized + 'static {
     /// Makes a connection usable on which a request was dropped or refused: its answer is read, its
     /// transaction rolled back.
     const RESET: &'static str;
+
+    /// Where it is.
+    fn server(&self) -> Options;
 
     /// Connects, and has the statements prepared that the fast path needs: a renewal over a slow network has
     /// the time for one round trip, and not for two. It runs in a task of the runtime.

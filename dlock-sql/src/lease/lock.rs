@@ -9,7 +9,7 @@ use dlock_core::spi::{
     Abandoned, Acquire, Attempt, Fencing, LeaseKey, Lock, Release, Released, Renew, RwLock, Sent, Signal,
     Unanswered, Watch,
 };
-use dlock_core::{Capabilities, Error, ErrorKind, LockName, Result, Timestamp};
+use dlock_core::{Capabilities, Error, ErrorKind, Finding, LockName, Result, Timestamp};
 use futures::future::join_all;
 use futures::stream::BoxStream;
 
@@ -17,6 +17,7 @@ use super::connection::{Database, again};
 use super::dialect::Dialect;
 use super::failure::invalid;
 use super::keys::share;
+use crate::diagnosis::diagnose;
 use crate::requests::{check, round_up};
 
 /// Locks in a database server, as leases in rows.
@@ -165,6 +166,11 @@ impl<D: Dialect> Lock for Lease<D> {
     async fn abandon(&self, requests: &[LeaseKey]) -> Vec<Result<Abandoned>> {
         let each = requests.iter();
         join_all(each.map(async |key| named(&key.name, self.try_abandon(key).await))).await
+    }
+
+    async fn diagnose(&self) -> Result<Vec<Finding>> {
+        self.db.open()?;
+        diagnose(self.db.server(), false, &self.db.at, &self.db.runtime).await
     }
 
     async fn close(&self) -> Result<()> {

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use dlock_core::spi::{
     Abandoned, Acquire, Attempt, Fencing, Grant, LeaseKey, Lock, Release, Released, Renew, Signal, Wait, Wake,
 };
-use dlock_core::{Capabilities, Error, LockName, LossReason, Nature, Result, Strength};
+use dlock_core::{Capabilities, Error, Finding, LockName, LossReason, Nature, Result, Strength};
 use futures::StreamExt as _;
 use futures::future::join_all;
 use futures::stream::{self, BoxStream};
@@ -18,6 +18,7 @@ use super::connection::Connections;
 use super::failure::{perhaps_done, unsupported};
 use super::handle::What;
 use super::keys::Key;
+use crate::diagnosis::diagnose;
 
 /// Locks that hang on a session of the database: see the [module](super).
 pub struct SessionLock {
@@ -143,6 +144,12 @@ impl Lock for SessionLock {
 
     async fn abandon(&self, requests: &[LeaseKey]) -> Vec<Result<Abandoned>> {
         join_all(requests.iter().map(|lease| self.abandon_one(lease))).await
+    }
+
+    async fn diagnose(&self) -> Result<Vec<Finding>> {
+        let client = &self.client;
+        let server = client.config.database.clone();
+        diagnose(server, true, &client.site.at, &client.runtime).await
     }
 
     async fn close(&self) -> Result<()> {

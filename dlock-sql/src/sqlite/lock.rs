@@ -8,7 +8,8 @@ use async_trait::async_trait;
 use dlock_core::spi::{
     Abandoned, Acquire, Attempt, Fencing, LeaseKey, Lock, Release, Released, Renew, RwLock, Signal, Watch,
 };
-use dlock_core::{Capabilities, Error, LossReason, Result, Timestamp};
+use dlock_core::{Capabilities, Error, Finding, LossReason, Result, Timestamp};
+use futures::FutureExt as _;
 use futures::stream::BoxStream;
 
 use super::connection::{Connection, Needs};
@@ -153,6 +154,21 @@ impl Lock for SqliteLock {
             Ok(answers) => answers,
             Err(e) => requests.iter().map(|_| Err(e.clone())).collect(),
         }
+    }
+
+    async fn diagnose(&self) -> Result<Vec<Finding>> {
+        let asked = self.connection.ask(Needs::read_nothing(), |_, store| {
+            async move { store.settings().await.map(Ok) }.boxed()
+        });
+        let (version, journal) = asked.await?;
+        let server = format!("SQLite {version}, {} (journal mode {journal})", self.at);
+        let local = "leases go by this machine's time since its start: no step of a clock changes them";
+        let power = "a power loss ends all leases, and takes no token back";
+        Ok(vec![
+            Finding::good("server", server),
+            Finding::good("persistence", power),
+            Finding::good("clock", local),
+        ])
     }
 
     async fn close(&self) -> Result<()> {

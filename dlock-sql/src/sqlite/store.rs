@@ -315,6 +315,17 @@ impl Store {
         rows.iter().map(|row| get(row, 0)).collect()
     }
 
+    /// The version of SQLite, and the journal mode.
+    pub(super) async fn settings(&mut self) -> Result<(String, String)> {
+        let mut told = Vec::new();
+        for text in ["SELECT sqlite_version()", "PRAGMA journal_mode"] {
+            let rows = self.ask_once(text.to_owned()).await?;
+            told.push(rows.first().map_or(Ok(String::new()), |row| get(row, 0))?);
+        }
+        let journal = told.pop().unwrap_or_default();
+        Ok((told.pop().unwrap_or_default(), journal))
+    }
+
     /// What the fence gate keeps of a resource. What cannot be read of it is its own failure only.
     pub(super) async fn fenced(&mut self, resource: &LockName) -> Result<Result<Option<FencedValue>>> {
         let rows = self.read(READ_FENCE, named(resource)?).await?;

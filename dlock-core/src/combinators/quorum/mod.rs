@@ -127,6 +127,8 @@ use self::debts::Debts;
 use self::rounds::Rounds;
 use self::shared::{Member, Shared};
 use crate::capabilities::{Capabilities, Capability};
+use crate::combinators::diagnosis::of_each;
+use crate::diagnosis::Finding;
 use crate::error::{Error, ErrorKind, Result};
 use crate::mode::Mode;
 use crate::runtime::Runtime;
@@ -159,8 +161,8 @@ use crate::token::Strength;
 /// Exclusive locks and readers, renewal, downgrade, minimum hold, owner labels (shown by each member's
 /// `inspect`), as far as *every* member has them. Tokens, if every member has [`Capability::Raise`], which a
 /// quorum has not; otherwise it is unfenced and says so. The ttl is at least 50 ms. Permits, queues,
-/// priorities, upgrades, the watch part and a fence gate are not claimed: check the tokens at a gate where the
-/// resource is.
+/// priorities, upgrades, the watch part and a fence gate are not claimed: check the tokens at a gate where
+/// the resource is.
 ///
 /// # Cost and failures
 ///
@@ -322,6 +324,18 @@ impl Lock for Quorum {
 
     async fn abandon(&self, requests: &[LeaseKey]) -> Vec<Result<Abandoned>> {
         release::abandon(&self.shared, requests).await
+    }
+
+    async fn diagnose(&self) -> Result<Vec<Finding>> {
+        let Shared {
+            members,
+            runtime,
+            patience,
+            ..
+        } = &*self.shared;
+        let members = members.iter().enumerate();
+        let members = members.map(|(n, member)| (format!("member {}", n + 1), &*member.backend));
+        Ok(of_each(members, &**runtime, *patience).await)
     }
 
     async fn close(&self) -> Result<()> {

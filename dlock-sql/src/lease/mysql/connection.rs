@@ -23,7 +23,7 @@ use crate::lease::schema::Opening;
 
 /// What a client knows of a MySQL or MariaDB database.
 pub(in crate::lease) struct Mysql {
-    options: MySqlConnectOptions,
+    pub(super) options: MySqlConnectOptions,
     /// What each connection is told first.
     greeting: Arc<str>,
     pub(super) sql: Statements,

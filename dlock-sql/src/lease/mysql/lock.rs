@@ -17,6 +17,7 @@ use super::transaction::Absent;
 use super::watch::Watching;
 use super::{Db, Mysql, Statement, bytes, renew, sweep};
 use crate::admit::Asked;
+use crate::driver_url::Options;
 use crate::gate::{Pass, admission, pass};
 use crate::keys::bind;
 use crate::lease::call::get;
@@ -56,6 +57,10 @@ impl Dialect for Mysql {
     const CONTENDED: Duration = Duration::ZERO;
     const PING_AFTER: Option<Duration> = Some(Duration::from_secs(5));
     const RESET: &'static str = "ROLLBACK";
+
+    fn server(&self) -> Options {
+        Options::Mysql(Arc::new(self.options.clone()))
+    }
 
     fn connect(&self) -> BoxFuture<'static, Result<MySqlConnection, sqlx::Error>> {
         self.connecting(self.sql.prepared())

@@ -18,6 +18,7 @@ use super::call::Value;
 use super::connection::connecting;
 use super::watch::Watching;
 use super::{Db, Postgres, renew, together};
+use crate::driver_url::Options;
 use crate::gate::{Pass, check_token, value};
 use crate::lease::call::get;
 use crate::lease::contention::AGE;
@@ -72,6 +73,10 @@ impl Dialect for Postgres {
     const CONTENDED: Duration = Duration::from_millis(100);
     const PING_AFTER: Option<Duration> = None;
     const RESET: &'static str = "SELECT 1";
+
+    fn server(&self) -> Options {
+        Options::Postgres(Arc::new(self.options.clone()))
+    }
 
     fn connect(&self) -> BoxFuture<'static, Result<PgConnection, sqlx::Error>> {
         connecting(&self.options, (!self.in_full).then(|| self.sql.clone()))

@@ -1,0 +1,205 @@
+//! `dlock doctor`: whether the store at hand is fit for locks.
+
+use std::time::{Duration, Instant};
+
+use dlock::{Access, Capability, Client, Error, ErrorKind, Finding, Guard, Lock, LockOptions, Severity};
+use futures::{StreamExt as _, TryStreamExt as _};
+use serde_json::json;
+
+use crate::args::Doctor;
+use crate::bench::timed;
+use crate::failure::{Failure, code};
+use crate::look::say;
+use crate::run::ended;
+use crate::store::Store;
+
+/// The lock that is taken, and the resource that the fence gate is asked about: always the same, since a gate
+/// keeps a row.
+const NAME: &str = "dlock-doctor";
+
+/// How long the lock stays taken if this program is killed, and how long another doctor is waited for.
+const TTL: Duration = Duration::from_secs(10);
+
+const TRIPS: usize = 20;
+
+/// A renewal that takes longer is a good part of a short ttl.
+const SLOW: Duration = Duration::from_millis(250);
+
+pub(crate) async fn main(store: &Store, doctor: Doctor) -> Result<u8, Failure> {
+    if !doctor.json {
+        say(&store.shown())?;
+    }
+    let client = match store.connect(None).await {
+        Ok(client) => client,
+        Err(failure) => {
+            tell(&doctor, &Finding::problem("connection", failure.to_string()))?;
+            return Ok(failure.code);
+        }
+    };
+    let found = match timed("examining", examined(store, &client)).await {
+        Ok(found) => found,
+        Err(failure) => return ended(&client, Err(failure)).await,
+    };
+    for finding in &found {
+        tell(&doctor, finding)?;
+    }
+    let count = |severity| {
+        found
+            .iter()
+            .filter(|finding| finding.severity == severity)
+            .count()
+    };
+    let [problems, warnings] = [Severity::Problem, Severity::Warning].map(count);
+    if !doctor.json {
+        say(&format!("problems: {problems}, warnings: {warnings}"))?;
+    }
+    let is_fit = problems == 0 && (warnings == 0 || !doctor.strict);
+    ended(&client, Ok(if is_fit { 0 } else { code::UNFIT })).await
+}
+
+fn tell(
+    doctor: &Doctor,
+    Finding {
+        about,
+        severity,
+        text,
+        ..
+    }: &Finding,
+) -> Result<(), Failure> {
+    let severity = match severity {
+        Severity::Good => "good",
+        Severity::Warning => "warning",
+        _ => "problem",
+    };
+    match doctor.json {
+        true => say(&json!({ "about": about, "severity": severity, "text": text }).to_string()),
+        false => say(&format!("  {severity:<8} {about:<12} {text}")),
+    }
+}
+
+async fn examined(store: &Store, client: &Client) -> Result<Vec<Finding>, Failure> {
+    let mut found = match client.diagnose().await {
+        Ok(found) => found,
+        Err(e) => vec![failed("server", "asking the server about itself", e)],
+    };
+    let other = store.connect(None).await?;
+    if let Err(problem) = tried(client, &other, &mut found).await {
+        found.push(problem);
+    }
+    let _ = other.close().await;
+    let all = Capability::ALL.iter();
+    let (able, not): (Vec<_>, Vec<_>) = all.partition(|capability| client.capabilities().has(**capability));
+    let words = |all: Vec<&Capability>| all.into_iter().map(words).collect::<Vec<_>>().join(", ");
+    found.push(Finding::good("able to", words(able)));
+    if !not.is_empty() {
+        found.push(Finding::good("not able to", words(not)));
+    }
+    Ok(found)
+}
+
+/// `PerGrantTtl` as `per grant ttl`.
+fn words(capability: &Capability) -> String {
+    let mut words = String::new();
+    for letter in format!("{capability:?}").chars() {
+        if letter.is_uppercase() && !words.is_empty() {
+            words.push(' ');
+        }
+        words.extend(letter.to_lowercase());
+    }
+    words
+}
+
+fn failed(about: &'static str, what: &str, e: Error) -> Finding {
+    Finding::problem(about, format!("{what} failed: {}", Failure::from(e)))
+}
+
+/// Does once what a lock is there for: what a right is missing for, fails here and not at work. The lock is
+/// the trial's own; if that cannot be had, nothing else is tried.
+async fn tried(client: &Client, other: &Client, found: &mut Vec<Finding>) -> Result<(), Finding> {
+    let lock = |client: &Client| -> dlock::Result<Lock> {
+        let ttl = TTL.max(client.capabilities().min_ttl);
+        client
+            .lock(NAME)?
+            .options(LockOptions::new().ttl(ttl).wait_limit(ttl))
+    };
+    let taking = async { lock(client)?.acquire().await };
+    let guard = taking.await.map_err(|e| match e.kind() {
+        ErrorKind::Timeout => {
+            Finding::warning("locks", format!("{NAME} is held by another doctor: try again"))
+        }
+        _ => failed("locks", "taking a lock", e),
+    })?;
+    match trips(lock(other).map_err(|e| failed("locks", "taking a lock", e))?).await {
+        Ok(trip) => found.push(trip),
+        Err(problem) => found.push(problem),
+    }
+    for (capability, what) in [
+        (Capability::Renew, "renewing a lock"),
+        (Capability::Inspect, "inspecting a lock"),
+        (Capability::Watch, "watching a lock"),
+        (Capability::List, "listing locks"),
+        (Capability::Gate, "asking the fence gate"),
+    ] {
+        if client.capabilities().has(capability)
+            && let Err(e) = used(capability, client, &guard).await
+        {
+            found.push(failed("rights", what, e));
+        }
+    }
+    let token = guard
+        .token()
+        .map_or(String::new(), |token| format!(", token {token}"));
+    guard
+        .release()
+        .await
+        .map_err(|e| failed("locks", "releasing a lock", e))?;
+    found.push(Finding::good(
+        "locks",
+        format!("{NAME} was taken, refused to others, and let go of{token}"),
+    ));
+    Ok(())
+}
+
+async fn used(capability: Capability, client: &Client, guard: &Guard) -> dlock::Result<()> {
+    match (capability, guard.token()) {
+        (Capability::Renew, _) => guard.renew().await,
+        (Capability::Inspect, _) => client.inspect(NAME).await.map(drop),
+        (Capability::Watch, _) => {
+            let mut changes = client.watch(NAME).await?;
+            changes.next().await.transpose().map(drop)
+        }
+        (Capability::List, _) => client.list(NAME)?.try_collect::<Vec<_>>().await.map(drop),
+        // Whatever it says: an earlier doctor may have had a larger one.
+        (Capability::Gate, Some(token)) => client
+            .gate()?
+            .admit(NAME, token, Access::Exclusive)
+            .await
+            .map(drop),
+        _ => Ok(()),
+    }
+}
+
+/// How long a question with one answer takes.
+async fn trips(held: Lock) -> Result<Finding, Finding> {
+    let mut times = Vec::new();
+    for _ in 0..TRIPS {
+        let asked = Instant::now();
+        match held.try_acquire().await {
+            Ok(None) => times.push(asked.elapsed()),
+            Ok(Some(_)) => {
+                return Err(Finding::problem(
+                    "locks",
+                    "a lock that is held was given to another client",
+                ));
+            }
+            Err(e) => return Err(failed("locks", "a try for a lock that is held", e)),
+        }
+    }
+    times.sort_unstable();
+    let (middle, most) = (times[TRIPS / 2], times[TRIPS - 1]);
+    let text = format!("{middle:.1?}, {most:.1?} at most of {TRIPS}");
+    Ok(match middle > SLOW {
+        true => Finding::warning("round trip", format!("{text}: choose a ttl of 30 s or more")),
+        false => Finding::good("round trip", text),
+    })
+}

@@ -1,0 +1,74 @@
+//! What `dlock doctor` finds wrong.
+
+use dlock_testkit::{Following, PostgresOptions, PostgresPair, PostgresServer, RedisOptions, RedisServer};
+
+use crate::site::Site;
+
+fn says(site: &Site, code: i32, words: &[&str]) {
+    let (ended, said) = site.run(&["doctor"]);
+    assert_eq!(ended, code, "{said}");
+    for words in words {
+        assert!(said.contains(words), "not {words:?}: {said}");
+    }
+    assert!(!said.contains("secret"), "{said}");
+}
+
+#[test]
+fn a_right_that_is_missing_is_a_problem() {
+    let rights = "~dlock{* &dlock* +@all -scan -info";
+    let options = RedisOptions::new()
+        .user("default off")
+        .user(&format!("app on >secret {rights}"));
+    let server = RedisServer::with(options).unwrap();
+    let site = |password: &str| Site::with(format!("redis://app:{password}@{}", server.address()));
+    says(
+        &site("secret"),
+        123,
+        &[
+            "problem  rights       listing locks failed",
+            "scan",
+            "warning  server       this user may not ask INFO",
+            "problems: 1, warnings: 1",
+        ],
+    );
+    says(&site("secretive"), 122, &["problem  connection"]);
+    server.ask(&["ACL", "SETUSER", "app", "-evalsha"]).ok();
+}
+
+#[test]
+fn a_clock_that_differs_is_told() {
+    let server = RedisServer::with(RedisOptions::new().own_clock()).unwrap();
+    server.clock().unwrap().set(90_000).unwrap();
+    says(
+        &Site::with(server.url()),
+        0,
+        &["warning  clock        the server's clock is 90.0s ahead of"],
+    );
+}
+
+#[test]
+fn a_store_that_is_away_is_told_and_by_its_code() {
+    let server = RedisServer::start().unwrap();
+    let site = Site::with(server.url());
+    server.crash().unwrap();
+    says(&site, 121, &["problem  connection"]);
+}
+
+#[test]
+fn sessions_that_the_server_ends_are_a_problem() {
+    let server = PostgresServer::with(PostgresOptions::new().durable()).unwrap();
+    let site = Site::with(format!("{}?strategy=session", server.url()));
+    says(&site, 0, &["good     server       PostgreSQL", "not able to"]);
+    server.set("idle_session_timeout", "1h").unwrap();
+    says(&site, 123, &["problem  sessions     idle_session_timeout"]);
+}
+
+#[test]
+fn a_standby_that_nobody_waits_for_is_told() {
+    let pair = PostgresPair::start(Following::Behind).unwrap();
+    let says_so = [
+        "warning  replication  standbys: 1, none of them synchronous",
+        "fsync",
+    ];
+    says(&Site::with(pair.first().url()), 123, &says_so);
+}

@@ -4,6 +4,7 @@ use std::ops::ControlFlow;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use dlock_core::runtime::yield_now;
 use dlock_core::{Election, Held as Leader, Holder, Leadership, Result, Token};
 use futures::StreamExt as _;
 use futures::stream::BoxStream;
@@ -17,6 +18,7 @@ rules! {
     one_leads_at_a_time, next_leads_within_the_bound, observers_see_leaders_in_order,
     value_belongs_to_its_token, work_ends_before_the_next_begins, who_steps_down_goes_last,
     leading_goes_on_after_a_loss, observers_outlive_a_cut, cut_off_work_ends_before_the_next,
+    a_paused_leader_does_no_more,
 }
 
 /// The election of that name, as that client asks for it.
@@ -509,5 +511,68 @@ async fn cut_off_work_ends_before_the_next(cx: Cx) -> Verdict {
     cx.evidence("successions");
     hole.heal();
     let _ = cut_off.cancel().await;
+    Ok(())
+}
+
+rule! { "19.10" Must phase 3 [Lock, Wait, Lease, Election] Both A T a_paused_leader_does_no_more,
+    evidence ["pauses" >= 3], bug "paused_work_goes_on", budget 60 s
+    "A leader that stands still past its lease is replaced, and its work takes not one step more when it goes \
+        on."
+    why "A virtual machine that is moved, or a collector that stops the world, wakes up in the middle of the \
+        work of a leader of long ago."
+    check "After a pause, is the deadline looked at before the work goes on, or when a timer fires beside it?"
+}
+async fn a_paused_leader_does_no_more(cx: Cx) -> Verdict {
+    let (name, ttl) = (cx.name("leader"), cx.short_ttl());
+    let ask = cx.ask().ttl(ttl);
+    let (paused, next) = (cx.connect().await?, cx.connect().await?);
+    let paused = election(&*paused, &name, &ask)?;
+    let next = election(&*next, &name, &cx.ask().ttl(cx.long_ttl()))?;
+    for round in 0..cx.rounds(3, 20) {
+        let (terms, steps) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+        let (own, term, step) = (cx.clone(), Arc::clone(&terms), Arc::clone(&steps));
+        let candidate = paused.clone();
+        let leads = cx.spawn(async move {
+            let lead = candidate.lead(|_| async {
+                if term.fetch_add(1, Ordering::SeqCst) > 0 {
+                    return ControlFlow::Break(());
+                }
+                // Until somebody waits.
+                own.sleep(ms(20)).await;
+                // Where other threads run the others, they go on meanwhile.
+                own.stall(ttl + own.skew(ttl) + own.slack());
+                step.fetch_add(1, Ordering::SeqCst);
+                yield_now().await;
+                step.fetch_add(1, Ordering::SeqCst);
+                ControlFlow::Break(())
+            });
+            lead.await
+        });
+        let by = cx.now() + cx.prompt();
+        while terms.load(Ordering::SeqCst) == 0 {
+            ensure!(cx.now() < by, "round {round}: A does not lead");
+            cx.pause().await;
+        }
+        let leadership = campaigns(&cx, &next);
+        let bound = (ttl + cx.skew(ttl) + cx.slack()) * 2 + cx.claims().wake_p99;
+        let doing = "the campaign of B, while A stands still";
+        let leadership = cx.done(bound, doing, leadership).await?;
+        let gone_on = async {
+            while steps.load(Ordering::SeqCst) == 0 {
+                cx.sleep(ms(1)).await;
+            }
+        };
+        cx.within(bound, "A goes on", gone_on).await?;
+        cx.sleep(cx.slack()).await;
+        let taken = steps.load(Ordering::SeqCst);
+        ensure!(
+            taken == 1,
+            "round {round}: A stood still past its lease, and its work took {taken} steps after that: it is \
+                told before the second"
+        );
+        cx.evidence("pauses");
+        let _ = leads.cancel().await;
+        leadership.resign().await.seen("B resigns")?;
+    }
     Ok(())
 }

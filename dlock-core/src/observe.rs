@@ -21,7 +21,10 @@
 //!
 //! # Metrics
 //!
-//! All have the label `backend`. [`describe`] gives each its help and its unit.
+//! All have the label `backend`. [`describe`] gives each its help and its unit. From the first client of a
+//! backend on all of them are there, with every word that a label can have, at zero: Prometheus sees no
+//! growth in a counter that comes into being at one, so that no alarm would know of a first loss. So install
+//! the recorder before the first client is made. `docs/prometheus` has alarms on these, and a dashboard.
 //!
 //! | metric | kind | what |
 //! |---|---|---|
@@ -57,6 +60,44 @@ use crate::mode::Mode;
 use crate::name::LockName;
 use crate::spi::Grant;
 use crate::timestamp::Timestamp;
+
+/// A client begins: all that can be counted of its backend is there, at zero.
+pub(crate) fn begun(caps: &Capabilities) {
+    #[cfg(feature = "metrics")]
+    {
+        let backend = caps.backend;
+        for name in [
+            "dlock_acquired_total",
+            "dlock_released_total",
+            "dlock_renewal_failures_total",
+        ] {
+            drop(metrics::counter!(name, "backend" => backend));
+        }
+        for outcome in ["granted", "held", "cancelled"]
+            .into_iter()
+            .chain(KINDS.map(word))
+        {
+            drop(metrics::counter!("dlock_acquires_total", "backend" => backend, "outcome" => outcome));
+        }
+        for reason in REASONS.map(reason) {
+            drop(metrics::counter!("dlock_lost_total", "backend" => backend, "reason" => reason));
+        }
+        for answer in ["admitted", "refused"] {
+            drop(metrics::counter!("dlock_gate_total", "backend" => backend, "answer" => answer));
+        }
+        for name in ["dlock_held", "dlock_waiting"] {
+            drop(metrics::gauge!(name, "backend" => backend));
+        }
+        for name in [
+            "dlock_wait_seconds",
+            "dlock_handoff_seconds",
+            "dlock_hold_seconds",
+            "dlock_renew_lag_seconds",
+        ] {
+            drop(metrics::histogram!(name, "backend" => backend));
+        }
+    }
+}
 
 /// An acquire: its span, and how it ended, if only by being dropped.
 #[cfg(any(feature = "tracing", feature = "metrics"))]
@@ -142,6 +183,44 @@ fn word(kind: ErrorKind) -> &'static str {
         ErrorKind::Closed => "closed",
     }
 }
+
+/// All of them.
+#[cfg(feature = "metrics")]
+const KINDS: [ErrorKind; 10] = [
+    ErrorKind::Timeout,
+    ErrorKind::Lost,
+    ErrorKind::Unknown,
+    ErrorKind::InvalidInput,
+    ErrorKind::Unsupported,
+    ErrorKind::LimitReached,
+    ErrorKind::Unavailable,
+    ErrorKind::PermissionDenied,
+    ErrorKind::BackendData,
+    ErrorKind::Closed,
+];
+
+#[cfg(feature = "metrics")]
+fn reason(of: LossReason) -> &'static str {
+    match of {
+        LossReason::Expired => "expired",
+        LossReason::Refused => "refused",
+        LossReason::SessionLost => "session_lost",
+        LossReason::MaxHold => "max_hold",
+        LossReason::Closed => "closed",
+        LossReason::Released => "released",
+    }
+}
+
+/// All of them.
+#[cfg(feature = "metrics")]
+const REASONS: [LossReason; 6] = [
+    LossReason::Expired,
+    LossReason::Refused,
+    LossReason::SessionLost,
+    LossReason::MaxHold,
+    LossReason::Closed,
+    LossReason::Released,
+];
 
 /// Tells the recorder of this process the help and the unit of each metric. Call it once, after the recorder
 /// was installed.
@@ -281,17 +360,8 @@ pub(crate) fn lost(caps: &Capabilities, lease: &Lease, reason: LossReason) {
     #[cfg(feature = "tracing")]
     event!(warn, "dlock.lost", caps, lease, ?reason, "lost");
     #[cfg(feature = "metrics")]
-    {
-        let reason = match reason {
-            LossReason::Expired => "expired",
-            LossReason::Refused => "refused",
-            LossReason::SessionLost => "session_lost",
-            LossReason::MaxHold => "max_hold",
-            LossReason::Closed => "closed",
-            LossReason::Released => "released",
-        };
-        metrics::counter!("dlock_lost_total", "backend" => caps.backend, "reason" => reason).increment(1);
-    }
+    metrics::counter!("dlock_lost_total", "backend" => caps.backend, "reason" => self::reason(reason))
+        .increment(1);
 }
 
 /// A renewal was confirmed.

@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 use super::core::{Core, Phase, Settings};
 use super::keeper;
 use crate::error::Result;
+use crate::observe;
 
 /// What the users of an engine hold: while there is one (a client, a guard, a waiting future) the keeper
 /// works on. When the last is dropped the keeper finishes what is owed and ends.
@@ -32,6 +33,7 @@ impl Engine {
     /// Starts an engine and its keeper.
     pub(crate) fn start(settings: Settings) -> Arc<Self> {
         let core = Arc::new(Core::new(settings));
+        observe::begun(&core.caps);
         core.runtime.spawn(keeper::start(core.clone()));
         Arc::new(Self(core))
     }

@@ -4,6 +4,7 @@
 
 mod cluster;
 mod process;
+mod prometheus;
 mod redis;
 mod sentinel;
 mod sql;

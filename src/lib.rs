@@ -46,6 +46,11 @@ mod page {}
 #[doc = include_str!("../docs/election.md")]
 mod election {}
 
+/// As above.
+#[cfg(all(doctest, feature = "metrics", feature = "tokio"))]
+#[doc = include_str!("../docs/operating.md")]
+mod operating {}
+
 mod backends;
 pub mod blocking;
 mod connect;

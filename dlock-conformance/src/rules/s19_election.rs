@@ -516,8 +516,8 @@ async fn cut_off_work_ends_before_the_next(cx: Cx) -> Verdict {
 
 rule! { "19.10" Must phase 3 [Lock, Wait, Lease, Election] Both A T a_paused_leader_does_no_more,
     evidence ["pauses" >= 3], bug "paused_work_goes_on", budget 60 s
-    "A leader that stands still past its lease is replaced, and its work takes not one step more when it goes \
-        on."
+    "A leader that stands still past its lease is replaced, and its work takes not one step more when it \
+        goes on."
     why "A virtual machine that is moved, or a collector that stops the world, wakes up in the middle of the \
         work of a leader of long ago."
     check "After a pause, is the deadline looked at before the work goes on, or when a timer fires beside it?"

@@ -5,6 +5,7 @@
 mod asked;
 #[cfg(any(feature = "tokio", feature = "smol", feature = "async-std"))]
 mod blocking;
+#[cfg(feature = "sim")]
 mod claims;
 mod combinators;
 #[cfg(feature = "sim")]

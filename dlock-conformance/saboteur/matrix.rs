@@ -16,11 +16,11 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
+use super::museum::{self, Planted, REBUILT};
 use crate::attempt::{Attempt, run_once};
 use crate::claims::Need;
 use crate::cx::{Conditions, Effort};
 use crate::harness::Harness;
-use crate::museum::{self, Planted, REBUILT};
 use crate::outcome::Kind;
 use crate::report::RuleReport;
 use crate::report::text::first_line;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use super::matrix::{Matrix, Row, excerpt};
-use crate::museum::{End, Exhibit, HALLS, WAITING, exhibits, rebuilt};
+use super::museum::{End, Exhibit, HALLS, WAITING, exhibits, rebuilt};
 use crate::rules;
 
 const HEAD: &str = "\
@@ -49,10 +49,10 @@ every one; one that needs luck, in 99 of 100. How often rules fail that should n
    exhibit; a fault that a rule of ours could have shown before a user did is one.
 2. Plant it: a diff of a few lines in `dlock-conformance/bugs/` that makes the mistake where it was made, in
    the reference backend or in the engine. If a rule's own planted bug is the same mechanism, that one serves.
-   If the story is another, it gets one of its own, and a line in `dlock-conformance/src/museum/rebuilt.rs`.
+   If the story is another, it gets one of its own, and a line in `saboteur/museum/rebuilt.rs`.
 3. If no rule catches it, the kit is wrong, not the museum: sharpen the rule. That is how 4.04, 5.09, 7.04,
    11.04 and 11.05 came to ask what they ask.
-4. Tell it in `dlock-conformance/src/museum/`, in your own words, with the day it was reported and the day it
+4. Tell it in `saboteur/museum/`, in your own words, with the day it was reported and the day it
    was mended; then write this page anew:
 
    ```text

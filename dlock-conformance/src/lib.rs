@@ -2,7 +2,7 @@
 //!
 //! Implement [`Harness`] (three methods), write `dlock_conformance::main!(MyHarness);` into a test with
 //! `harness = false`, and run `cargo test`. The rules are in [`rules`]; how they are written is described
-//! there too. What they are good for is shown in the [`museum`].
+//! there too. What they are good for is shown in `MUSEUM.md`.
 
 pub mod agent;
 mod arguments;
@@ -21,7 +21,6 @@ pub mod history;
 pub mod hooks;
 mod lock;
 mod mode;
-pub mod museum;
 mod nanos;
 pub mod network;
 mod options;

@@ -2,8 +2,9 @@
 
 use std::collections::HashSet;
 
-use dlock_conformance::museum::{End, REBUILT, WAITING, exhibits};
 use dlock_conformance::rules;
+
+use crate::exhibition::{End, REBUILT, WAITING, exhibits};
 
 #[test]
 fn every_exhibit_has_a_planted_bug() {

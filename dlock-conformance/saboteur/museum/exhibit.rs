@@ -2,7 +2,7 @@
 
 use super::day::Day;
 use super::rebuilt::of as rebuilt;
-use crate::rule::Rule;
+use crate::Rule;
 use crate::rules;
 
 /// Bugs of one kind.

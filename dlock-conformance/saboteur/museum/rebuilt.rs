@@ -1,6 +1,6 @@
 //! Bugs that are planted as they were, beside the one by which their rule is proved.
 
-use crate::rule::Detection;
+use crate::Detection;
 
 /// A planted bug, and the rule that must catch it.
 #[derive(Clone, Copy, Debug)]

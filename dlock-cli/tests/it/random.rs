@@ -7,11 +7,13 @@
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
 use std::io::Write as _;
+use std::net::SocketAddr;
 use std::process::Stdio;
 use std::thread::sleep;
 use std::time::Duration;
 
 use dlock::Timestamp;
+use dlock_testkit::{Persistence, Port, PostgresServer, Proxy, RedisOptions, RedisServer};
 
 use crate::site::{Running, Site, lives, signal, soon};
 
@@ -31,11 +33,8 @@ fn worker() {
     }
 }
 
-/// What can be done to a server.
-struct Server<'a> {
-    pause: &'a dyn Fn(),
-    go_on: &'a dyn Fn(),
-}
+/// What a server can suffer: how it begins, and how it ends.
+type Trouble<'a> = (&'a dyn Fn(), &'a dyn Fn());
 
 fn parent(pid: i32) -> i32 {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
@@ -63,7 +62,7 @@ fn beats(log: &str) -> Vec<(i32, u64, u64)> {
         .collect()
 }
 
-fn rounds(site: &Site, seed: u64, server: Option<Server<'_>>) {
+fn rounds(site: &Site, seed: u64, troubles: &[Trouble<'_>]) {
     let many = std::env::var("DLOCK_CLI_ROUNDS").map_or(8, |n| n.parse().unwrap());
     let log = site.path("beats");
     let own = std::env::current_exe().unwrap();
@@ -108,7 +107,7 @@ fn rounds(site: &Site, seed: u64, server: Option<Server<'_>>) {
             continue;
         };
         let program = all[n].pid();
-        let action = below(if server.is_some() { 8 } else { 7 });
+        let action = below(7 + troubles.len() as u64);
         let stopped = |pid| {
             signal("STOP", pid);
             sleep(TTL * 3 / 2);
@@ -142,11 +141,11 @@ fn rounds(site: &Site, seed: u64, server: Option<Server<'_>>) {
                 signal("KILL", command);
                 137
             }
-            _ => {
-                let server = server.as_ref().unwrap();
-                (server.pause)();
+            n => {
+                let (begin, end) = troubles[n as usize - 7];
+                begin();
                 sleep(TTL * 3 / 2);
-                (server.go_on)();
+                end();
                 120
             }
         };
@@ -195,33 +194,48 @@ fn seed() -> u64 {
 
 #[test]
 fn on_sqlite() {
-    rounds(&Site::new(), seed(), None);
+    rounds(&Site::new(), seed(), &[]);
+}
+
+/// Where nobody listens: the port is taken, and given to no server.
+fn nowhere() -> (Port, SocketAddr) {
+    let port = Port::free().unwrap();
+    let at = port.address();
+    (port, at)
 }
 
 #[test]
 fn on_redis() {
-    let server = dlock_testkit::RedisServer::start().unwrap();
-    let (pause, go_on) = (|| server.pause().unwrap(), || server.go_on().unwrap());
+    let options = RedisOptions::new().persistence(Persistence::Always);
+    let server = RedisServer::with(options).unwrap();
+    let proxy = Proxy::start(server.address()).unwrap();
+    let (_taken, nowhere) = nowhere();
     rounds(
-        &Site::with(server.url()),
+        &Site::with(format!("redis://{}", proxy.address())),
         seed(),
-        Some(Server {
-            pause: &pause,
-            go_on: &go_on,
-        }),
+        &[
+            (&|| server.pause().unwrap(), &|| server.go_on().unwrap()),
+            (&|| proxy.lead_to(nowhere), &|| proxy.lead_to(server.address())),
+            (&|| server.crash().unwrap(), &|| server.start_again().unwrap()),
+        ],
     );
 }
 
 #[test]
 fn on_postgres() {
-    let server = dlock_testkit::PostgresServer::start().unwrap();
-    let (pause, go_on) = (|| server.pause().unwrap(), || server.go_on().unwrap());
+    let server = PostgresServer::start().unwrap();
+    let proxy = Proxy::start(server.address()).unwrap();
+    let (_taken, nowhere) = nowhere();
+    let url = server
+        .url()
+        .replace(&server.address().to_string(), &proxy.address().to_string());
     rounds(
-        &Site::with(server.url()),
+        &Site::with(url),
         seed(),
-        Some(Server {
-            pause: &pause,
-            go_on: &go_on,
-        }),
+        &[
+            (&|| server.pause().unwrap(), &|| server.go_on().unwrap()),
+            (&|| proxy.lead_to(nowhere), &|| proxy.lead_to(server.address())),
+            (&|| server.crash().unwrap(), &|| server.start_again().unwrap()),
+        ],
     );
 }

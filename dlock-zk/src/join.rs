@@ -49,7 +49,7 @@ use zookeeper_client::{Client, CreateMode, Error as Zk};
 
 use crate::failure::did_nothing;
 use crate::layout::Layout;
-use crate::line::Line;
+use crate::line::{Line, line_of};
 use crate::lock::ZkLock;
 use crate::node::{Child, NodeData, is_place, marker, parse, prefix, who};
 use crate::requests::{Node, Request};
@@ -212,7 +212,7 @@ impl ZkLock {
 
     /// What those children of a line are.
     pub(crate) fn line(&self, children: Vec<String>) -> Result<Line> {
-        Line::read(self.paths().layout, children).map_err(|child| {
+        line_of(self.paths().layout, children).map_err(|child| {
             // The name of what is there, as far as it is fit to be shown.
             let child: String = child.chars().filter(|c| !c.is_control()).take(64).collect();
             let message = format!(

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use dlock_core::spi::{
-    Abandoned, Acquire, Attempt, Fencing, LeaseKey, Lock, Queueing, Release, Released, Renew, RwLock, Signal,
-    Wait, Wake, Watch,
+    Abandoned, Acquire, Attempt, Fencing, LeaseKey, Lock, Place, Queueing, Release, Released, Renew, RwLock,
+    Signal, Wait, Wake, Watch,
 };
 use dlock_core::{Capabilities, Capability, Error, ErrorKind, Finding, LockName, Mode, Nature, Result};
 use futures::future::join_all;
@@ -16,7 +16,7 @@ use futures::stream::BoxStream;
 use crate::connection::Connection;
 use crate::keys::Paths;
 use crate::layout::Layout;
-use crate::line::{Line, Place};
+use crate::line::{Line, nodes, place_of};
 use crate::node::host_and_process;
 use crate::requests::{Node, Request};
 use crate::session::Session;
@@ -113,7 +113,7 @@ impl ZkLock {
         line: &Line,
     ) -> Result<Option<Attempt>> {
         let key = &request.key;
-        Ok(Some(match line.place(&node.name) {
+        Ok(Some(match place_of(line, &node.name) {
             None => return Ok(None),
             Some(Place::Admitted) => {
                 session.be_ample().await.map_err(in_line)?;
@@ -123,13 +123,17 @@ impl ZkLock {
                 }
             }
             Some(Place::Behind { ahead, watch }) if request.queue == Queueing::Join => {
-                let turn = self.turn(session, key, node, watch);
+                let turn = self.turn(session, key, node, nodes(line, watch));
                 Attempt::Queued(Wait::new(Wake::Push(turn)).ahead(ahead))
             }
             Some(Place::Behind { watch, .. }) => {
                 self.withdraw(session, request, node).await?;
-                let line = self.paths().lock(&key.name);
-                Attempt::Held(Wait::new(Wake::Push(self.change(session, line, watch))))
+                let path = self.paths().lock(&key.name);
+                Attempt::Held(Wait::new(Wake::Push(self.change(
+                    session,
+                    path,
+                    nodes(line, watch),
+                ))))
             }
             Some(Place::Mismatch(other)) => {
                 self.withdraw(session, request, node).await?;

@@ -13,7 +13,6 @@
 //! a line and is never a token. Where the numbers end, the line does: see [`END`].
 
 use std::fmt::Write as _;
-use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -67,7 +66,7 @@ pub(crate) enum Child<'a> {
 pub(crate) fn prefix(layout: Layout, id: RequestId, mode: Mode) -> String {
     let who = who(layout, id);
     match layout {
-        Layout::Own => format!("{who}{}-", letter(mode)),
+        Layout::Own => format!("{who}{}-", mode.code()),
         Layout::Curator => who,
     }
 }
@@ -82,7 +81,7 @@ pub(crate) fn who(layout: Layout, id: RequestId) -> String {
 
 /// What marks that an entry has another mode now.
 pub(crate) fn marker(node: &str, to: Mode) -> String {
-    format!("{node}~{}", letter(to))
+    format!("{node}~{}", to.code())
 }
 
 /// Reads the name of a child; `None` if it is not one of such a line.
@@ -101,14 +100,14 @@ fn own(child: &str) -> Option<Child<'_>> {
     if !is_hex(client) || !is_hex(sequence) || sequence.len() > 16 {
         return None;
     }
-    let wanted = mode(letter)?;
+    let wanted = Mode::from_code(letter)?;
     // The place may have a sign.
     if let Some(place) = place(rest) {
         return Some(Child::Entry { mode: wanted, place });
     }
     let (digits, to) = rest.split_once('~')?;
     place(digits)?;
-    let (entry, to) = (&child[..child.len() - to.len() - 1], mode(to)?);
+    let (entry, to) = (&child[..child.len() - to.len() - 1], Mode::from_code(to)?);
     Some(Child::Converted { entry, to })
 }
 
@@ -132,25 +131,6 @@ fn place(digits: &str) -> Option<i64> {
     match digits.len() >= 10 {
         true => digits.parse().ok(),
         false => None,
-    }
-}
-
-fn letter(mode: Mode) -> String {
-    match mode {
-        Mode::Shared { limit: None } => "r".to_owned(),
-        Mode::Shared { limit: Some(n) } => format!("p{n}"),
-        _ => "x".to_owned(),
-    }
-}
-
-fn mode(text: &str) -> Option<Mode> {
-    match text {
-        "x" => Some(Mode::Exclusive),
-        "r" => Some(Mode::READER),
-        _ => {
-            let n: NonZeroU32 = text.strip_prefix('p')?.parse().ok()?;
-            Some(Mode::permit(n))
-        }
     }
 }
 
@@ -252,6 +232,8 @@ pub(crate) fn host_and_process() -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::num::NonZeroU32;
+
     use super::*;
 
     const ID: RequestId = RequestId::new(0xab << 120, 0x2a);

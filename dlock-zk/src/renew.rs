@@ -12,11 +12,11 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use dlock_core::spi::{LeaseKey, Renew, RenewItem, RenewKind, RenewOutcome, Renewal};
+use dlock_core::spi::{LeaseKey, Place, Renew, RenewItem, RenewKind, RenewOutcome, Renewal};
 use dlock_core::{Error, LockName, Result};
 use futures::future::{join, join_all};
 
-use crate::line::{Line, Place};
+use crate::line::{Line, place_of};
 use crate::lock::ZkLock;
 use crate::session::Session;
 
@@ -115,7 +115,7 @@ impl ZkLock {
         let (Some(node), Some(line)) = (node, lines.get(&key.name)) else {
             return Ok(RenewOutcome::Gone);
         };
-        Ok(match line.as_ref().map_err(Error::clone)?.place(&node.name) {
+        Ok(match place_of(line.as_ref().map_err(Error::clone)?, &node.name) {
             Some(Place::Admitted) => {
                 session.be_ample().await?;
                 let grant = session.grant(key, &node);

@@ -26,13 +26,13 @@ use std::future::{poll_fn, ready};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use dlock_core::spi::{LeaseKey, Push};
+use dlock_core::spi::{LeaseKey, Place, Push};
 use futures::future::{BoxFuture, join_all};
 use futures::stream::{self, BoxStream};
 use futures::{FutureExt as _, StreamExt as _};
 use zookeeper_client::{Error as Zk, EventType, WatchedEvent};
 
-use crate::line::Place;
+use crate::line::{nodes, place_of};
 use crate::lock::ZkLock;
 use crate::requests::Node;
 use crate::session::Session;
@@ -74,14 +74,14 @@ impl ZkLock {
             loop {
                 watching.changed(&watch).await?;
                 let line = lock.read_line(&session, &watching.line).await.ok()?;
-                match line.place(&node.name) {
+                match place_of(&line, &node.name) {
                     Some(Place::Admitted) => {
                         session.be_ample().await.ok()?;
                         // Or it was withdrawn meanwhile, or ended: whoever asks in full is told.
                         let grant = session.grant(&key, &node);
                         return Some(grant.map_or(Push::Changed, Push::Granted));
                     }
-                    Some(Place::Behind { watch: nodes, .. }) => watch = nodes,
+                    Some(Place::Behind { watch: behind, .. }) => watch = nodes(&line, behind),
                     // Whoever asks in full is told why.
                     _ => return Some(Push::Changed),
                 }

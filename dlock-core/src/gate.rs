@@ -4,7 +4,7 @@ use std::fmt;
 
 use async_trait::async_trait;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::name::{LockName, name_of};
 use crate::token::Token;
 
@@ -167,6 +167,9 @@ impl Admission {
     }
 }
 
+/// What begins the record of a fenced value.
+const RECORD: &[u8] = b"dlock fence 1\n";
+
 /// What a gate knows of a resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -189,6 +192,37 @@ impl FencedValue {
         }
     }
 
+    /// The record of it, for a backend that keeps one for each resource.
+    pub fn to_record(&self) -> Vec<u8> {
+        let number = |t: Option<Token>| t.map_or(0, Token::get);
+        let (exclusive, any) = (number(self.max_exclusive), number(self.max_any));
+        let mut record = RECORD.to_vec();
+        record.extend_from_slice(format!("exclusive={exclusive} any={any}\n").as_bytes());
+        record.extend_from_slice(&self.value);
+        record
+    }
+
+    /// Reads what [`to_record`](Self::to_record) wrote.
+    ///
+    /// # Errors
+    /// `BackendData` if it is anything else.
+    pub fn from_record(record: &[u8]) -> Result<Self> {
+        let read = || {
+            let rest = record.strip_prefix(RECORD)?;
+            let end = rest.iter().position(|b| *b == b'\n')?;
+            let numbers = str::from_utf8(&rest[..end]).ok()?;
+            let (exclusive, any) = numbers.split_once(' ')?;
+            let exclusive = exclusive.strip_prefix("exclusive=")?.parse().ok()?;
+            let any = any.strip_prefix("any=")?.parse().ok()?;
+            let value = rest[end + 1..].to_vec();
+            Some(Self::new(value, Token::new(exclusive), Token::new(any)))
+        };
+        read().ok_or_else(|| {
+            let message = "the fenced value was not written by dlock: remove it, or use another place";
+            Error::new(ErrorKind::BackendData, message)
+        })
+    }
+
     /// The gate's rule, once for all stores that hold the row in hand: admits the token and raises what is
     /// remembered, or refuses and changes nothing.
     pub fn admit(&mut self, token: Token, access: Access) -> Admission {
@@ -206,5 +240,22 @@ impl FencedValue {
                 Admission::Admitted
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fenced_value_is_read_as_it_was_written() {
+        for (value, exclusive, any) in [(&b""[..], 0, 0), (b"a\nb", 0, 7), (b"\xff", u64::MAX, u64::MAX)] {
+            let fenced = FencedValue::new(value.to_vec(), Token::new(exclusive), Token::new(any));
+            assert_eq!(FencedValue::from_record(&fenced.to_record()).unwrap(), fenced);
+        }
+        for foreign in ["", "x", "dlock fence 1\n", "dlock fence 1\nexclusive=1 any=\n"] {
+            assert!(FencedValue::from_record(foreign.as_bytes()).is_err(), "{foreign}");
+        }
+        assert!(FencedValue::from_record(b"dlock fence 2\nexclusive=1 any=1\n").is_err());
     }
 }

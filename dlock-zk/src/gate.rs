@@ -24,41 +24,11 @@ use crate::failure::invalid;
 use crate::lock::ZkLock;
 use crate::session::Session;
 
-/// What begins a node of ours.
-const HEAD: &[u8] = b"dlock fence 1\n";
-
 /// A request of more than 1 MiB ends its connection.
 const LARGEST: usize = 1_000_000;
 
 /// How often somebody else may be quicker.
 const TRIES: usize = 100;
-
-fn write(fenced: &FencedValue) -> Vec<u8> {
-    let number = |t: Option<Token>| t.map_or(0, Token::get);
-    let mut data = HEAD.to_vec();
-    let numbers = format!(
-        "exclusive={} any={}\n",
-        number(fenced.max_exclusive),
-        number(fenced.max_any)
-    );
-    data.extend_from_slice(numbers.as_bytes());
-    data.extend_from_slice(&fenced.value);
-    data
-}
-
-fn read(data: &[u8]) -> Option<FencedValue> {
-    let rest = data.strip_prefix(HEAD)?;
-    let end = rest.iter().position(|b| *b == b'\n')?;
-    let numbers = str::from_utf8(&rest[..end]).ok()?;
-    let (exclusive, any) = numbers.split_once(' ')?;
-    let exclusive: u64 = exclusive.strip_prefix("exclusive=")?.parse().ok()?;
-    let any: u64 = any.strip_prefix("any=")?.parse().ok()?;
-    Some(FencedValue::new(
-        rest[end + 1..].to_vec(),
-        Token::new(exclusive),
-        Token::new(any),
-    ))
-}
 
 impl ZkLock {
     async fn ask_gate(
@@ -84,7 +54,7 @@ impl ZkLock {
                 None => e,
             })?;
             let (mut fenced, version) = match &found {
-                Some((data, version)) => (read(data).ok_or_else(foreign)?, Some(*version)),
+                Some((data, version)) => (FencedValue::from_record(data)?, Some(*version)),
                 None => (FencedValue::new(Vec::new(), None, None), None),
             };
             if let Some((data, over)) = unanswered.take() {
@@ -108,7 +78,7 @@ impl ZkLock {
             if let Some(value) = value {
                 fenced.value = value.to_vec();
             }
-            let data = write(&fenced);
+            let data = fenced.to_record();
             match self.store(&path, &data, version).await? {
                 Stored::Done => return Ok(Admission::Admitted),
                 Stored::Not => {}
@@ -173,11 +143,6 @@ fn perhaps_stored(e: Error) -> Error {
     Error::new(ErrorKind::Unknown, message).with_source(e)
 }
 
-fn foreign() -> Error {
-    let message = "the node of the fenced value was not written by dlock: remove it, or use another root";
-    Error::new(ErrorKind::BackendData, message)
-}
-
 #[async_trait]
 impl FenceGate for ZkLock {
     async fn admit(&self, resource: &LockName, token: Token, access: Access) -> Result<Admission> {
@@ -192,23 +157,6 @@ impl FenceGate for ZkLock {
     async fn read(&self, resource: &LockName) -> Result<Option<FencedValue>> {
         self.check_name(resource)?;
         let found = self.look_behind(&self.paths().fence(resource)).await?;
-        found.map(|(data, _)| read(&data).ok_or_else(foreign)).transpose()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_fenced_value_is_read_as_it_was_written() {
-        for (value, exclusive, any) in [(&b""[..], 0, 0), (b"a\nb", 0, 7), (b"\xff", u64::MAX, u64::MAX)] {
-            let fenced = FencedValue::new(value.to_vec(), Token::new(exclusive), Token::new(any));
-            assert_eq!(read(&write(&fenced)), Some(fenced));
-        }
-        for foreign in ["", "x", "dlock fence 1\n", "dlock fence 1\nexclusive=1 any=\n"] {
-            assert_eq!(read(foreign.as_bytes()), None);
-        }
-        assert_eq!(read(b"dlock fence 2\nexclusive=1 any=1\n"), None);
+        found.map(|(data, _)| FencedValue::from_record(&data)).transpose()
     }
 }

@@ -16,6 +16,7 @@
 
 mod certificates;
 mod clock;
+mod http;
 mod mariadb;
 mod mariadb_pair;
 mod pgbouncer;

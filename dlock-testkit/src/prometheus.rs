@@ -1,12 +1,13 @@
 //! A Prometheus server, which scrapes what it is told to and evaluates rules; and its tool.
 
 use std::ffi::OsString;
-use std::io::{self, Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
+use std::io;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use crate::http;
 use crate::place::Folder;
 use crate::ports::Port;
 use crate::process::{Process, find, run};
@@ -113,20 +114,7 @@ impl PrometheusServer {
     /// # Errors
     /// Those of the socket; and with what it says, if it answers anything but that all is well.
     pub fn get(&self, path: &str) -> io::Result<String> {
-        let mut stream = TcpStream::connect_timeout(&self.address(), ANSWER)?;
-        stream.set_read_timeout(Some(ANSWER))?;
-        // By 1.0 the answer comes in one piece, and the end of the connection is its end.
-        write!(stream, "GET {path} HTTP/1.0\r\nHost: {}\r\n\r\n", self.address())?;
-        let mut text = String::new();
-        stream.read_to_string(&mut text)?;
-        let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
-        match head.split(' ').nth(1) {
-            Some("200") => Ok(body.to_owned()),
-            _ => Err(io::Error::other(format!(
-                "{path}: {} {body}",
-                head.lines().next().unwrap_or_default()
-            ))),
-        }
+        http::get(self.address(), path, ANSWER)
     }
 
     /// What it makes of that expression now: JSON, as `/api/v1/query` answers.

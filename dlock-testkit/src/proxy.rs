@@ -1,6 +1,7 @@
 //! A proxy before a server, which does to lines what a network does to them: with Redis, to those that listen
 //! apart from those that ask.
 
+use std::fmt;
 use std::io::{self, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -30,7 +31,17 @@ struct State {
     lines: Vec<Arc<Line>>,
     /// No subscription gets through.
     holds_ears: bool,
+    barred: Barred,
     closed: bool,
+}
+
+/// Who gets no line, by the address that they come from.
+struct Barred(Box<dyn Fn(SocketAddr) -> bool + Send>);
+
+impl fmt::Debug for Barred {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Barred")
+    }
 }
 
 /// A client's connection, and that to the server which belongs to it.
@@ -62,6 +73,7 @@ impl Proxy {
                 to,
                 lines: Vec::new(),
                 holds_ears: false,
+                barred: Barred(Box::new(|_| false)),
                 closed: false,
             }),
             changed: Condvar::new(),
@@ -97,6 +109,15 @@ impl Proxy {
     pub fn cut(&self) {
         let lines = std::mem::take(&mut self.shared.state().lines);
         lines.iter().for_each(|line| line.cut());
+    }
+
+    /// From now on those of whom that is true, by the address that they come from, get no line; and the lines
+    /// that they have end. All others do.
+    pub fn bar(&self, who: impl Fn(SocketAddr) -> bool + Send + 'static) {
+        let mut state = self.shared.state();
+        let barred = |line: &&Arc<Line>| line.client.peer_addr().is_ok_and(&who);
+        state.lines.iter().filter(barred).for_each(|line| line.cut());
+        state.barred = Barred(Box::new(who));
     }
 
     /// What is asked on the lines that there are arrives still, and what is answered does not. How many there
@@ -171,7 +192,13 @@ impl Shared {
             is_mute: AtomicBool::new(false),
             loses_answers: AtomicBool::new(false),
         });
-        self.state().lines.push(line.clone());
+        {
+            let mut state = self.state();
+            if (state.barred.0)(line.client.peer_addr()?) {
+                return Ok(());
+            }
+            state.lines.push(line.clone());
+        }
         let (there, back) = (self.clone(), self.clone());
         let same = line.clone();
         std::thread::spawn(move || there.pump(from_client, &line, true));

@@ -16,6 +16,9 @@
 
 mod certificates;
 mod clock;
+mod etcd;
+mod etcd_ensemble;
+mod etcd_options;
 mod http;
 mod mariadb;
 mod mariadb_pair;
@@ -33,6 +36,7 @@ mod redis_options;
 mod redis_pair;
 mod redis_sentinel;
 mod resp;
+mod sockets;
 mod until;
 mod zookeeper;
 mod zookeeper_ensemble;
@@ -42,6 +46,9 @@ mod zookeeper_wire;
 
 pub use certificates::Certificates;
 pub use clock::{Clock, wall_clock};
+pub use etcd::EtcdServer;
+pub use etcd_ensemble::EtcdEnsemble;
+pub use etcd_options::{EtcdOptions, etcd_35};
 pub use mariadb::{MariaDbOptions, MariaDbServer};
 pub use mariadb_pair::MariaDbPair;
 pub use pgbouncer::{PgBouncer, PoolMode};

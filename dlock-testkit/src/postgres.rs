@@ -178,7 +178,6 @@ impl PostgresServer {
         fill(&programs, &folder, &data)?;
         let arguments: [OsString; 2] = ["-D".into(), data.into()];
         let program = programs.join("postgres");
-        let program = program.to_string_lossy();
         let clock = options.own_clock.then(|| Clock::new(&folder)).transpose()?;
         let environment = clock.as_ref().map(Clock::environment).unwrap_or_default();
         let server = Self {

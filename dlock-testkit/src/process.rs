@@ -69,14 +69,17 @@ fn spawn(command: Command) -> io::Result<Child> {
 }
 
 /// Where a program is found, or what to do where it is not.
-pub(crate) fn find(program: &str) -> io::Result<PathBuf> {
+pub(crate) fn find(program: impl AsRef<Path>) -> io::Result<PathBuf> {
+    let program = program.as_ref();
     let path = std::env::var_os("PATH").unwrap_or_default();
     // Where Debian puts what administrators start, and users often have no path to.
     let places = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);
     let mut found = places.map(|p| p.join(program)).filter(|p| p.is_file());
     found.next().ok_or_else(|| {
-        let text =
-            format!("{program} is not installed: run scripts/services, which installs what the tests need");
+        let text = format!(
+            "{} is not installed: run scripts/services, which installs what the tests need",
+            program.display()
+        );
         io::Error::new(io::ErrorKind::NotFound, text)
     })
 }
@@ -140,7 +143,7 @@ impl Process {
     pub fn new(
         what: &'static str,
         folder: Folder,
-        program: &str,
+        program: impl AsRef<Path>,
         environment: &[(&str, OsString)],
         arguments: &[OsString],
     ) -> io::Result<Self> {

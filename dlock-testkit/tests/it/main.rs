@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)] // in a test, a panic is the report
 
 mod cluster;
+mod etcd;
 mod process;
 mod prometheus;
 mod redis;

@@ -21,6 +21,8 @@ pub(crate) enum Opener {
     Redis(Box<dlock_redis::Config>),
     #[cfg(feature = "zookeeper")]
     ZooKeeper(Box<dlock_zk::Config>),
+    #[cfg(feature = "etcd")]
+    Etcd(Box<dlock_etcd::Config>),
     #[cfg(any(feature = "postgres", feature = "mysql"))]
     Sql(Box<Sql>),
     Quorum(Vec<Self>, Duration),
@@ -34,6 +36,8 @@ pub(crate) fn opener(url: Url) -> Result<Opener> {
         "sqlite" => Ok(Opener::Sqlite(Box::new(dlock_sql::sqlite::Config::read(url)?))),
         #[cfg(feature = "zookeeper")]
         "zk" | "zookeeper" | "zks" => Ok(Opener::ZooKeeper(Box::new(dlock_zk::Config::read(url)?))),
+        #[cfg(feature = "etcd")]
+        "etcd" | "etcds" => Ok(Opener::Etcd(Box::new(dlock_etcd::Config::read(url)?))),
         #[cfg(feature = "postgres")]
         "postgres" | "postgresql" => Ok(Opener::Sql(Box::new(Sql::read(url)?))),
         #[cfg(feature = "mysql")]
@@ -52,6 +56,7 @@ fn feature_of(scheme: &str) -> Option<&'static str> {
         "sqlite" => "sqlite",
         "redis" | "rediss" | "valkey" | "valkeys" | "unix" => "redis",
         "zk" | "zookeeper" | "zks" => "zookeeper",
+        "etcd" | "etcds" => "etcd",
         "postgres" | "postgresql" => "postgres",
         "mysql" | "mariadb" => "mysql",
         _ if scheme.contains('+') && (scheme.starts_with("redis") || scheme.starts_with("valkey")) => "redis",
@@ -73,7 +78,7 @@ fn unknown(scheme: &str) -> Error {
 }
 
 /// What this build opens beside memory, for the message about another one.
-const SCHEMES: [&str; 7] = [
+const SCHEMES: [&str; 9] = [
     if cfg!(feature = "sqlite") { ", sqlite" } else { "" },
     if cfg!(feature = "redis") {
         ", redis (or valkey; +unix, +sentinel, +cluster)"
@@ -95,6 +100,8 @@ const SCHEMES: [&str; 7] = [
     } else {
         ""
     },
+    if cfg!(feature = "etcd") { ", etcd" } else { "" },
+    if cfg!(feature = "etcd-tls") { ", etcds" } else { "" },
     if cfg!(feature = "postgres") {
         ", postgres, postgresql"
     } else {
@@ -119,6 +126,8 @@ impl Opener {
             Self::Redis(config) => Ok(Arc::new(config.connect(runtime).await?)),
             #[cfg(feature = "zookeeper")]
             Self::ZooKeeper(config) => Ok(Arc::new(config.connect(runtime).await?)),
+            #[cfg(feature = "etcd")]
+            Self::Etcd(config) => Ok(Arc::new(config.connect(runtime).await?)),
             #[cfg(any(feature = "postgres", feature = "mysql"))]
             Self::Sql(database) => database.open(runtime).await,
             Self::Quorum(members, patience) => quorum::open(members, patience, runtime).await,
@@ -140,6 +149,10 @@ impl Opener {
             Self::ZooKeeper(..) => Err(invalid(
                 "ZooKeeper is a quorum itself and no member of one: give all servers of the ensemble in one \
                     `zk` URL",
+            )),
+            #[cfg(feature = "etcd")]
+            Self::Etcd(..) => Err(invalid(
+                "etcd is a quorum itself and no member of one: give all members of the cluster in one `etcd` URL",
             )),
             #[cfg(any(feature = "postgres", feature = "mysql"))]
             Self::Sql(_) => Err(invalid(

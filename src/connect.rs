@@ -125,6 +125,8 @@ fn read_all(urls: &[String]) -> Result<(Whole, Vec<Opener>)> {
 /// | `rediss://`, `rediss+sentinel://`, `rediss+cluster://` | the same by TLS | `redis-tls` |
 /// | `zk://[user:password@]host[:port],.../path`, `zookeeper://...` | a ZooKeeper ensemble, all of whose servers are given, and the path below which everything is | `zookeeper` |
 /// | `zks://...` | the same by TLS | `zookeeper-tls` |
+/// | `etcd://[user:password@]host[:port],.../prefix` | an etcd cluster, all of whose members are given, and what all keys begin with | `etcd` |
+/// | `etcds://...` | the same by TLS | `etcd-tls` |
 /// | `postgres://[user[:password]@]host[:port]/database`, `postgresql://...` | a PostgreSQL database | `postgres` |
 /// | `mysql://[user[:password]@]host[:port]/database`, `mariadb://...` | a MySQL or MariaDB database | `mysql` |
 ///
@@ -152,6 +154,10 @@ fn read_all(urls: &[String]) -> Result<(Whole, Vec<Opener>)> {
 #[cfg_attr(
     feature = "zookeeper",
     doc = "* `zk`, `zookeeper` and `zks`: [`zookeeper::Config`](crate::zookeeper::Config::from_url)"
+)]
+#[cfg_attr(
+    feature = "etcd",
+    doc = "* `etcd` and `etcds`: [`etcd::Config`](crate::etcd::Config::from_url)"
 )]
 #[cfg_attr(
     any(feature = "postgres", feature = "mysql"),

@@ -30,6 +30,7 @@
 )]
 #![cfg_attr(feature = "redis", doc = "| | [`redis`] |")]
 #![cfg_attr(feature = "zookeeper", doc = "| | [`zookeeper`] |")]
+#![cfg_attr(feature = "etcd", doc = "| | [`etcd`] |")]
 //! | a store of your own | [`spi`] |
 //!
 // The programs in there run on tokio, and stand in there as a reader would copy them.
@@ -64,6 +65,11 @@ fn invalid(message: impl Into<std::borrow::Cow<'static, str>>) -> Error {
 
 pub use connect::{Connect, connect, quorum};
 pub use dlock_core::*;
+/// Locks in etcd.
+#[cfg(feature = "etcd")]
+pub mod etcd {
+    pub use dlock_etcd::*;
+}
 /// Locks in Redis.
 #[cfg(feature = "redis")]
 pub mod redis {

@@ -147,6 +147,13 @@ impl EtcdEnsemble {
         self.wait_until_ok()
     }
 
+    /// Ends all members in that way, starts them again, and waits until all serve.
+    pub fn restart(&self, end: impl Fn(&EtcdServer) -> io::Result<()>) -> io::Result<()> {
+        self.members.iter().try_for_each(|m| end(m))?;
+        self.begin()?;
+        self.wait_until_ok()
+    }
+
     /// Cuts a member off from the others, now and until [`heal`](Self::heal), also if it is started again
     /// meanwhile. Clients reach it as before. Lines between members end, as if the other had; what a member
     /// makes of it is for [`wait_until_ok`](Self::wait_until_ok) to see.

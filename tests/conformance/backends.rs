@@ -1,5 +1,9 @@
 //! The backends and the runtimes, and how a client of one on the other is made.
 
+#[path = "etcd.rs"]
+mod etcd;
+#[path = "etcd_hooks.rs"]
+mod etcd_hooks;
 #[path = "redis_hooks.rs"]
 mod redis_hooks;
 #[path = "redlock.rs"]
@@ -32,23 +36,25 @@ use futures::channel::oneshot;
 use futures::future::BoxFuture;
 
 use self::RuntimeKind::{AsyncStdGlobal, SmolGlobal, TokioCurrentThread, TokioMultiThread};
+use self::etcd::Etcd;
 use self::redis_hooks::RedisHooks;
 use self::redlock::RedlockHooks;
 use self::sql::{Sql, Way};
 use self::sqlite_hooks::SqliteHooks;
 use self::zookeeper::ZooKeeper;
-use self::zookeeper_hooks::ZkHooks;
 use dlock_testkit::{Persistence, RedisCluster, RedisOptions, RedisPair, RedisServer};
 
 const EVERY_RUNTIME: &[RuntimeKind] = &[TokioMultiThread, TokioCurrentThread, AsyncStdGlobal, SmolGlobal];
 
 /// Every rule runs on the first runtime of each. Redlock is a quorum of five Redis servers.
-pub(crate) const BACKENDS: [(&str, &[RuntimeKind]); 13] = [
+pub(crate) const BACKENDS: [(&str, &[RuntimeKind]); 15] = [
     // What takes longest comes first.
     ("mariadb-session", EVERY_RUNTIME),
     ("postgres-session", EVERY_RUNTIME),
     ("zookeeper", EVERY_RUNTIME),
     ("zookeeper-ensemble", EVERY_RUNTIME),
+    ("etcd", EVERY_RUNTIME),
+    ("etcd-ensemble", EVERY_RUNTIME),
     ("postgres", EVERY_RUNTIME),
     ("postgres-pooler", &[TokioMultiThread]),
     ("redlock", &[TokioMultiThread, AsyncStdGlobal, SmolGlobal]),
@@ -62,7 +68,12 @@ pub(crate) const BACKENDS: [(&str, &[RuntimeKind]); 13] = [
 
 /// Whether it sleeps for most of its time: its leases are seconds.
 pub(crate) fn sleeps(backend: &str) -> bool {
-    backend.ends_with("-session") || backend.starts_with("zookeeper")
+    backend.ends_with("-session") || is_cluster(backend)
+}
+
+/// Whether its servers are a quorum by themselves.
+fn is_cluster(backend: &str) -> bool {
+    backend.starts_with("zookeeper") || backend.starts_with("etcd")
 }
 
 /// Whether it keeps the processors busy for minutes: then only what sleeps runs beside it.
@@ -73,16 +84,14 @@ pub(crate) fn is_heavy(backend: &str) -> bool {
 /// Whether it is the same code as another backend, on other servers: then the smoke set on one runtime does,
 /// unless more is asked for.
 pub(crate) fn is_mostly_another(backend: &str) -> bool {
-    backend == "zookeeper-ensemble"
+    matches!(backend, "zookeeper-ensemble" | "etcd-ensemble")
 }
 
 /// Whether there is a server that a proxy can be put before: for access P.
 pub(crate) fn has_server(backend: &str) -> bool {
     Way::of(backend).is_some()
-        || matches!(
-            backend,
-            "redis" | "redis-plain" | "redlock" | "zookeeper" | "zookeeper-ensemble"
-        )
+        || is_cluster(backend)
+        || matches!(backend, "redis" | "redis-plain" | "redlock")
 }
 
 /// Of an operation, where there is a server. Short, so that the rules that wait for it are.
@@ -212,7 +221,7 @@ enum Store {
         capabilities: Capabilities,
         hooks: Option<RedlockHooks>,
     },
-    ZooKeeper(ZooKeeper),
+    Cluster(Box<dyn Cluster>),
     Sql(Sql),
 }
 
@@ -300,7 +309,10 @@ impl Subjects {
                 let hooks = RedlockHooks::start(PREFIX).expect("Redis servers can be started");
                 return Self::redlock(kind, hooks.addresses(), Some(hooks));
             }
-            _ if backend.starts_with("zookeeper") => Store::ZooKeeper(ZooKeeper::start(backend, &runtime)),
+            _ if backend.starts_with("zookeeper") => {
+                Store::Cluster(Box::new(ZooKeeper::start(backend, &runtime)))
+            }
+            _ if backend.starts_with("etcd") => Store::Cluster(Box::new(Etcd::start(backend, &runtime))),
             _ if Way::of(backend).is_some() => {
                 let way = Way::of(backend).expect("it is one of these");
                 Store::Sql(Sql::start(way, &runtime))
@@ -411,8 +423,13 @@ impl Subjects {
             return Self::redlock(*kind, addresses.collect(), None);
         }
         let runtime = kind.start();
-        if backend.starts_with("zookeeper") {
-            let store = Store::ZooKeeper(ZooKeeper::of_parent(place, &runtime));
+        let cluster: Option<Box<dyn Cluster>> = match backend {
+            "zookeeper" => Some(Box::new(ZooKeeper::of_parent(place, &runtime))),
+            "etcd" => Some(Box::new(Etcd::of_parent(place, &runtime))),
+            _ => None,
+        };
+        if let Some(cluster) = cluster {
+            let store = Store::Cluster(cluster);
             return Self {
                 runtime,
                 kind: *kind,
@@ -444,7 +461,7 @@ impl Subjects {
                 let addresses: Vec<_> = addresses.iter().enumerate().map(address).collect();
                 redlock::quorum(&addresses, REDLOCK, runtime, true).await
             }
-            Store::ZooKeeper(store) => store.open(cx, runtime).await,
+            Store::Cluster(store) => store.open(cx, runtime).await,
             Store::Sql(store) => store.open(cx, runtime).await,
         }
     }
@@ -487,12 +504,35 @@ fn capabilities_of(
     futures::executor::block_on(told).expect("it was opened")
 }
 
+/// Servers that are a quorum by themselves, and clients of them.
+trait Cluster: Send + Sync {
+    fn addresses(&self) -> &[SocketAddr];
+
+    /// A client of its servers, by the proxies before them.
+    fn open<'a>(&'a self, cx: &Cx, runtime: Arc<dyn Runtime>) -> BoxFuture<'a, Result<Arc<dyn Lock>>>;
+
+    /// One of a server that is not there.
+    fn open_nowhere(&self, runtime: Arc<dyn Runtime>) -> BoxFuture<'_, Result<Arc<dyn Lock>>>;
+
+    /// One who has a password.
+    fn connect_with(&self, secret: &str, runtime: Arc<dyn Runtime>) -> BoxFuture<'_, Result<Client>>;
+
+    fn claims(&self) -> Claims;
+
+    fn hooks(&self) -> Option<&dyn Hooks>;
+
+    fn footprint(&self) -> Option<BoxFuture<'_, Result<u64>>>;
+
+    /// What a child of this process has to know.
+    fn handed_over(&self) -> String;
+}
+
 impl Harness for Subjects {
     fn claims(&self) -> Claims {
         if let Store::Sql(store) = &self.store {
             return store.claims().reentrant().traced();
         }
-        if let Store::ZooKeeper(store) = &self.store {
+        if let Store::Cluster(store) = &self.store {
             return store.claims().reentrant().traced();
         }
         let (product, capabilities, slack) = match &self.store {
@@ -512,7 +552,7 @@ impl Harness for Subjects {
                 ("dlock Redis, plain recipe", capabilities.clone(), 250)
             }
             Store::Redlock { capabilities, .. } => ("dlock Redlock", capabilities.clone(), 250),
-            Store::ZooKeeper(_) | Store::Sql(_) => unreachable!("above"),
+            Store::Cluster(_) | Store::Sql(_) => unreachable!("above"),
         };
         let claims = Claims::new(product, env!("CARGO_PKG_VERSION"), capabilities)
             .slack(Duration::from_millis(slack))
@@ -539,7 +579,7 @@ impl Harness for Subjects {
                 .without(Need::BoundedWakes)
                 // As above; two of a majority of three may have to be raised.
                 .round_trips(3 * redlock::MEMBERS as u32),
-            Store::ZooKeeper(_) | Store::Sql(_) => claims,
+            Store::Cluster(_) | Store::Sql(_) => claims,
         }
     }
 
@@ -550,7 +590,7 @@ impl Harness for Subjects {
             Store::Sqlite { hooks, .. } => hooks,
             Store::Redis { hooks, .. } => hooks.as_ref()?,
             Store::Redlock { hooks, .. } => hooks.as_ref()?,
-            Store::ZooKeeper(store) => store.hooks.as_ref()?,
+            Store::Cluster(store) => store.hooks()?,
             Store::Sql(store) => store.hooks.as_ref()?,
         })
     }
@@ -568,7 +608,7 @@ impl Harness for Subjects {
             | Store::PlainRedis { address, .. } => vec![(*address).into()],
             Store::Redlock { addresses, .. } => addresses.iter().map(|at| (*at).into()).collect(),
             Store::Sql(store) => vec![store.address().into()],
-            Store::ZooKeeper(store) => store.addresses().iter().map(|at| (*at).into()).collect(),
+            Store::Cluster(store) => store.addresses().iter().map(|at| (*at).into()).collect(),
             _ => Vec::new(),
         }
     }
@@ -625,7 +665,7 @@ impl Harness for Subjects {
                     let client = store.connect_with(secret, self.runtime.clone()).await?;
                     return Ok(Arc::new(EngineSubject::new(client)));
                 }
-                Store::ZooKeeper(store) => {
+                Store::Cluster(store) => {
                     let client = store.connect_with(secret, self.runtime.clone()).await?;
                     return Ok(Arc::new(EngineSubject::new(client)));
                 }
@@ -649,7 +689,7 @@ impl Harness for Subjects {
             Store::Redis { hooks, .. } => return hooks.as_ref().map(RedisHooks::footprint),
             Store::PlainRedis { server, .. } => return server.clone().map(redis_hooks::keys),
             Store::Redlock { hooks, .. } => return hooks.as_ref().map(RedlockHooks::footprint),
-            Store::ZooKeeper(store) => return store.hooks.as_ref().map(ZkHooks::footprint),
+            Store::Cluster(store) => return store.footprint(),
             Store::Sql(store) => {
                 let hooks = store.hooks.as_ref();
                 return hooks.map(|hooks| hooks.footprint(cx.namespace()));
@@ -693,7 +733,7 @@ impl Harness for Subjects {
                 };
                 Some(connecting.boxed())
             }
-            Store::ZooKeeper(store) => {
+            Store::Cluster(store) => {
                 let connecting = async move {
                     let backend = store.open_nowhere(self.runtime.clone()).await?;
                     self.client(backend, self.runtime.clone())
@@ -730,7 +770,7 @@ impl Harness for Subjects {
                 let addresses: Vec<_> = addresses.iter().map(SocketAddr::to_string).collect();
                 Some(format!("{runtime} redlock {}", addresses.join(",")))
             }
-            Store::ZooKeeper(store) => Some(format!("{runtime} {}", store.handed_over())),
+            Store::Cluster(store) => Some(format!("{runtime} {}", store.handed_over())),
             Store::Sql(store) => Some(format!("{runtime} {}", store.handed_over())),
         }
     }

@@ -79,6 +79,12 @@ fn excuse(backend: &str, rule: &RuleReport) -> Option<&'static str> {
         "zookeeper" | "zookeeper-ensemble" if rule.id == "7.08" => {
             Some("its tokens are the numbers of ZooKeeper's transactions, which nobody can set")
         }
+        "etcd" | "etcd-ensemble" if rule.id == "7.08" => {
+            Some("its tokens are revisions of the cluster, which nobody can set")
+        }
+        "etcd" | "etcd-ensemble" if ["7.07", "16.11"].contains(&&*rule.id) => {
+            Some("nothing of it goes by a clock that somebody can set")
+        }
         "postgres-session" | "mariadb-session" if ["7.07", "16.11"].contains(&&*rule.id) => {
             Some("nothing of it goes by a clock of the server")
         }
@@ -90,11 +96,12 @@ fn excuse(backend: &str, rule: &RuleReport) -> Option<&'static str> {
         {
             Some("there is one of it, and nothing to fail over to")
         }
-        "memory" | "sqlite" | "zookeeper" if rule.id == "16.12" => {
+        "memory" | "sqlite" | "zookeeper" | "etcd" if rule.id == "16.12" => {
             Some("there is one of it, and nothing to fail over to")
         }
         "redis" | "redis-cluster" | "redis-plain" | "redlock" | "zookeeper" | "zookeeper-ensemble"
-        | "postgres" | "postgres-pooler" | "postgres-session" | "mariadb" | "mariadb-session"
+        | "etcd" | "etcd-ensemble" | "postgres" | "postgres-pooler" | "postgres-session" | "mariadb"
+        | "mariadb-session"
             if rule.id == "15.06" =>
         {
             Some("the kit's proxy knows bytes and no requests; the simulator sends them twice")
@@ -381,7 +388,7 @@ impl Run {
                 // A client that a rule cuts off keeps a connection of the pooler's, for which others wait.
                 "postgres-pooler" => 1,
                 // Their ttls are those of sessions, seconds long, and rules wait for these.
-                "zookeeper" | "mariadb-session" => 4,
+                "zookeeper" | "etcd" | "mariadb-session" => 4,
                 _ => 2,
             };
         }

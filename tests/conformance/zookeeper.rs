@@ -7,13 +7,14 @@ use std::time::Duration;
 use dlock::spi::Lock;
 use dlock::zookeeper::Config;
 use dlock::{Capabilities, Client, Result, Runtime};
-use dlock_conformance::hooks::Restart;
+use dlock_conformance::hooks::{Hooks, Restart};
 use dlock_conformance::{Claims, Cx};
 use futures::FutureExt;
+use futures::future::BoxFuture;
 
-use super::TIMEOUT;
 use super::capabilities_of;
 use super::zookeeper_hooks::ZkHooks;
+use super::{Cluster, TIMEOUT};
 
 /// How long a client may be silent until its locks are given away. The shortest ttl, and so what most rules
 /// wait for.
@@ -29,15 +30,15 @@ const ROOT: &str = "/dlock";
 pub(crate) struct ZooKeeper {
     addresses: Vec<SocketAddr>,
     capabilities: Capabilities,
-    pub(crate) hooks: Option<ZkHooks>,
+    hooks: Option<ZkHooks>,
 }
 
 fn config(at: &str) -> Config {
     Config::new(at).root(ROOT).session_timeout(SESSION)
 }
 
-async fn connect(at: &str, runtime: Arc<dyn Runtime>) -> Result<Arc<dyn Lock>> {
-    Ok(Arc::new(config(at).timeout(CONNECT).connect(runtime).await?))
+async fn connect(at: String, runtime: Arc<dyn Runtime>) -> Result<Arc<dyn Lock>> {
+    Ok(Arc::new(config(&at).timeout(CONNECT).connect(runtime).await?))
 }
 
 impl ZooKeeper {
@@ -47,7 +48,7 @@ impl ZooKeeper {
         Self::new(hooks.addresses(), Some(hooks), runtime)
     }
 
-    /// Those of the parent of this process, by what it [handed over](Self::handed_over).
+    /// Those of the parent of this process, by what it [handed over](Cluster::handed_over).
     pub(crate) fn of_parent(place: &str, runtime: &Arc<dyn Runtime>) -> Self {
         let addresses = place.split(',').map(|at| at.parse().expect("an address is told"));
         Self::new(addresses.collect(), None, runtime)
@@ -65,32 +66,31 @@ impl ZooKeeper {
             hooks,
         }
     }
+}
 
-    pub(crate) fn addresses(&self) -> &[SocketAddr] {
+impl Cluster for ZooKeeper {
+    fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
     }
 
-    /// A client of its servers, by the proxies before them.
-    pub(crate) async fn open(&self, cx: &Cx, runtime: Arc<dyn Runtime>) -> Result<Arc<dyn Lock>> {
+    fn open<'a>(&'a self, cx: &Cx, runtime: Arc<dyn Runtime>) -> BoxFuture<'a, Result<Arc<dyn Lock>>> {
         let address = |(n, at): (usize, &SocketAddr)| cx.addr(n).and_then(|a| a.tcp()).unwrap_or(*at);
         let addresses: Vec<_> = self.addresses.iter().enumerate().map(address).collect();
-        connect(&joined(&addresses), runtime).await
+        connect(joined(&addresses), runtime).boxed()
     }
 
-    /// One of a server that is not there.
-    pub(crate) async fn open_nowhere(&self, runtime: Arc<dyn Runtime>) -> Result<Arc<dyn Lock>> {
+    fn open_nowhere(&self, runtime: Arc<dyn Runtime>) -> BoxFuture<'_, Result<Arc<dyn Lock>>> {
         let nobody = SocketAddr::from((Ipv4Addr::LOCALHOST, 9)).to_string();
-        connect(&nobody, runtime).await
+        connect(nobody, runtime).boxed()
     }
 
-    /// One who has a password.
-    pub(crate) async fn connect_with(&self, secret: &str, runtime: Arc<dyn Runtime>) -> Result<Client> {
+    fn connect_with(&self, secret: &str, runtime: Arc<dyn Runtime>) -> BoxFuture<'_, Result<Client>> {
         let at = joined(&self.addresses);
         let url = format!("zk://app:{secret}@{at}?session_timeout=3s");
-        dlock::connect(url).runtime(runtime).await
+        async move { dlock::connect(url).runtime(runtime).await }.boxed()
     }
 
-    pub(crate) fn claims(&self) -> Claims {
+    fn claims(&self) -> Claims {
         let product = match self.addresses.len() {
             1 => "dlock ZooKeeper",
             _ => "dlock ZooKeeper (ensemble)",
@@ -110,8 +110,15 @@ impl ZooKeeper {
         }
     }
 
-    /// What a child of this process has to know.
-    pub(crate) fn handed_over(&self) -> String {
+    fn hooks(&self) -> Option<&dyn Hooks> {
+        self.hooks.as_ref().map(|hooks| hooks as &dyn Hooks)
+    }
+
+    fn footprint(&self) -> Option<BoxFuture<'_, Result<u64>>> {
+        self.hooks.as_ref().map(ZkHooks::footprint)
+    }
+
+    fn handed_over(&self) -> String {
         format!("zookeeper {}", joined(&self.addresses))
     }
 }

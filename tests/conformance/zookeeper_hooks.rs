@@ -85,7 +85,7 @@ pub(crate) struct ZkHooks {
 }
 
 /// Blocking work, on a thread of its own once it is polled. Dropped, it is left to end.
-fn apart<T: Send + 'static>(
+pub(crate) fn apart<T: Send + 'static>(
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> BoxFuture<'static, Result<T>> {
     async move {
@@ -108,7 +108,12 @@ fn apart<T: Send + 'static>(
 
 /// The line of a name: a container, with a node for each who holds or waits.
 fn line(root: &str, name: &LockName) -> String {
-    let mut path = format!("{root}/locks/");
+    format!("{root}/locks/{}", plain(name))
+}
+
+/// A name as part of a path.
+pub(crate) fn plain(name: &LockName) -> String {
+    let mut path = String::new();
     for (n, byte) in name.as_bytes().iter().enumerate() {
         match byte {
             b'.' if n == 0 => path.push_str("%2E"),

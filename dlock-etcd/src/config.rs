@@ -1,0 +1,340 @@
+//! How a cluster is reached, and how its locks are kept.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dlock_core::spi::{Host, Url};
+use dlock_core::{Result, Runtime};
+use etcd_client::ConnectOptions;
+
+use crate::connect::Settings;
+use crate::connection::Connection;
+use crate::failure::invalid;
+use crate::keys::Keys;
+use crate::lock::EtcdLock;
+
+const PORT: u16 = 2379;
+
+/// Where everything is unless something else is set.
+const PREFIX: &str = "dlock";
+
+const SESSION: Duration = Duration::from_secs(10);
+
+const SHORTEST_SESSION: Duration = Duration::from_secs(1);
+const LONGEST_SESSION: Duration = Duration::from_secs(3600);
+
+/// What is longer was not meant: an operation ends by its own limit.
+const LONGEST_TIMEOUT: Duration = Duration::from_secs(3600);
+
+/// How a cluster is reached, and how its locks are kept: by code or [by URL](Self::from_url).
+///
+/// ```no_run
+/// # async fn example() -> dlock_core::Result<()> {
+/// use std::time::Duration;
+/// use dlock_etcd::Config;
+///
+/// let config = Config::new("etcd-a,etcd-b,etcd-c").session_timeout(Duration::from_secs(5));
+/// let lock = config.connect(dlock_core::runtime::detect()?).await?;
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+#[must_use]
+pub struct Config {
+    members: String,
+    prefix: String,
+    session_timeout: Duration,
+    timeout: Duration,
+    login: Option<(String, String)>,
+    #[cfg(feature = "tls")]
+    tls: Option<Certificates>,
+}
+
+/// In PEM.
+#[cfg(feature = "tls")]
+#[derive(Clone, Default)]
+struct Certificates {
+    root: Option<String>,
+    client: Option<(String, String)>,
+}
+
+impl Config {
+    /// The cluster of those members, `host[:port],...`. Without a port it is 2379.
+    pub fn new(members: &str) -> Self {
+        Self {
+            members: members.to_owned(),
+            prefix: PREFIX.to_owned(),
+            session_timeout: SESSION,
+            timeout: Duration::from_secs(5),
+            login: None,
+            #[cfg(feature = "tls")]
+            tls: None,
+        }
+    }
+
+    /// What a URL says: `etcd://[user:password@]host[:port],.../prefix`, or `etcds` for TLS. The prefix may be
+    /// left out. These keys may follow:
+    ///
+    /// | key | what |
+    /// |---|---|
+    /// | `session_timeout`, `timeout` | as the methods of that name |
+    /// | `ca` | a file with the certificates of whom to trust, in PEM (feature `tls`) |
+    /// | `cert`, `key` | files with a certificate of this client and its key, in PEM (`tls`) |
+    ///
+    /// What is not plain text is percent-encoded.
+    ///
+    /// # Errors
+    /// `InvalidInput` if a part of it is wrong, and `Unsupported` if it asks for a feature that this build
+    /// has not.
+    pub fn from_url(url: &str) -> Result<Self> {
+        Self::read(Url::parse(url)?)
+    }
+
+    /// The same, of a URL that was taken apart already.
+    ///
+    /// # Errors
+    /// As [`from_url`](Self::from_url).
+    pub fn read(mut url: Url) -> Result<Self> {
+        let servers = url.servers(PORT)?;
+        let hosts: Vec<_> = servers.hosts.iter().map(Host::to_string).collect();
+        let mut config = Self::new(&hosts.join(","));
+        match url.scheme() {
+            "etcd" => {}
+            #[cfg(feature = "tls")]
+            "etcds" => config = config.tls(),
+            #[cfg(not(feature = "tls"))]
+            "etcds" => {
+                return Err(crate::failure::unsupported(
+                    "this build of dlock-etcd has not its feature `tls`, which the URL asks for",
+                ));
+            }
+            _ => {
+                return Err(invalid(
+                    "the scheme of the URL is not known; known are: etcd, etcds",
+                ));
+            }
+        }
+        config.login = match (servers.user, servers.password) {
+            (Some(user), Some(password)) => Some((user, password)),
+            (None, None) => None,
+            _ => {
+                return Err(invalid(
+                    "before the `@` come a user and a password, with a `:` between them",
+                ));
+            }
+        };
+        if !servers.path.is_empty() {
+            config.prefix = servers.path;
+        }
+        config.session_timeout = url.take("session_timeout")?.unwrap_or(config.session_timeout);
+        config.timeout = url.take("timeout")?.unwrap_or(config.timeout);
+        #[cfg(feature = "tls")]
+        config.take_certificates(&mut url)?;
+        url.finish()?;
+        config.check()?;
+        Ok(config)
+    }
+
+    #[cfg(feature = "tls")]
+    fn take_certificates(&mut self, url: &mut Url) -> Result<()> {
+        // Before the files are read: what is missing is told, and not that the other one cannot be read.
+        let mut given = url.clone();
+        let (cert, key) = (given.take::<String>("cert")?, given.take("key")?);
+        Url::both(("cert", cert), ("key", key))?;
+        let mut pem = |key: &'static str| -> Result<Option<String>> {
+            let not_pem = |_| invalid(format!("the file that the URL's `{key}` names is not PEM"));
+            let file = url.take_file(key)?;
+            file.map(|(_, bytes)| String::from_utf8(bytes).map_err(not_pem))
+                .transpose()
+        };
+        let (root, cert, key) = (pem("ca")?, pem("cert")?, pem("key")?);
+        let client = Url::both(("cert", cert), ("key", key))?;
+        if root.is_some() || client.is_some() {
+            let tls = self.tls.as_mut();
+            *tls.ok_or_else(|| invalid("certificates are for TLS: `etcds://`"))? =
+                Certificates { root, client };
+        }
+        Ok(())
+    }
+
+    /// What all keys begin with, `dlock` unless set. The lock `orders` is then what `etcdctl lock
+    /// dlock/orders` locks. Clients of different prefixes do not exclude one another.
+    pub fn prefix(mut self, prefix: &str) -> Self {
+        prefix.clone_into(&mut self.prefix);
+        self
+    }
+
+    /// For how long the cluster keeps the locks of a client that it does not hear of: whole seconds, 1 s to
+    /// 1 h; 10 s unless set. The cluster has a least one of its own, one and a half of its election timeouts:
+    /// 2 s as it is delivered. What it grants is [`min_ttl`](dlock_core::Capabilities::min_ttl), the least
+    /// ttl that a lock may ask for, and the most that a crash costs the others, but for a second that etcd
+    /// may be late.
+    pub fn session_timeout(mut self, timeout: Duration) -> Self {
+        self.session_timeout = timeout;
+        self
+    }
+
+    /// How long it may take to be connected to a member, more than nothing and an hour at most; 5 s unless
+    /// set. How long an operation may take is the client's `op_timeout`.
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
+    /// As whom the cluster is asked.
+    pub fn login(mut self, user: &str, password: &str) -> Self {
+        self.login = Some((user.to_owned(), password.to_owned()));
+        self
+    }
+
+    /// Connects by TLS, and trusts whom the system trusts.
+    #[cfg(feature = "tls")]
+    pub fn tls(mut self) -> Self {
+        self.tls.get_or_insert_default();
+        self
+    }
+
+    /// Connects by TLS, and trusts those certificates alone, in PEM.
+    #[cfg(feature = "tls")]
+    pub fn root_certificate(mut self, pem: &str) -> Self {
+        self.tls.get_or_insert_default().root = Some(pem.to_owned());
+        self
+    }
+
+    /// Connects by TLS, with the certificate by which this client says who it is, and its key, both in PEM.
+    #[cfg(feature = "tls")]
+    pub fn client_certificate(mut self, pem: &str, key: &str) -> Self {
+        self.tls.get_or_insert_default().client = Some((pem.to_owned(), key.to_owned()));
+        self
+    }
+
+    /// Connects to the cluster.
+    ///
+    /// # Cancel safety
+    /// Dropped before it is done, nothing is left but a lease that nobody renews.
+    ///
+    /// # Errors
+    /// `InvalidInput` if an option is wrong; `Unavailable` if no member answers; `PermissionDenied` if the
+    /// user or the password is refused; `Unsupported` if the server is too old.
+    pub async fn connect(self, runtime: Arc<dyn Runtime>) -> Result<EtcdLock> {
+        let settings = self.settings()?;
+        let connection = Connection::open(settings, runtime).await?;
+        Ok(EtcdLock::new(connection))
+    }
+
+    /// Checks all that can be checked without a connection.
+    ///
+    /// # Errors
+    /// `InvalidInput` if an option is wrong.
+    pub fn check(&self) -> Result<()> {
+        self.settings().map(drop)
+    }
+
+    fn settings(&self) -> Result<Settings> {
+        let url = Url::parse(&format!("etcd://{}", self.members))?;
+        let servers = url.servers(PORT)?;
+        url.finish()?;
+        if servers.user.is_some() || servers.password.is_some() || !servers.path.is_empty() {
+            return Err(invalid(
+                "members are `host[:port],...`: a login and a prefix are given by themselves",
+            ));
+        }
+        if self.login.as_ref().is_some_and(|(user, _)| user.is_empty()) {
+            return Err(invalid("the user has a name"));
+        }
+        if !(SHORTEST_SESSION..=LONGEST_SESSION).contains(&self.session_timeout)
+            || self.session_timeout.subsec_nanos() != 0
+        {
+            return Err(invalid(format!(
+                "a session timeout is {SHORTEST_SESSION:?} to {LONGEST_SESSION:?} long, in whole seconds"
+            )));
+        }
+        if self.timeout.is_zero() || self.timeout > LONGEST_TIMEOUT {
+            return Err(invalid(format!(
+                "a timeout is longer than nothing, and {LONGEST_TIMEOUT:?} at most"
+            )));
+        }
+        let prefix = self.prefix.trim_end_matches('/');
+        if prefix.len() > 512 || prefix.chars().any(char::is_control) {
+            return Err(invalid(
+                "a prefix has 512 bytes at most, and no control characters",
+            ));
+        }
+        let shown: Vec<_> = servers.hosts.iter().map(Host::to_string).collect();
+        let member = |host: &String| (format!("{}://{host}", self.scheme()), host.as_str().into());
+        Ok(Settings {
+            keys: Keys::new(prefix),
+            at: shown.join(",").into(),
+            members: shown.iter().map(member).collect(),
+            options: self.options(),
+            ttl: self.session_timeout,
+            timeout: self.timeout,
+            whereabouts: host_and_process().into(),
+        })
+    }
+
+    #[cfg(feature = "tls")]
+    fn scheme(&self) -> &'static str {
+        match self.tls {
+            Some(_) => "https",
+            None => "http",
+        }
+    }
+
+    #[cfg(not(feature = "tls"))]
+    fn scheme(&self) -> &'static str {
+        "http"
+    }
+
+    fn options(&self) -> ConnectOptions {
+        // A member that is cut off from its leader says so, and does not keep anybody waiting.
+        let options = ConnectOptions::new()
+            .with_require_leader(true)
+            .with_connect_timeout(self.timeout)
+            .with_auto_token_refresh(true);
+        #[cfg(feature = "tls")]
+        let options = match &self.tls {
+            Some(certificates) => options.with_tls(certificates.for_driver()),
+            None => options,
+        };
+        match &self.login {
+            Some((user, password)) => options.with_user(user, password),
+            None => options,
+        }
+    }
+}
+
+#[cfg(feature = "tls")]
+impl Certificates {
+    fn for_driver(&self) -> etcd_client::TlsOptions {
+        use etcd_client::{Certificate, Identity, TlsOptions};
+        let tls = match &self.root {
+            Some(pem) => TlsOptions::new().ca_certificate(Certificate::from_pem(pem)),
+            None => TlsOptions::new().with_native_roots(),
+        };
+        match &self.client {
+            Some((pem, key)) => tls.identity(Identity::from_pem(pem, key)),
+            None => tls,
+        }
+    }
+}
+
+/// On which machine and in which process this is, for operators. In one word each.
+fn host_and_process() -> String {
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let is_plain = |c: &char| c.is_ascii_graphic() && *c != '=';
+    let host: String = host.chars().filter(is_plain).take(64).collect();
+    format!("host={host} pid={}", std::process::id())
+}
+
+/// Shows no login and no certificates.
+impl fmt::Debug for Config {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Config")
+            .field("members", &self.members)
+            .field("prefix", &self.prefix)
+            .field("session_timeout", &self.session_timeout)
+            .field("timeout", &self.timeout)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,160 @@
+//! Making a connection, and a lease on it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dlock_core::{ErrorKind, Result, Runtime};
+use etcd_client::{Client, ConnectOptions, Error as Etcd, LeaseKeepAliveStream, LeaseKeeper, PutOptions};
+use futures::FutureExt as _;
+use futures::channel::mpsc;
+
+use crate::deadline::Renewed;
+use crate::failure::{is_lease_gone, told};
+use crate::keys::Keys;
+use crate::link::Link;
+use crate::session::{Ask, Session, term};
+use crate::watches::{Watched, Watches, What};
+
+/// A configuration that was checked.
+pub(crate) struct Settings {
+    pub(crate) keys: Keys,
+    /// For messages.
+    pub(crate) at: Arc<str>,
+    /// As the driver takes them, and for messages.
+    pub(crate) members: Vec<(String, Arc<str>)>,
+    pub(crate) options: ConnectOptions,
+    pub(crate) ttl: Duration,
+    pub(crate) timeout: Duration,
+    pub(crate) whereabouts: Arc<str>,
+}
+
+/// A lease, and who asks for its renewal.
+pub(crate) struct Leased {
+    pub(crate) session: Arc<Session>,
+    pub(crate) asks: mpsc::UnboundedReceiver<Ask>,
+}
+
+/// What a lease is renewed by, on one connection.
+pub(crate) struct Attached {
+    pub(crate) link: Arc<Link>,
+    pub(crate) keeper: LeaseKeeper,
+    pub(crate) answers: LeaseKeepAliveStream,
+    /// The key that shows that the client is there, which goes with the lease.
+    pub(crate) mark: Watched,
+}
+
+/// Why a lease could not be attached.
+pub(crate) enum Refused {
+    /// It has ended.
+    LeaseGone,
+    Failed(Etcd),
+}
+
+impl From<Etcd> for Refused {
+    fn from(e: Etcd) -> Self {
+        match is_lease_gone(&e) {
+            true => Self::LeaseGone,
+            false => Self::Failed(e),
+        }
+    }
+}
+
+impl Settings {
+    /// Connects to that member.
+    pub(crate) async fn link(&self, member: usize) -> Result<Arc<Link>, Etcd> {
+        let (url, at) = &self.members[member % self.members.len()];
+        let client = Client::connect([url], Some(self.options.clone())).await?;
+        Ok(Arc::new(Link::new(client, at.clone())))
+    }
+
+    /// Has the cluster make a lease, and puts the mark on it.
+    pub(crate) async fn lease(&self, link: &Link, runtime: &Arc<dyn Runtime>) -> Result<Leased, Etcd> {
+        let asked = runtime.now();
+        let mut leases = link.client.lease_client();
+        let seconds = i64::try_from(self.ttl.as_secs()).unwrap_or(i64::MAX);
+        let lease = leases.grant(seconds, None).await?;
+        let ttl = Duration::from_secs(lease.ttl().unsigned_abs());
+        let mark = format!("ttl={} {}", ttl.as_secs(), self.whereabouts);
+        let options = PutOptions::new().with_lease(lease.id());
+        let mut kv = link.client.kv_client();
+        let key = self.keys.session(lease.id());
+        if let Err(e) = kv.put(key, mark, Some(options)).await {
+            // It would hang about until it expires.
+            let _ = leases.revoke(lease.id()).await;
+            return Err(e);
+        }
+        let (ask, asks) = mpsc::unbounded();
+        let on = (runtime.clone(), self.at.clone());
+        let session = Session::new((lease.id(), ttl), asked, on, ask);
+        Ok(Leased {
+            session: Arc::new(session),
+            asks,
+        })
+    }
+
+    /// Renews that lease on that connection from now on.
+    pub(crate) async fn attach(&self, session: &Session, link: &Arc<Link>) -> Result<Attached, Refused> {
+        let (keeper, answers) = link.client.lease_client().keep_alive(session.lease).await?;
+        let first = What {
+            key: self.keys.session(session.lease).into(),
+            end: None,
+            from: None,
+        };
+        let (watches, mark, tending) = Watches::open(link, first).await?;
+        session.runtime.spawn(tending.boxed());
+        let mut attached = Attached {
+            link: link.clone(),
+            keeper,
+            answers,
+            mark,
+        };
+        // It may have ended before the mark was watched.
+        match attached.be_heard(session, &self.keys).await? {
+            true => {
+                session.set_link(link.clone(), watches);
+                Ok(attached)
+            }
+            false => Err(Refused::LeaseGone),
+        }
+    }
+
+    pub(crate) fn told(&self, e: Etcd) -> dlock_core::Error {
+        told(e, ErrorKind::Unavailable, &self.at)
+    }
+}
+
+/// How often a leader may be elected while a renewal is confirmed.
+const ELECTIONS: usize = 4;
+
+impl Attached {
+    /// Renews the lease. Whether it is there.
+    pub(crate) async fn renew(&mut self, session: &Session) -> Result<bool, Etcd> {
+        let sent = session.now();
+        self.keeper.keep_alive().await?;
+        let Some(answer) = self.answers.message().await? else {
+            return Err(Etcd::LeaseKeepAliveError("the stream ended".to_owned()));
+        };
+        let term = term(answer.header());
+        session.deadline.renewed(Renewed { sent, term });
+        Ok(answer.ttl() > 0)
+    }
+
+    /// The same, and has a majority confirm it: see [`deadline`](crate::deadline).
+    pub(crate) async fn be_heard(&mut self, session: &Session, keys: &Keys) -> Result<bool, Etcd> {
+        for _ in 0..ELECTIONS {
+            if !self.renew(session).await? {
+                return Ok(false);
+            }
+            let renewed = session.deadline.to_confirm();
+            let count = etcd_client::GetOptions::new().with_count_only();
+            let mut kv = self.link.client.kv_client();
+            let read = kv.get(keys.session(session.lease), Some(count)).await?;
+            // Or somebody else's request has confirmed it.
+            if renewed.is_none() || session.deadline.confirm(renewed, term(read.header())) {
+                return Ok(true);
+            }
+        }
+        let message = "the members elect one leader after another";
+        Err(Etcd::LeaseKeepAliveError(message.to_owned()))
+    }
+}

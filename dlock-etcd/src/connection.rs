@@ -1,0 +1,314 @@
+//! The lease of now, and the one after it.
+//!
+//! A client has one lease. When it is over another one is made, and nobody needs a new client. Who uses the
+//! backend is known by the streams of [signals](dlock_core::spi::Lock::signals): each engine has one as long
+//! as it lives, and several may share the lease. When the last is gone nobody believes in a lock any more,
+//! and the [upkeep](crate::upkeep) ends. An engine that is closed has released what was its own, and the
+//! lease is revoked with the last of them.
+//!
+//! What could break it, and why it does not:
+//!
+//! * *The connection breaks.* The next one has the same lease. Meanwhile requests fail as `Unavailable` after
+//!   a moment, without being sent, and the engine asks again. What was on its way is `Unknown`.
+//! * *The lease ends meanwhile.* Until that is known the engine goes by the deadline of each lock, which is
+//!   earlier. Then every lock is told as lost, and what was owed is moot, since the keys went with the lease.
+//! * *A request is on its way when the lease ends.* A member refuses it. Its grant, if it was answered in
+//!   time, is refused by the engine, which asks before it believes in a grant whether all was lost meanwhile.
+//! * *Somebody closes the backend under an engine*, by a handle of his own. Then the engine is told that all
+//!   is lost before the lease is revoked. What it tells its guards comes a moment later.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use async_compat::CompatExt as _;
+use dlock_core::spi::{LostLeases, Signal, Tombstones};
+use dlock_core::{Error, ErrorKind, LossReason, RequestId, Result, Runtime};
+use event_listener::Event;
+use futures::FutureExt as _;
+use futures::channel::mpsc;
+use futures::future::{Either, select};
+use futures::stream::{BoxStream, StreamExt as _, pending};
+
+use crate::connect::{Attached, Leased, Settings};
+use crate::session::Session;
+use crate::upkeep::{keep, within};
+
+/// How long a request waits for a connection that is being made.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// How long it is remembered that a request was ended, and of how many: for calls in this process that come
+/// late. What the store may get late is forbidden there.
+const REMEMBERED: (Duration, usize) = (Duration::from_secs(24 * 3600), 1 << 14);
+
+/// What the clones of a lock share.
+pub(crate) struct Connection {
+    pub(crate) settings: Settings,
+    pub(crate) runtime: Arc<dyn Runtime>,
+    ended: Mutex<Tombstones>,
+    /// The ttl of the first lease.
+    pub(crate) ttl: Duration,
+    state: Mutex<State>,
+    /// Told when there is a connection.
+    changed: Event,
+    closed: AtomicBool,
+}
+
+#[derive(Default)]
+struct State {
+    session: Option<Arc<Session>>,
+    /// A task keeps it, or tries for one.
+    kept: bool,
+    /// Why there is none.
+    failure: Option<Error>,
+    signals: Vec<mpsc::UnboundedSender<Signal>>,
+    /// How many use it.
+    users: usize,
+    /// One of several who use it was closed.
+    closing: bool,
+    /// The last of those who used it has gone, and nobody has come or asked since.
+    left: bool,
+}
+
+impl Connection {
+    pub(crate) async fn open(settings: Settings, runtime: Arc<dyn Runtime>) -> Result<Arc<Self>> {
+        let connection = Self {
+            ended: Mutex::new(Tombstones::new(REMEMBERED.0, REMEMBERED.1)),
+            ttl: settings.ttl,
+            settings,
+            state: Mutex::default(),
+            changed: Event::new(),
+            closed: AtomicBool::new(false),
+            runtime,
+        };
+        let mut failed = None;
+        for member in 0..connection.settings.members.len() {
+            match connection.attach(None, None, member).await {
+                Ok(begun) => return Ok(connection.begin(begun)),
+                Err((_, e)) => failed = failed.or(Some(e)),
+            }
+        }
+        Err(failed.unwrap_or_else(|| Error::new(ErrorKind::InvalidInput, "etcd has one member at least")))
+    }
+
+    fn begin(mut self, begun: (Leased, Attached)) -> Arc<Self> {
+        let session = &begun.0.session;
+        self.ttl = session.deadline.span();
+        self.state = Mutex::new(State {
+            session: Some(session.clone()),
+            kept: true,
+            ..State::default()
+        });
+        let connection = Arc::new(self);
+        connection.upkeep(Some(begun));
+        connection
+    }
+
+    fn upkeep(self: &Arc<Self>, begun: Option<(Leased, Attached)>) {
+        let keeping = keep(Arc::downgrade(self), self.runtime.clone(), begun);
+        self.runtime.spawn(keeping.compat().boxed());
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn check_open(&self) -> Result<()> {
+        match self.closed.load(Ordering::Acquire) {
+            true => Err(Error::new(ErrorKind::Closed, "the client was closed")),
+            false => Ok(()),
+        }
+    }
+
+    /// Whether the lease is to be kept.
+    pub(crate) fn is_used(&self) -> bool {
+        self.check_open().is_ok() && !self.state().left
+    }
+
+    /// The lease that there is, connected or not.
+    pub(crate) fn present(&self) -> Option<Arc<Session>> {
+        self.state().session.clone()
+    }
+
+    /// A lease that is connected; waits a moment for it.
+    ///
+    /// # Errors
+    /// `Closed`, or why there is none: nothing was sent.
+    pub(crate) async fn session(self: &Arc<Self>) -> Result<Arc<Session>> {
+        let mut timer = None;
+        loop {
+            if let Some(session) = self.connected()? {
+                return Ok(session);
+            }
+            let changed = self.changed.listen();
+            // Between the look and the ear.
+            if let Some(session) = self.connected()? {
+                return Ok(session);
+            }
+            let timer = timer.get_or_insert_with(|| self.runtime.sleep(PATIENCE.min(self.settings.timeout)));
+            if let Either::Right(_) = select(changed, timer).await {
+                let why = self.state().failure.clone();
+                return Err(why.unwrap_or_else(|| {
+                    let message = format!(
+                        "no member of etcd at {} can be reached just now",
+                        self.settings.at
+                    );
+                    Error::new(ErrorKind::Unavailable, message)
+                }));
+            }
+        }
+    }
+
+    fn connected(self: &Arc<Self>) -> Result<Option<Arc<Session>>> {
+        self.check_open()?;
+        let mut state = self.state();
+        if let Some(session) = &state.session {
+            return Ok(session.is_connected().then(|| session.clone()));
+        }
+        state.left = false;
+        if !std::mem::replace(&mut state.kept, true) {
+            self.upkeep(None);
+        }
+        Ok(None)
+    }
+
+    /// A stream of what happens from now on. As long as it lives somebody uses the lease.
+    pub(crate) fn signals(self: &Arc<Self>) -> BoxStream<'static, Signal> {
+        let (send, receive) = mpsc::unbounded();
+        {
+            let mut state = self.state();
+            state.signals.retain(|s| !s.is_closed());
+            state.signals.push(send);
+            state.users += 1;
+            state.left = false;
+        }
+        let user = User(self.clone());
+        let signals = receive.chain(pending()).map(move |signal| {
+            let _ = &user;
+            signal
+        });
+        signals.boxed()
+    }
+
+    fn signal(&self, signal: &Signal) {
+        let mut state = self.state();
+        state.signals.retain(|s| s.unbounded_send(signal.clone()).is_ok());
+    }
+
+    /// The connection broke.
+    pub(crate) fn doubt(&self) {
+        self.signal(&Signal::Doubt);
+    }
+
+    /// No connection could be made, for that reason.
+    pub(crate) fn failed(&self, e: Error) {
+        self.state().failure = Some(e);
+    }
+
+    /// There is a connection.
+    pub(crate) fn install(&self, session: &Arc<Session>) {
+        {
+            let mut state = self.state();
+            state.failure = None;
+            state.session = Some(session.clone());
+        }
+        self.changed.notify(usize::MAX);
+        self.signal(&Signal::Back);
+    }
+
+    /// That lease has ended.
+    pub(crate) fn over(&self, session: &Arc<Session>) {
+        session.requests.shut();
+        {
+            let mut state = self.state();
+            // Another one has taken its place, or it was closed here, when nothing was held.
+            if !state.session.as_ref().is_some_and(|s| Arc::ptr_eq(s, session)) {
+                return;
+            }
+            state.session = None;
+        }
+        self.signal(&Signal::Lost(LostLeases::All, LossReason::SessionLost));
+    }
+
+    /// Nobody keeps the lease any more.
+    pub(crate) fn ended(&self) {
+        let mut state = self.state();
+        (state.session, state.kept) = (None, false);
+    }
+
+    /// Whoever closes it uses it no more, though his stream may be there yet: it is closed with the last one.
+    pub(crate) async fn close(&self) {
+        {
+            let mut state = self.state();
+            if state.users > 1 {
+                state.closing = true;
+                return;
+            }
+        }
+        self.close_now().await;
+    }
+
+    async fn close_now(&self) {
+        self.closed.store(true, Ordering::Release);
+        // First this: with the lease go its keys.
+        self.signal(&Signal::Lost(LostLeases::All, LossReason::Closed));
+        let session = self.state().session.take();
+        if let Some(session) = session {
+            session.requests.shut();
+            if let Ok((link, _)) = session.link() {
+                let mut leases = link.client.lease_client();
+                let _ = within(&self.runtime, PATIENCE, leases.revoke(session.lease)).await;
+                link.break_off();
+            }
+            session.leave_link();
+        }
+        self.changed.notify(usize::MAX);
+    }
+
+    /// Notes that a request was ended: an attempt of it that comes from here on is refused.
+    pub(crate) fn bury(&self, id: RequestId) {
+        let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        ended.bury(id, self.runtime.now());
+    }
+
+    /// Refuses a request that was ended.
+    pub(crate) fn check_buried(&self, id: RequestId) -> Result<()> {
+        let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        match ended.has(&id) {
+            true => Err(Error::lost(LossReason::Refused)),
+            false => Ok(()),
+        }
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        if let Some(session) = self.state().session.take() {
+            session.wake_upkeep();
+        }
+    }
+}
+
+/// Somebody who uses the lease, as long as this is there.
+struct User(Arc<Connection>);
+
+impl Drop for User {
+    fn drop(&mut self) {
+        let (session, closing) = {
+            let mut state = self.0.state();
+            state.users -= 1;
+            state.left = state.users == 0;
+            if !state.left {
+                return;
+            }
+            (state.session.clone(), state.closing)
+        };
+        if closing {
+            let connection = self.0.clone();
+            let closing = async move { connection.close_now().await };
+            self.0.runtime.spawn(closing.boxed());
+        } else if let Some(session) = session {
+            session.wake_upkeep();
+        }
+    }
+}

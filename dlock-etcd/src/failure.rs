@@ -1,0 +1,92 @@
+//! What the errors of the driver mean.
+
+use dlock_core::{Error, ErrorKind};
+use etcd_client::Error as Etcd;
+
+pub(crate) fn invalid(message: impl Into<std::borrow::Cow<'static, str>>) -> Error {
+    Error::new(ErrorKind::InvalidInput, message)
+}
+
+pub(crate) fn unsupported(message: &'static str) -> Error {
+    Error::new(ErrorKind::Unsupported, message)
+}
+
+/// The request may be in the line of the lock: however the question behind that failed, it may be granted.
+pub(crate) fn in_line(e: Error) -> Error {
+    match e.kind() {
+        ErrorKind::Unavailable => Error::new(
+            ErrorKind::Unknown,
+            "the request may be in the line of the lock, and where is not known",
+        )
+        .with_source(e),
+        _ => e,
+    }
+}
+
+/// Numbers of gRPC.
+mod code {
+    pub(super) const INVALID_ARGUMENT: i32 = 3;
+    pub(super) const NOT_FOUND: i32 = 5;
+    pub(super) const PERMISSION_DENIED: i32 = 7;
+    pub(super) const RESOURCE_EXHAUSTED: i32 = 8;
+    pub(super) const FAILED_PRECONDITION: i32 = 9;
+    pub(super) const OUT_OF_RANGE: i32 = 11;
+    pub(super) const UNIMPLEMENTED: i32 = 12;
+    pub(super) const UNAUTHENTICATED: i32 = 16;
+}
+
+/// What a member answered, if it is one of its refusals: number and text.
+fn refusal(e: &Etcd) -> Option<(i32, &str)> {
+    match e {
+        Etcd::GRpcStatus(status) => Some((status.code() as i32, status.message())),
+        _ => None,
+    }
+}
+
+/// The lease is not there any more: nothing was done.
+pub(crate) fn is_lease_gone(e: &Etcd) -> bool {
+    matches!(refusal(e), Some((code::NOT_FOUND, text)) if text.contains("lease"))
+        || matches!(e, Etcd::LeaseKeepAliveError(text) if text == "lease not found")
+}
+
+/// The error that a caller is told; of kind `away` if it is not sure that nothing was done.
+pub(crate) fn told(e: Etcd, away: ErrorKind, at: &str) -> Error {
+    let (kind, what) = match refusal(&e) {
+        _ if is_lease_gone(&e) => (
+            ErrorKind::Unavailable,
+            "has ended this client's lease; another one is being made",
+        ),
+        Some((code::PERMISSION_DENIED, _)) => (
+            ErrorKind::PermissionDenied,
+            "does not let this user do what a lock needs: reading and writing all keys with the prefix",
+        ),
+        Some((code::UNAUTHENTICATED, _)) => (ErrorKind::PermissionDenied, "refuses this user or password"),
+        Some((code::INVALID_ARGUMENT, text)) if text.contains("user name is empty") => {
+            (ErrorKind::PermissionDenied, "asks for a user and a password")
+        }
+        Some((code::INVALID_ARGUMENT, text)) if text.contains("authentication failed") => {
+            (ErrorKind::PermissionDenied, "refuses this user or password")
+        }
+        Some((code::FAILED_PRECONDITION, text)) if text.contains("authentication is not enabled") => (
+            ErrorKind::PermissionDenied,
+            "knows no users, and was given one: leave user and password out",
+        ),
+        Some((code::INVALID_ARGUMENT, _)) => (ErrorKind::InvalidInput, "does not take the request"),
+        Some((code::RESOURCE_EXHAUSTED, text)) if text.contains("space exceeded") => (
+            ErrorKind::LimitReached,
+            "is out of space (NOSPACE): compact and defragment it, and disarm the alarm",
+        ),
+        Some((code::RESOURCE_EXHAUSTED, text)) if text.contains("too many requests") => (
+            ErrorKind::Unavailable,
+            "has too much to do and sent the request back",
+        ),
+        Some((code::UNIMPLEMENTED, _)) => (ErrorKind::Unsupported, "is too old: dlock needs etcd 3.4"),
+        Some((code::OUT_OF_RANGE, _)) => (ErrorKind::Unavailable, "has compacted what was asked for"),
+        Some((_, text)) if text.contains("no leader") => (
+            ErrorKind::Unavailable,
+            "is cut off from the other members, or they are choosing a leader",
+        ),
+        _ => (away, "cannot be reached, or did not answer in time"),
+    };
+    Error::new(kind, format!("etcd at {at} {what}")).with_source(e)
+}

@@ -1,0 +1,62 @@
+//! Locks that an operator ends.
+//!
+//! The entries of the holders are deleted, and in the same transaction a key is written that says so: whoever
+//! watches the lock tells by its revision that these were no releases. A holder learns it by its next
+//! renewal, which asks for its entry.
+//!
+//! What could break it, and why it does not:
+//!
+//! * *A holder lets go meanwhile, and others come in.* They are ended only if they are still there, all or
+//!   none; otherwise the line is read anew.
+//! * *The operator dies between two steps.* Some are ended, the others hold on; ended again, the others go.
+
+use dlock_core::{Error, ErrorKind, LockName, Result};
+use etcd_client::{Compare, CompareOp, GetOptions, PutOptions, Txn, TxnOp};
+
+use crate::keys::behind;
+use crate::line::line_of;
+use crate::lock::EtcdLock;
+use crate::session::Session;
+
+/// How many are ended in one step at the most: a member takes 128 operations in a transaction.
+const AT_ONCE: usize = 100;
+
+/// How often the line may change under it.
+const TRIES: usize = 16;
+
+impl EtcdLock {
+    pub(crate) async fn end_holders(&self, session: &Session, name: &LockName) -> Result<u32> {
+        let line = self.keys().line(name);
+        let how = || GetOptions::new().with_range(behind(&line)).with_keys_only();
+        let read = session.get(line.clone(), how()).await?;
+        let now = line_of(read.kvs(), line.len())?;
+        // Those that hold now, and nobody who comes in behind them.
+        let mut left: Vec<_> = now.entries[..now.admitted()].to_vec();
+        let mut ended = 0;
+        for _ in 0..TRIES {
+            let Some(step) = left.chunks(AT_ONCE).next() else {
+                return Ok(ended);
+            };
+            let is_there = |revision, key: &[u8]| Compare::create_revision(key, CompareOp::Equal, revision);
+            let all: Vec<_> = step.iter().map(|e| is_there(e.revision, &e.key)).collect();
+            let mut ops: Vec<_> = step.iter().map(|e| TxnOp::delete(e.key.clone(), None)).collect();
+            let put = PutOptions::new().with_lease(session.lease);
+            ops.push(TxnOp::put(self.keys().forced(name), "", Some(put)));
+            let many = step.len();
+            if session
+                .write(Txn::new().when(all).and_then(ops))
+                .await?
+                .succeeded()
+            {
+                left.drain(..many);
+                ended += u32::try_from(many).unwrap_or(u32::MAX);
+                continue;
+            }
+            let read = session.get(line.clone(), how()).await?;
+            let now = line_of(read.kvs(), line.len())?;
+            left.retain(|e| now.entries.iter().any(|n| n.revision == e.revision));
+        }
+        let message = "the holders of the lock changed again and again while they were ended";
+        Err(Error::new(ErrorKind::Unavailable, message))
+    }
+}

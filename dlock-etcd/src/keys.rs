@@ -1,0 +1,148 @@
+//! Where keys are.
+//!
+//! ```text
+//! dlock/orders/4c1f...e0-2a-0-x     an entry of the lock `orders`: client, number of its request, try, mode
+//! dlock/orders/694d71ddaa0f8b16     an entry of `etcdctl lock dlock/orders`
+//! dlock!/gone/4c1f...e0-2a-0-x      that entry was abandoned, and is not to be made any more
+//! dlock!/sessions/694d71ddaa0f8b16  a client is there: its lease, its machine and process
+//! dlock!/forced/orders              holders of `orders` were last ended by force in this revision
+//! dlock!/fence/report               the fenced value `report`
+//! ```
+//!
+//! `dlock` is the prefix. No name of a lock has a `!`, since names are percent-encoded.
+//!
+//! The name of an entry says who it is and what is wanted, so that the names are all that admission needs. An
+//! entry whose mode is another one now has a version above 1. Its value is the owner's label and nothing
+//! else, as the `Election` of Go has it. A name is put once: another try of the same request has another one.
+
+use std::sync::Arc;
+
+use dlock_core::{LockName, Mode, RequestId};
+
+/// The keys of one client.
+#[derive(Clone, Debug)]
+pub(crate) struct Keys {
+    /// Before the name of a lock.
+    locks: Arc<str>,
+    /// Before whatever is no lock.
+    ours: Arc<str>,
+}
+
+impl Keys {
+    pub(crate) fn new(prefix: &str) -> Self {
+        let locks = match prefix {
+            "" => String::new(),
+            prefix => format!("{prefix}/"),
+        };
+        Self {
+            locks: locks.into(),
+            ours: format!("{prefix}!/").into(),
+        }
+    }
+
+    /// Before all entries of all locks.
+    pub(crate) fn locks(&self) -> &str {
+        &self.locks
+    }
+
+    /// Before all entries of that lock.
+    pub(crate) fn line(&self, name: &LockName) -> String {
+        format!("{}{}/", self.locks, name.to_path_part())
+    }
+
+    pub(crate) fn entry(&self, name: &LockName, id: RequestId, tries: u32, mode: Mode) -> String {
+        format!("{}{}", self.line(name), entry_name(id, tries, mode))
+    }
+
+    /// What keeps that entry from being made.
+    pub(crate) fn gone(&self, id: RequestId, tries: u32, mode: Mode) -> String {
+        format!("{}gone/{}", self.ours, entry_name(id, tries, mode))
+    }
+
+    pub(crate) fn session(&self, lease: i64) -> String {
+        format!("{}sessions/{lease:x}", self.ours)
+    }
+
+    pub(crate) fn forced(&self, name: &LockName) -> String {
+        format!("{}forced/{}", self.ours, name.to_path_part())
+    }
+
+    pub(crate) fn fence(&self, resource: &LockName) -> String {
+        format!("{}fence/{}", self.ours, resource.to_path_part())
+    }
+}
+
+fn entry_name(id: RequestId, tries: u32, mode: Mode) -> String {
+    format!(
+        "{:032x}-{:x}-{tries:x}-{}",
+        id.client(),
+        id.sequence(),
+        mode.code()
+    )
+}
+
+/// Reads the name of an entry; `None` if it is not one of ours.
+pub(crate) fn read_entry(name: &[u8]) -> Option<(RequestId, Mode)> {
+    let name = str::from_utf8(name).ok()?;
+    let mut parts = name.split('-');
+    let client = parts.next().filter(|digits| digits.len() == 32)?;
+    let (sequence, tries, mode) = (parts.next()?, parts.next()?, parts.next()?);
+    let is_whole = parts.next().is_none() && u32::from_str_radix(tries, 16).is_ok();
+    let id = RequestId::new(
+        u128::from_str_radix(client, 16).ok()?,
+        u64::from_str_radix(sequence, 16).ok()?,
+    );
+    Some((id, Mode::from_code(mode)?)).filter(|_| is_whole)
+}
+
+/// The first key behind all that begin with that text.
+pub(crate) fn behind(prefix: &str) -> Vec<u8> {
+    let mut end = prefix.as_bytes().to_vec();
+    while let Some(last) = end.pop() {
+        if last < u8::MAX {
+            end.push(last + 1);
+            return end;
+        }
+    }
+    // As etcd writes that there is no end.
+    vec![0]
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU32;
+
+    use super::*;
+
+    #[test]
+    fn an_entry_is_read_as_it_was_made() {
+        let permit = Mode::permit(NonZeroU32::new(3).unwrap());
+        let id = RequestId::new(0xab << 120, 0x2a);
+        for mode in [Mode::Exclusive, Mode::READER, permit] {
+            assert_eq!(read_entry(entry_name(id, 7, mode).as_bytes()), Some((id, mode)));
+        }
+        let foreign = " x 694d71ddaa0f8b16 ab-2a-0-x ab000000000000000000000000000000-2a-0-p0 \
+            ab000000000000000000000000000000-2a-x ab000000000000000000000000000000-2a-0-x-1 \
+            zz000000000000000000000000000000-2a-0-x";
+        for name in foreign.split(' ') {
+            assert_eq!(read_entry(name.as_bytes()), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn no_lock_is_where_something_else_is() {
+        let name = |text: &str| LockName::new(text).unwrap();
+        let keys = Keys::new("");
+        assert_eq!(keys.line(&name("orders")), "orders/");
+        assert_eq!(keys.line(&name("a/b")), "a%2Fb/");
+        assert_eq!(keys.line(&name("!")), "%21/");
+        assert_eq!(keys.fence(&name("a")), "!/fence/a");
+        let keys = Keys::new("dlock");
+        assert_eq!(
+            (keys.locks(), &*keys.session(255)),
+            ("dlock/", "dlock!/sessions/ff")
+        );
+        assert_eq!(behind("dlock/"), b"dlock0");
+        assert_eq!((behind("a\u{7f}"), behind("")), (b"a\x80".to_vec(), vec![0]));
+    }
+}

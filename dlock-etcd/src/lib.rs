@@ -1,0 +1,53 @@
+//! Locks in etcd: one transaction to join a line of keys, one to leave it, and nobody woken but who is next.
+//! [`Config`] connects.
+//!
+//! Building this crate needs `protoc` and Google's protocol files, since its driver compiles etcd's own: on
+//! Debian and Ubuntu the packages `protobuf-compiler` and `libprotobuf-dev`, elsewhere `protobuf`.
+//!
+//! # What it guarantees
+//!
+//! * *Exclusion* by the order of etcd's revisions, which a majority of its members agrees on. A guard stops
+//!   being valid by its own clock before any member gives its lock away, also if nothing is heard from
+//!   anybody, as long as clocks run at the same speed within the drift margin.
+//! * *First come, first served*, for all modes. A waiter watches the key in front of it, and a release wakes
+//!   one client; or, of permits, as many waiters as there are permits, of whom one is let in.
+//! * *Tokens* are revisions of the cluster. They grow with each grant for as long as a majority keeps its
+//!   data.
+//! * *Nothing stays.* All keys of a client go with its lease.
+//! * *Go's locks take part*: `etcdctl lock` and the `Mutex` and `Election` of etcd's own client exclude, and
+//!   are excluded, on the same keys.
+//!
+//! # What it does not
+//!
+//! * A client that was stopped past its lease may still write: for that there are tokens and the
+//!   [gate](dlock_core::FenceGate).
+//! * A cluster that was restored from a snapshot counts revisions from there: tokens fall.
+//! * There are no priorities, no upgrade and no minimum hold. They answer `Unsupported` before anything is
+//!   sent.
+
+mod config;
+mod connect;
+mod connection;
+mod deadline;
+mod diagnosis;
+mod failure;
+mod fencing;
+mod force_release;
+mod gate;
+mod join;
+mod keys;
+mod line;
+mod link;
+mod listing;
+mod lock;
+mod renew;
+mod requests;
+mod rwlock;
+mod session;
+mod upkeep;
+mod wait;
+mod watch;
+mod watches;
+
+pub use self::config::Config;
+pub use self::lock::EtcdLock;

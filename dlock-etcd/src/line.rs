@@ -1,0 +1,96 @@
+//! The line of a lock, read from its keys.
+//!
+//! Who in it has the lock is for [`spi::Line`](dlock_core::spi::Line) to say, and why that is right. Beside
+//! what is said there:
+//!
+//! * *A list that is old.* A member that is behind shows a line of some revision before. If the own entry is
+//!   in it, then so is all that came before that. So looks of waiters need no majority.
+//! * *Tokens.* They are the create revisions of the entries, by which the line is ordered.
+//! * *Entries of others*: every key below the lock that hangs on a lease counts, as it does for the locks of
+//!   Go, which are exclusive.
+
+use dlock_core::spi::{self, InLine};
+use dlock_core::{Error, ErrorKind, Mode, RequestId, Result, Token};
+use etcd_client::KeyValue;
+
+use crate::keys::read_entry;
+
+/// An entry of a lock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Entry {
+    pub(crate) key: Vec<u8>,
+    /// Of an entry of ours.
+    id: Option<RequestId>,
+    pub(crate) mode: Mode,
+    /// In which revision it was made: its place, and its token.
+    pub(crate) revision: i64,
+    pub(crate) lease: i64,
+    /// The owner's label, where values were asked for.
+    pub(crate) value: Vec<u8>,
+}
+
+impl InLine for Entry {
+    fn mode(&self) -> Mode {
+        self.mode
+    }
+}
+
+impl Entry {
+    pub(crate) fn token(&self) -> Option<Token> {
+        token(self.revision)
+    }
+
+    /// Whose it is: of another program's entry, its lease.
+    pub(crate) fn id(&self) -> RequestId {
+        self.id
+            .unwrap_or(RequestId::new(self.lease.cast_unsigned().into(), 0))
+    }
+
+    /// Reads a key of a line whose keys begin with that many bytes.
+    ///
+    /// # Errors
+    /// `BackendData` if it hangs on no lease: it would be in the way for ever.
+    pub(crate) fn read(kv: &KeyValue, begins: usize) -> Result<Self> {
+        let named = kv.key().get(begins..).and_then(read_entry);
+        let mode = match named {
+            // Written once more: see `rwlock`.
+            Some((_, Mode::Exclusive)) if kv.version() > 1 => Mode::READER,
+            Some((_, mode)) => mode,
+            None => Mode::Exclusive,
+        };
+        if kv.lease() == 0 {
+            return Err(Error::new(
+                ErrorKind::BackendData,
+                format!(
+                    "the key `{}` in etcd hangs on no lease, and so is none of a lock: remove it, or use \
+                     another prefix",
+                    kv.key().escape_ascii()
+                ),
+            ));
+        }
+        Ok(Self {
+            key: kv.key().to_vec(),
+            id: named.map(|(id, _)| id),
+            mode,
+            revision: kv.create_revision(),
+            lease: kv.lease(),
+            value: kv.value().to_vec(),
+        })
+    }
+}
+
+pub(crate) fn token(revision: i64) -> Option<Token> {
+    u64::try_from(revision).ok().and_then(Token::new)
+}
+
+/// The entries of a lock.
+pub(crate) type Line = spi::Line<Entry>;
+
+/// The line of those keys, which begin with that many bytes.
+pub(crate) fn line_of(kvs: &[KeyValue], begins: usize) -> Result<Line> {
+    let entries: Result<Vec<_>> = kvs.iter().map(|kv| Entry::read(kv, begins)).collect();
+    let mut entries = entries?;
+    // Two that others made in one transaction are apart by their keys.
+    entries.sort_by(|a, b| (a.revision, &a.key).cmp(&(b.revision, &b.key)));
+    Ok(Line { entries })
+}

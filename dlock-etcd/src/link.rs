@@ -1,0 +1,81 @@
+//! The connection to one member, and the requests on it.
+//!
+//! A client asks one member at a time. When that one fails it goes on to the next, with the same lease, which
+//! belongs to the cluster. The driver could spread requests over several members: then one that stands still
+//! would keep every n-th request waiting, and what one member has told another may not know yet.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use async_compat::CompatExt as _;
+use etcd_client::{Client, Error as Etcd, GetOptions, GetResponse, Txn, TxnResponse};
+use event_listener::Event;
+use futures::future::{Either, select};
+
+/// A connection to one member.
+pub(crate) struct Link {
+    pub(crate) client: Client,
+    /// Which member, for messages.
+    pub(crate) at: Arc<str>,
+    broken: AtomicBool,
+    changed: Event,
+}
+
+impl Link {
+    pub(crate) fn new(client: Client, at: Arc<str>) -> Self {
+        Self {
+            client,
+            at,
+            broken: AtomicBool::new(false),
+            changed: Event::new(),
+        }
+    }
+
+    /// Nothing is waited for any more that is on its way.
+    pub(crate) fn break_off(&self) {
+        self.broken.store(true, Ordering::Release);
+        self.changed.notify(usize::MAX);
+    }
+
+    pub(crate) fn is_broken(&self) -> bool {
+        self.broken.load(Ordering::Acquire)
+    }
+
+    /// Completes when it is broken.
+    pub(crate) async fn is_gone(&self) {
+        while !self.is_broken() {
+            let changed = self.changed.listen();
+            if !self.is_broken() {
+                changed.await;
+            }
+        }
+    }
+
+    /// The answer to a request, unless the connection breaks before.
+    pub(crate) async fn answer<T>(&self, asking: impl Future<Output = Result<T, Etcd>>) -> Result<T, Etcd> {
+        // The driver needs tokio around it.
+        let asking = std::pin::pin!(asking.compat());
+        match select(asking, std::pin::pin!(self.is_gone())).await {
+            Either::Left((answer, _)) => answer,
+            Either::Right(_) => Err(Etcd::IoError(std::io::ErrorKind::ConnectionAborted.into())),
+        }
+    }
+
+    pub(crate) async fn txn(&self, txn: Txn) -> Result<TxnResponse, Etcd> {
+        let mut kv = self.client.kv_client();
+        self.answer(kv.txn(txn)).await
+    }
+
+    pub(crate) async fn get(&self, key: impl Into<Vec<u8>>, how: GetOptions) -> Result<GetResponse, Etcd> {
+        let mut kv = self.client.kv_client();
+        self.answer(kv.get(key, Some(how))).await
+    }
+}
+
+/// The revision of an answer's header.
+macro_rules! revision {
+    ($answer:expr) => {
+        $answer.header().map_or(0, etcd_client::ResponseHeader::revision)
+    };
+}
+pub(crate) use revision;

@@ -1,0 +1,155 @@
+//! All leases of a client live with its one lease in etcd, so renewing them is hearing of that: one renewal
+//! for all, whatever their number. For many, an answer will do that came a moment ago.
+//!
+//! In the same round trip it is asked whether their entries are there: one that was ended by force, or
+//! deleted by somebody else, is gone.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use dlock_core::spi::{LeaseKey, Place, Renew, RenewItem, RenewKind, RenewOutcome, Renewal};
+use dlock_core::{Error, LockName, Result};
+use etcd_client::{GetOptions, SortOrder, SortTarget, Txn, TxnOp, TxnOpResponse};
+use futures::future::{join, join_all, try_join_all};
+
+use crate::keys::behind;
+use crate::line::{Line, line_of};
+use crate::lock::EtcdLock;
+use crate::requests::State;
+use crate::session::Session;
+
+/// How many keys are asked for in one transaction; a member takes 128 operations unless it was set up
+/// otherwise.
+const AT_ONCE: usize = 100;
+
+#[async_trait]
+impl Renew for EtcdLock {
+    async fn renew(&self, items: &[RenewItem]) -> Vec<RenewOutcome> {
+        let renewed = match self.connection.session().await {
+            Ok(session) => self.renew_in(&session, items).await,
+            Err(e) => vec![Err(e); items.len()],
+        };
+        let named = |(item, renewed): (&RenewItem, Result<RenewOutcome>)| {
+            renewed.unwrap_or_else(|e| RenewOutcome::Failed(e.with_name(&item.key.name)))
+        };
+        items.iter().zip(renewed).map(named).collect()
+    }
+}
+
+/// One list for each name that is waited for.
+type Lines = HashMap<LockName, Result<Line>>;
+
+impl EtcdLock {
+    async fn renew_in(&self, session: &Arc<Session>, items: &[RenewItem]) -> Vec<Result<RenewOutcome>> {
+        let mut entries = Vec::new();
+        for item in items.iter().filter(|item| item.kind == RenewKind::Lease) {
+            if let Some(request) = session.requests.get(&item.key)
+                && let State::InLine(_) = request.state
+            {
+                entries.push((item.key.id, self.entry(&request)));
+            }
+        }
+        let heard = async {
+            match entries.len() {
+                0 => Ok(()),
+                1 => session.be_heard().await,
+                _ => session.be_heard_recently().await,
+            }
+        };
+        let there = self.are_there(session, &entries);
+        let ((heard, there), lines) = join(join(heard, there), self.lines(session, items)).await;
+        let mut outcomes = Vec::with_capacity(items.len());
+        for item in items {
+            outcomes.push(match item.kind {
+                RenewKind::Lease => {
+                    let is_there = there.as_ref().map(|there| there.contains(&item.key.id));
+                    renewed(session, &item.key, heard.clone(), is_there.map_err(Error::clone))
+                }
+                _ => self.asked(session, &item.key, &lines).await,
+            });
+        }
+        outcomes
+    }
+
+    /// Of which of these requests the entry is there.
+    async fn are_there(
+        &self,
+        session: &Session,
+        entries: &[(dlock_core::RequestId, String)],
+    ) -> Result<HashSet<dlock_core::RequestId>> {
+        let asked = entries.chunks(AT_ONCE).map(|chunk| async move {
+            let count = || Some(GetOptions::new().with_count_only());
+            let gets: Vec<_> = chunk
+                .iter()
+                .map(|(_, key)| TxnOp::get(key.clone(), count()))
+                .collect();
+            let answer = session.read(Txn::new().and_then(gets)).await?;
+            let is_there = |op: &TxnOpResponse| matches!(op, TxnOpResponse::Get(got) if got.count() > 0);
+            let there = answer.op_responses();
+            let there = chunk.iter().zip(there).filter(|(_, op)| is_there(op));
+            Ok::<Vec<_>, Error>(there.map(|((id, _), _)| *id).collect())
+        });
+        Ok(try_join_all(asked).await?.into_iter().flatten().collect())
+    }
+
+    async fn lines(&self, session: &Arc<Session>, items: &[RenewItem]) -> Lines {
+        let queued = items.iter().filter(|item| item.kind != RenewKind::Lease);
+        let names: BTreeSet<&LockName> = queued.map(|item| &item.key.name).collect();
+        let read = names.into_iter().map(|name| async move {
+            let line = self.keys().line(name);
+            let begins = line.len();
+            let how = GetOptions::new()
+                .with_range(behind(&line))
+                .with_keys_only()
+                .with_sort(SortTarget::Create, SortOrder::Ascend);
+            let read = session.get(line, how).await;
+            (name.clone(), read.and_then(|read| line_of(read.kvs(), begins)))
+        });
+        join_all(read).await.into_iter().collect()
+    }
+
+    async fn asked(&self, session: &Arc<Session>, key: &LeaseKey, lines: &Lines) -> Result<RenewOutcome> {
+        let state = session.requests.get(key).map(|r| r.state);
+        let (Some(State::InLine(own)), Some(line)) = (state, lines.get(&key.name)) else {
+            return Ok(RenewOutcome::Gone);
+        };
+        let line = line.as_ref().map_err(Error::clone)?;
+        let Some(i) = line.entries.iter().position(|e| e.revision == own) else {
+            return Ok(RenewOutcome::Gone);
+        };
+        Ok(match line.place(i) {
+            Place::Admitted => {
+                session.be_ample().await?;
+                let grant = session.grant(key, own);
+                grant.map_or(RenewOutcome::Gone, RenewOutcome::Granted)
+            }
+            Place::Behind { ahead, .. } => RenewOutcome::Queued {
+                recheck_in: None,
+                ahead: Some(ahead),
+            },
+            // The attempt that follows says why.
+            Place::Mismatch(_) => RenewOutcome::Gone,
+        })
+    }
+}
+
+fn renewed(
+    session: &Session,
+    key: &LeaseKey,
+    heard: Result<()>,
+    is_there: Result<bool>,
+) -> Result<RenewOutcome> {
+    let held = session.requests.get(key);
+    // Of an earlier lease, or ended meanwhile.
+    if !held.is_some_and(|r| matches!(r.state, State::InLine(_))) {
+        return Ok(RenewOutcome::Gone);
+    }
+    if !is_there? {
+        session.requests.forget(key);
+        return Ok(RenewOutcome::Gone);
+    }
+    heard?;
+    let (from, span) = (session.deadline.confirmed(), session.deadline.span());
+    Ok(RenewOutcome::Renewed(Renewal::new(from, span)))
+}

@@ -1,0 +1,235 @@
+//! What was asked for on a lease, and one call at a time for each request.
+//!
+//! ```text
+//!            sent           answered, or found
+//!  not noted ----> sent ----------------------> in line, handed out or not
+//!      ^            |                              |
+//!      |            |  nothing came of it          |  a deletion was sent
+//!      |<-----------+                              v
+//!      |<------------- answered --------------- leaving
+//! ```
+//!
+//! A request is noted as *sent* before anything is, so whatever comes of it is looked for. Etcd has no order
+//! of messages: one that was not answered may be carried out long after, when the connection is another one.
+//! So whoever comes next first makes it certain: the entry is there, or never will be, since another key
+//! forbids it from here on (`gone` in [`keys`](crate::keys)), for as long as the lease lives on which it would
+//! hang. Then another try has another name. A key is put once, so a deletion that comes late meets nobody.
+//!
+//! An attempt, a release, an abandon and a conversion each take the request as [`InCall`] until their future
+//! has ended or is dropped. Another call of the same request is told `Unknown` at once: it has sent nothing,
+//! and comes again. It does not wait, since a future that nobody polls does not end.
+//!
+//! What could happen between two calls, and why no entry is left that nobody owns:
+//!
+//! * *It is abandoned while a call lingers.* First there is its tombstone in memory; then the abandon is told
+//!   `Unknown`, and is sent again. The attempt looks at the tombstone after it was noted. What it made before
+//!   is noted, and the next abandon ends it.
+//! * *A call is dropped, at any poll.* It is noted as sent or as leaving.
+//! * *A waiter or a renewal grants it meanwhile.* They neither make nor delete an entry. To be granted and to
+//!   be leaving are decided under one mutex.
+//! * *The lease ends.* With it go the entries and all that forbids them; nothing is put on it any more.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use dlock_core::spi::LeaseKey;
+use dlock_core::{Error, ErrorKind, Mode, RequestId, Result};
+
+use crate::failure::invalid;
+
+/// What was asked for.
+#[derive(Clone, Debug)]
+pub(crate) struct Request {
+    pub(crate) key: LeaseKey,
+    /// As it was asked for.
+    pub(crate) mode: Mode,
+    /// How many names of entries it has used up.
+    pub(crate) tries: u32,
+    pub(crate) state: State,
+    /// It was handed out.
+    pub(crate) granted: bool,
+    /// It is a reader now.
+    pub(crate) converted: bool,
+}
+
+/// Where a request is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    /// Nothing of it is in the store.
+    Nowhere,
+    /// Its entry may be there, or may come.
+    Sent,
+    /// Its entry is there, made in that revision.
+    InLine(i64),
+    /// The same, and a deletion was sent: it is never granted again.
+    Leaving(i64),
+}
+
+/// The requests on one lease.
+#[derive(Debug, Default)]
+pub(crate) struct Requests(Mutex<Table>);
+
+#[derive(Debug, Default)]
+struct Table {
+    noted: HashMap<RequestId, Request>,
+    in_call: HashSet<RequestId>,
+    /// Nothing is asked for any more, and nothing is handed out.
+    over: bool,
+}
+
+/// A call has that request, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct InCall {
+    requests: Arc<Requests>,
+    id: RequestId,
+}
+
+impl Drop for InCall {
+    fn drop(&mut self) {
+        self.requests.table().in_call.remove(&self.id);
+    }
+}
+
+impl Requests {
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes that request for a call.
+    ///
+    /// # Errors
+    /// `Unknown` if another call has it.
+    pub(crate) fn call(self: &Arc<Self>, key: &LeaseKey) -> Result<InCall> {
+        match self.table().in_call.insert(key.id) {
+            true => Ok(InCall {
+                requests: self.clone(),
+                id: key.id,
+            }),
+            false => Err(Error::new(
+                ErrorKind::Unknown,
+                "another call of the same request is on its way, and its outcome is not known yet: ask again",
+            )),
+        }
+    }
+
+    /// Whether it is noted, or a call has it that may be about to note it.
+    pub(crate) fn knows(&self, key: &LeaseKey) -> bool {
+        let table = self.table();
+        table.in_call.contains(&key.id) || table.noted.contains_key(&key.id)
+    }
+
+    pub(crate) fn get(&self, key: &LeaseKey) -> Option<Request> {
+        let table = self.table();
+        table.noted.get(&key.id).filter(|r| r.key == *key).cloned()
+    }
+
+    /// Notes a request, unless it is. Answers how it stands.
+    ///
+    /// # Errors
+    /// `InvalidInput` if one with that id asked for something else; `Unavailable` if the lease is over.
+    pub(crate) fn note(&self, key: &LeaseKey, mode: Mode) -> Result<Request> {
+        let mut table = self.table();
+        if table.over {
+            let message = "the lease of this client in etcd has ended; another one is being made";
+            return Err(Error::new(ErrorKind::Unavailable, message));
+        }
+        let noted = table.noted.entry(key.id).or_insert_with(|| Request {
+            key: key.clone(),
+            mode,
+            tries: 0,
+            state: State::Nowhere,
+            granted: false,
+            converted: false,
+        });
+        match noted.key == *key && noted.mode == mode {
+            true => Ok(noted.clone()),
+            false => Err(invalid("the id of this request was used for another one")),
+        }
+    }
+
+    pub(crate) fn change(&self, key: &LeaseKey, change: impl FnOnce(&mut Request)) {
+        if let Some(request) = self.table().noted.get_mut(&key.id) {
+            change(request);
+        }
+    }
+
+    /// Nothing of it is in the store, and its next try has another name.
+    pub(crate) fn nowhere(&self, key: &LeaseKey) {
+        self.change(key, |r| {
+            r.tries += 1;
+            (r.state, r.granted, r.converted) = (State::Nowhere, false, false);
+        });
+    }
+
+    pub(crate) fn forget(&self, key: &LeaseKey) {
+        self.table().noted.remove(&key.id);
+    }
+
+    /// Notes that it is handed out. `false` if it has ended since its entry was seen in the line: its
+    /// deletion was sent, or the lease is over. Look and note are one step: whoever ends it later finds that
+    /// it was handed out.
+    pub(crate) fn hand_out(&self, key: &LeaseKey, revision: i64) -> bool {
+        let mut table = self.table();
+        if table.over {
+            return false;
+        }
+        let noted = table.noted.get_mut(&key.id);
+        let Some(request) = noted.filter(|r| r.key == *key && r.state == State::InLine(revision)) else {
+            return false;
+        };
+        request.granted = true;
+        true
+    }
+
+    /// Nothing is asked for or handed out from here on.
+    pub(crate) fn shut(&self) {
+        self.table().over = true;
+    }
+
+    /// The same, if nothing is asked for or held now. Whether nothing is.
+    pub(crate) fn shut_if_idle(&self) -> bool {
+        let mut table = self.table();
+        table.over |= table.noted.is_empty();
+        table.noted.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dlock_core::LockName;
+
+    use super::*;
+
+    fn key(n: u64) -> LeaseKey {
+        LeaseKey::new(LockName::new("x").unwrap(), RequestId::new(1, n))
+    }
+
+    #[test]
+    fn one_call_has_a_request_until_it_is_dropped() {
+        let requests = Arc::new(Requests::default());
+        let first = requests.call(&key(1)).unwrap();
+        let second = requests.call(&key(1)).unwrap_err();
+        assert!(second.may_be_held(), "{second}");
+        drop(requests.call(&key(2)).unwrap());
+        assert!(requests.knows(&key(1)) && !requests.knows(&key(2)));
+        drop(first);
+        drop(requests.call(&key(1)).unwrap());
+        assert!(!requests.knows(&key(1)));
+    }
+
+    #[test]
+    fn what_is_leaving_or_over_is_not_handed_out() {
+        let requests = Requests::default();
+        let at = |state| requests.change(&key(1), |r| r.state = state);
+        requests.note(&key(1), Mode::Exclusive).unwrap();
+        assert!(!requests.hand_out(&key(1), 7));
+        at(State::InLine(7));
+        assert!(requests.hand_out(&key(1), 7) && !requests.hand_out(&key(1), 8));
+        at(State::Leaving(7));
+        assert!(!requests.hand_out(&key(1), 7));
+        at(State::InLine(7));
+        assert!(!requests.shut_if_idle());
+        requests.shut();
+        assert!(!requests.hand_out(&key(1), 7) && requests.note(&key(2), Mode::Exclusive).is_err());
+    }
+}

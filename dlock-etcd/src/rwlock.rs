@@ -1,0 +1,79 @@
+//! Downgrade in place.
+//!
+//! The entry of the holder is written once more, as it is. That raises its version, which says that it is a
+//! reader now, and wakes whoever watches it: those are the ones that it now lets in. It keeps its place and
+//! its token.
+//!
+//! Why there is no upgrade: a reader's token is older than those of the writers that wait behind it, and they
+//! would be granted after it with smaller ones.
+
+use async_trait::async_trait;
+use dlock_core::spi::{Converted, InLine as _, LeaseKey, RwLock};
+use dlock_core::{Error, LossReason, Mode, Result};
+use etcd_client::{Compare, CompareOp, GetOptions, PutOptions, Txn, TxnOp};
+
+use crate::failure::unsupported;
+use crate::keys::behind;
+use crate::line::line_of;
+use crate::lock::EtcdLock;
+use crate::requests::{Request, State};
+use crate::session::Session;
+
+#[async_trait]
+impl RwLock for EtcdLock {
+    async fn convert(&self, lease: &LeaseKey, to: Mode) -> Result<Converted> {
+        let session = self.connection.session().await?;
+        let _in_call = session.requests.call(lease)?;
+        let lost = || Error::lost(LossReason::Refused);
+        let request = session
+            .requests
+            .get(lease)
+            .filter(|r| r.granted)
+            .ok_or_else(lost)?;
+        let State::InLine(own) = request.state else {
+            return Err(lost());
+        };
+        let is = match request.converted {
+            true => Mode::READER,
+            false => request.mode,
+        };
+        match (is, to) {
+            _ if is == to => {}
+            (Mode::Exclusive, Mode::READER) => self.mark(&session, &request, own).await?,
+            (Mode::Exclusive, _) => {
+                return Err(unsupported("a lock in etcd becomes a reader, and no permit"));
+            }
+            (_, Mode::Exclusive) => return Err(unsupported("a reader in etcd cannot become exclusive")),
+            _ => return Err(is.mismatch(to)),
+        }
+        session.be_heard().await?;
+        session.grant(lease, own).map(Converted::Done).ok_or_else(lost)
+    }
+}
+
+impl EtcdLock {
+    async fn mark(&self, session: &Session, request: &Request, own: i64) -> Result<()> {
+        let line = self.keys().line(&request.key.name);
+        let begins = line.len();
+        let how = GetOptions::new().with_range(behind(&line)).with_keys_only();
+        // Nobody is overlooked who waits in another kind of sharing.
+        let others = line_of(session.get(line, how).await?.kvs(), begins)?;
+        let mut others = others.entries.iter().filter(|e| e.revision != own);
+        if let Some(other) = others.find(|e| !e.mode().is_exclusive() && e.mode() != Mode::READER) {
+            return Err(other.mode().mismatch(Mode::READER));
+        }
+        let entry = self.entry(request);
+        let as_it_is = PutOptions::new().with_ignore_value().with_ignore_lease();
+        let txn = Txn::new()
+            .when([Compare::create_revision(entry.clone(), CompareOp::Equal, own)])
+            .and_then([TxnOp::put(entry, "", Some(as_it_is))]);
+        // Asked again after an answer that was lost, it is written again.
+        match session.write(txn).await?.succeeded() {
+            true => {
+                session.requests.change(&request.key, |r| r.converted = true);
+                Ok(())
+            }
+            false => Err(Error::lost(LossReason::Refused)),
+        }
+    }
+}

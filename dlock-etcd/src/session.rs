@@ -1,0 +1,179 @@
+//! A client's lease, its deadline, and the requests that have entries on it.
+//!
+//! All that a client holds or waits for hangs on one lease, and ends with it. What is asked for is noted here
+//! and nowhere else. So an entry of an earlier lease, which a member may show for a while yet, is never taken
+//! for one of ours.
+
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use dlock_core::spi::{Grant, LeaseKey};
+use dlock_core::{Error, ErrorKind, Result, Runtime, Timestamp};
+use etcd_client::{GetOptions, GetResponse, ResponseHeader, Txn, TxnResponse};
+use futures::channel::{mpsc, oneshot};
+
+use crate::deadline::Deadline;
+use crate::failure::{is_lease_gone, told};
+use crate::line::token;
+use crate::link::Link;
+use crate::requests::Requests;
+use crate::watches::Watches;
+
+/// Asks for a renewal; answered when there was one that was sent later.
+pub(crate) type Ask = oneshot::Sender<Result<()>>;
+
+pub(crate) fn term(header: Option<&ResponseHeader>) -> u64 {
+    header.map_or(0, ResponseHeader::raft_term)
+}
+
+/// A lease of the cluster.
+pub(crate) struct Session {
+    pub(crate) lease: i64,
+    pub(crate) deadline: Deadline,
+    pub(crate) runtime: Arc<dyn Runtime>,
+    pub(crate) requests: Arc<Requests>,
+    pub(crate) at: Arc<str>,
+    link: RwLock<Option<(Arc<Link>, Watches)>>,
+    upkeep: mpsc::UnboundedSender<Ask>,
+}
+
+impl Session {
+    pub(crate) fn new(
+        (lease, ttl): (i64, Duration),
+        asked: Timestamp,
+        (runtime, at): (Arc<dyn Runtime>, Arc<str>),
+        upkeep: mpsc::UnboundedSender<Ask>,
+    ) -> Self {
+        Self {
+            lease,
+            deadline: Deadline::new(asked, ttl),
+            runtime,
+            requests: Arc::default(),
+            at,
+            link: RwLock::default(),
+            upkeep,
+        }
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        self.runtime.now()
+    }
+
+    /// Takes up a connection.
+    pub(crate) fn set_link(&self, link: Arc<Link>, watches: Watches) {
+        let mut now = self.link.write().unwrap_or_else(PoisonError::into_inner);
+        *now = Some((link, watches));
+    }
+
+    /// Has no connection any more. Whoever waits on it asks again.
+    pub(crate) fn leave_link(&self) {
+        let link = self.link.write().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some((_, watches)) = link {
+            watches.end();
+        }
+    }
+
+    /// The connection, and what is watched on it.
+    ///
+    /// # Errors
+    /// `Unavailable`: there is none.
+    pub(crate) fn link(&self) -> Result<(Arc<Link>, Watches)> {
+        let link = self.link.read().unwrap_or_else(PoisonError::into_inner).clone();
+        link.ok_or_else(|| {
+            let message = format!("no member of etcd at {} can be reached just now", self.at);
+            Error::new(ErrorKind::Unavailable, message)
+        })
+    }
+
+    pub(crate) fn is_connected(&self) -> bool {
+        let link = self.link.read().unwrap_or_else(PoisonError::into_inner);
+        link.as_ref().is_some_and(|(link, _)| !link.is_broken())
+    }
+
+    /// Reads what a majority knows.
+    pub(crate) async fn get(&self, key: impl Into<Vec<u8>>, how: GetOptions) -> Result<GetResponse> {
+        let (link, _) = self.link()?;
+        let renewed = self.deadline.to_confirm();
+        let answer = link.get(key, how).await;
+        let answer = answer.map_err(|e| told(e, ErrorKind::Unavailable, &link.at))?;
+        self.deadline.confirm(renewed, term(answer.header()));
+        Ok(answer)
+    }
+
+    /// Reads what the member knows by itself.
+    pub(crate) async fn get_by_itself(&self, key: String, how: GetOptions) -> Result<GetResponse> {
+        let (link, _) = self.link()?;
+        let answer = link.get(key, how.with_serializable()).await;
+        answer.map_err(|e| told(e, ErrorKind::Unavailable, &link.at))
+    }
+
+    /// Reads in a transaction.
+    pub(crate) async fn read(&self, txn: Txn) -> Result<TxnResponse> {
+        self.transact(txn, ErrorKind::Unavailable).await
+    }
+
+    async fn transact(&self, txn: Txn, away: ErrorKind) -> Result<TxnResponse> {
+        let (link, _) = self.link()?;
+        let renewed = self.deadline.to_confirm();
+        let answer = link.txn(txn).await.map_err(|e| {
+            if is_lease_gone(&e) {
+                // The upkeep finds out, and makes another one.
+                self.wake_upkeep();
+            }
+            told(e, away, &link.at)
+        })?;
+        self.deadline.confirm(renewed, term(answer.header()));
+        Ok(answer)
+    }
+
+    /// Writes in a transaction, which may have been carried out although its answer did not come.
+    pub(crate) async fn write(&self, txn: Txn) -> Result<TxnResponse> {
+        self.transact(txn, ErrorKind::Unknown).await
+    }
+
+    /// Has the upkeep look whether anything has changed.
+    pub(crate) fn wake_upkeep(&self) {
+        drop(self.ask());
+    }
+
+    fn ask(&self) -> oneshot::Receiver<Result<()>> {
+        let (ask, answer) = oneshot::channel();
+        let _ = self.upkeep.unbounded_send(ask);
+        answer
+    }
+
+    /// Waits for a renewal of the lease that is sent after this call.
+    pub(crate) async fn be_heard(&self) -> Result<()> {
+        self.ask().await.unwrap_or_else(|_| {
+            let message = "the lease in etcd is not looked after any more: the client was closed, or its \
+                           runtime has been shut down";
+            Err(Error::new(ErrorKind::Unavailable, message))
+        })
+    }
+
+    /// Sees to it that a lock which is handed out now lasts for a while.
+    pub(crate) async fn be_ample(&self) -> Result<()> {
+        match self.deadline.is_ample(self.now()) {
+            true => Ok(()),
+            false => self.be_heard().await,
+        }
+    }
+
+    /// A renewal for many leases, which come batch after batch as they were acquired: one that was sent in
+    /// the last twentieth of the ttl is enough.
+    pub(crate) async fn be_heard_recently(&self) -> Result<()> {
+        let age = self.now().since(self.deadline.confirmed());
+        match age <= self.deadline.span() / 20 {
+            true => Ok(()),
+            false => self.be_heard().await,
+        }
+    }
+
+    /// A grant of the entry that was made in that revision, which lasts as long as the lease is believed in.
+    /// `None` if the request has [ended](Requests::hand_out) since its entry was seen.
+    pub(crate) fn grant(&self, key: &LeaseKey, revision: i64) -> Option<Grant> {
+        let handed_out = self.requests.hand_out(key, revision);
+        let (from, span) = (self.deadline.confirmed(), self.deadline.span());
+        handed_out.then(|| Grant::new(key.clone(), token(revision), from, span))
+    }
+}

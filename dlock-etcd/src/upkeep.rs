@@ -1,0 +1,259 @@
+//! The task that keeps a client's lease alive, on one connection after another.
+//!
+//! One renewal is on its way at a time. Whoever asks for one is answered by the next that is sent. Without
+//! being asked the lease is renewed three times in its ttl.
+//!
+//! What could break it, and why it does not:
+//!
+//! * *A member fails, stands still, or is cut off from the others.* A renewal that is not answered in time
+//!   ends the connection, and the next member is asked, with the same lease.
+//! * *The lease ended meanwhile.* Its renewal says so, and the client's own mark goes with it, which is
+//!   watched. Then all that hung on it is told as lost, and another lease is made.
+//! * *Nobody uses it any more.* A lease with nothing on it is revoked, and one with something on it is not
+//!   renewed again: it ends by itself, when whoever forgot it would have lost it anyway.
+//! * *Its runtime ends, and with it the task.* Nothing confirms the lease any more, and no lock is handed
+//!   out.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use async_compat::CompatExt as _;
+use dlock_core::Runtime;
+use dlock_core::runtime::yield_now;
+use etcd_client::Error as Etcd;
+use futures::StreamExt as _;
+use futures::future::{Either, select, select_all};
+use futures::{FutureExt as _, future::BoxFuture};
+
+use crate::connect::{Attached, Leased, Refused};
+use crate::connection::Connection;
+use crate::link::Link;
+use crate::session::{Ask, Session};
+use crate::watches::Seen;
+
+/// Between tries for a connection.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_millis(400);
+
+/// How long a renewal may take before another member is asked: a sixth of the ttl, within these.
+const SHORTEST_ANSWER: Duration = Duration::from_millis(500);
+const LONGEST_ANSWER: Duration = Duration::from_secs(2);
+
+/// How renewing on one connection ended.
+enum Ended {
+    Broken,
+    LeaseGone,
+    /// Nobody uses it any more.
+    Unused,
+}
+
+/// The answer, unless it takes longer.
+pub(crate) async fn within<T>(
+    runtime: &Arc<dyn Runtime>,
+    limit: Duration,
+    asking: impl Future<Output = Result<T, Etcd>>,
+) -> Result<T, Etcd> {
+    let asking = std::pin::pin!(asking.compat());
+    match select(asking, runtime.sleep(limit)).await {
+        Either::Left((answer, _)) => answer,
+        Either::Right(_) => Err(Etcd::IoError(std::io::ErrorKind::TimedOut.into())),
+    }
+}
+
+/// Keeps that lease, and those after it, for as long as anybody uses the connection.
+pub(crate) async fn keep(
+    weak: Weak<Connection>,
+    runtime: Arc<dyn Runtime>,
+    mut begun: Option<(Leased, Attached)>,
+) {
+    let (mut leased, mut link) = (None, None);
+    let mut member = 0;
+    loop {
+        let (mut this, mut attached) = match begun.take() {
+            Some(both) => both,
+            None => match connect(&weak, &runtime, (leased.take(), link.take()), &mut member).await {
+                Some(both) => both,
+                None => return,
+            },
+        };
+        let ended = renewing(&weak, &runtime, &mut this, &mut attached).await;
+        let session = this.session.clone();
+        session.leave_link();
+        let connection = weak.upgrade();
+        match ended {
+            Ended::Broken => {
+                attached.link.break_off();
+                member += 1;
+                if let Some(connection) = connection {
+                    connection.doubt();
+                }
+                leased = Some(this);
+            }
+            Ended::LeaseGone => {
+                link = Some(attached.link);
+                if let Some(connection) = connection {
+                    connection.over(&session);
+                }
+            }
+            Ended::Unused => {
+                if let Some(connection) = connection {
+                    connection.ended();
+                }
+                if session.requests.shut_if_idle() {
+                    let mut leases = attached.link.client.lease_client();
+                    let _ = within(&runtime, LONGEST_ANSWER, leases.revoke(session.lease)).await;
+                }
+                return;
+            }
+        }
+        yield_now().await;
+    }
+}
+
+/// Renews until something ends that.
+async fn renewing(
+    weak: &Weak<Connection>,
+    runtime: &Arc<dyn Runtime>,
+    leased: &mut Leased,
+    attached: &mut Attached,
+) -> Ended {
+    let session = leased.session.clone();
+    let ttl = session.deadline.span();
+    let limit = (ttl / 6).clamp(SHORTEST_ANSWER, LONGEST_ANSWER);
+    loop {
+        let mut asks: Vec<Ask> = Vec::new();
+        {
+            let link = attached.link.clone();
+            let timer = runtime.sleep(ttl / 3);
+            let asked = leased.asks.next().map(|ask| asks.extend(ask));
+            let mark = &mut attached.mark;
+            let marked = async { while let Some(Seen::Began(_)) = mark.next().await {} };
+            let any: [BoxFuture<'_, ()>; 4] = [
+                timer,
+                asked.boxed(),
+                marked.boxed(),
+                async move { link.is_gone().await }.boxed(),
+            ];
+            let _ = select_all(any).await;
+        }
+        while let Some(Some(ask)) = leased.asks.next().now_or_never() {
+            asks.push(ask);
+        }
+        let Some(connection) = weak.upgrade().filter(|c| c.is_used()) else {
+            return Ended::Unused;
+        };
+        if attached.link.is_broken() {
+            return Ended::Broken;
+        }
+        let keys = &connection.settings.keys;
+        let renewing = async {
+            match asks.is_empty() {
+                true => attached.renew(&session).await,
+                false => attached.be_heard(&session, keys).await,
+            }
+        };
+        let renewed = within(runtime, limit, renewing).await;
+        match renewed {
+            Ok(true) => {
+                for ask in asks {
+                    let _ = ask.send(Ok(()));
+                }
+            }
+            Ok(false) => return Ended::LeaseGone,
+            Err(e) => {
+                let e = connection.settings.told(e);
+                for ask in asks {
+                    let _ = ask.send(Err(e.clone()));
+                }
+                return Ended::Broken;
+            }
+        }
+        drop(connection);
+        yield_now().await;
+    }
+}
+
+/// Connects to one member after another, until there is a lease, or nobody who needs one.
+async fn connect(
+    weak: &Weak<Connection>,
+    runtime: &Arc<dyn Runtime>,
+    (mut leased, mut link): (Option<Leased>, Option<Arc<Link>>),
+    member: &mut usize,
+) -> Option<(Leased, Attached)> {
+    let mut pause = SHORTEST_PAUSE;
+    let mut tried = 0;
+    loop {
+        {
+            let connection = weak.upgrade()?;
+            if !connection.is_used() {
+                connection.ended();
+                return None;
+            }
+            match connection.attach(leased.take(), link.take(), *member).await {
+                Ok((leased, attached)) => {
+                    connection.install(&leased.session);
+                    return Some((leased, attached));
+                }
+                Err((kept, e)) => {
+                    leased = kept;
+                    *member += 1;
+                    connection.failed(e);
+                }
+            }
+            // Who asks for a renewal meanwhile asks again.
+            if let Some(leased) = &mut leased {
+                while let Some(Some(ask)) = leased.asks.next().now_or_never() {
+                    drop(ask);
+                }
+            }
+            tried += 1;
+            if tried % connection.settings.members.len() != 0 {
+                continue;
+            }
+        }
+        runtime.sleep(pause).await;
+        yield_now().await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+impl Connection {
+    /// Renews that lease or a new one on that connection, or one to that member. Where it fails, answers the
+    /// lease that is there yet.
+    pub(crate) async fn attach(
+        &self,
+        leased: Option<Leased>,
+        link: Option<Arc<Link>>,
+        member: usize,
+    ) -> Result<(Leased, Attached), (Option<Leased>, dlock_core::Error)> {
+        let (settings, runtime) = (&self.settings, &self.runtime);
+        let limit = settings.timeout;
+        let link = match link {
+            Some(link) => link,
+            None => match within(runtime, limit, settings.link(member)).await {
+                Ok(link) => link,
+                Err(e) => return Err((leased, settings.told(e))),
+            },
+        };
+        let mut leased = leased;
+        loop {
+            let this = match leased.take() {
+                Some(leased) => leased,
+                None => within(runtime, limit, settings.lease(&link, runtime))
+                    .await
+                    .map_err(|e| (None, settings.told(e)))?,
+            };
+            let session: Arc<Session> = this.session.clone();
+            let attaching = async { Ok(settings.attach(&session, &link).await) };
+            match within(runtime, limit, attaching).await {
+                Ok(Ok(attached)) => return Ok((this, attached)),
+                // Another one is made.
+                Ok(Err(Refused::LeaseGone)) => self.over(&session),
+                Ok(Err(Refused::Failed(e))) | Err(e) => {
+                    link.break_off();
+                    return Err((Some(this), settings.told(e)));
+                }
+            }
+        }
+    }
+}

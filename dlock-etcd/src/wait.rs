@@ -1,0 +1,124 @@
+//! Waiting in line: a watch on the one key that has to go first, and a look at the line when it has.
+//!
+//! Of *n* permits these are *n* keys, and most of them are still to be watched after a look: what has told
+//! nothing is kept.
+//!
+//! What could break it, and why it does not:
+//!
+//! * *The key goes, or becomes a reader, before it is watched.* The watch says at which revision it begins. If
+//!   the look was at one before, there is another look.
+//! * *A waiter in front gives up.* Its deletion wakes the one behind it alone, which finds the next to watch.
+//! * *The connection breaks.* The stream ends, and the engine asks again.
+//! * *The member that is asked is behind.* It is the one that tells of changes, and shows what it has told. If
+//!   it does not show the own entry, the engine asks in full.
+//! * *The lease is hardly alive.* Before a grant is told the lease was confirmed within half of its life, or
+//!   it is renewed now.
+
+use std::collections::HashMap;
+use std::future::ready;
+use std::sync::Arc;
+
+use dlock_core::Mode;
+use dlock_core::spi::{LeaseKey, Push};
+use futures::future::select_all;
+use futures::stream::{self, BoxStream};
+use futures::{FutureExt as _, StreamExt as _};
+
+use crate::join::{Behind, Turn};
+use crate::lock::EtcdLock;
+use crate::session::Session;
+use crate::watches::{Seen, Watched, Watches, What};
+
+/// What a waiter watches of a line.
+#[derive(Default)]
+struct Watching {
+    watched: HashMap<Vec<u8>, Watched>,
+    /// The revision of the last look.
+    at: i64,
+}
+
+impl EtcdLock {
+    /// Tells when it is the turn of the entry that was made in that revision.
+    pub(crate) fn turn(
+        &self,
+        session: &Arc<Session>,
+        (key, mode): (&LeaseKey, Mode),
+        own: i64,
+        behind: Behind,
+    ) -> BoxStream<'static, Push> {
+        let (lock, session, key) = (self.clone(), session.clone(), key.clone());
+        // From now on: one that is polled late is told what came before.
+        let mut watching = Watching::default();
+        let watches = session.link().ok().map(|(_, watches)| watches);
+        if let Some(watches) = &watches {
+            watching.watch(watches, &behind);
+        }
+        let turn = async move {
+            let watches = watches?;
+            loop {
+                watching.changed().await?;
+                match lock.look(&session, (&key, mode), own, true).await.ok()? {
+                    Turn::Admitted => {
+                        session.be_ample().await.ok()?;
+                        // Or it was withdrawn meanwhile: whoever asks in full is told.
+                        let grant = session.grant(&key, own);
+                        return Some(grant.map_or(Push::Changed, Push::Granted));
+                    }
+                    Turn::Behind(next) => watching.watch(&watches, &next),
+                    // Whoever asks in full is told why.
+                    Turn::Mismatch(_) | Turn::Gone => return Some(Push::Changed),
+                }
+            }
+        };
+        stream::once(turn).filter_map(ready).boxed()
+    }
+
+    /// Tells when one of those keys has gone, to whoever is not in the line.
+    pub(crate) fn change(&self, session: &Arc<Session>, behind: Behind) -> BoxStream<'static, Push> {
+        let mut watching = Watching::default();
+        if let Ok((_, watches)) = session.link() {
+            watching.watch(&watches, &behind);
+        }
+        let changed = async move { watching.changed().await.map(|()| Push::Changed) };
+        stream::once(changed).filter_map(ready).boxed()
+    }
+}
+
+impl Watching {
+    /// Watches those that are in front now. Of many who overtook it none is remembered.
+    fn watch(&mut self, watches: &Watches, behind: &Behind) {
+        self.at = behind.at;
+        self.watched.retain(|key, _| behind.watch.contains(key));
+        for key in &behind.watch {
+            self.watched.entry(key.clone()).or_insert_with(|| {
+                watches.watch(What {
+                    key: key.clone(),
+                    end: None,
+                    from: None,
+                })
+            });
+        }
+    }
+
+    /// Waits until one of them may have gone or changed since the last look. `None`: nothing is told any
+    /// more.
+    async fn changed(&mut self) -> Option<()> {
+        loop {
+            if self.watched.is_empty() {
+                return None;
+            }
+            let all = self.watched.iter_mut();
+            let told = all.map(|(key, watched)| watched.next().map(|seen| (key.clone(), seen)).boxed());
+            let ((key, seen), ..) = select_all(told).await;
+            match seen? {
+                Seen::Began(at) if at <= self.at => {}
+                Seen::Began(_) | Seen::Events(_) => return Some(()),
+                // It stands still, and is watched anew.
+                Seen::Compacted => {
+                    self.watched.remove(&key);
+                    return Some(());
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! All that a client watches, on one stream.
+//!
+//! A watch tells all that comes, in order, and nothing twice. One that begins at a revision of the past tells
+//! what happened since as well. A member hands that out ten times a second: too late for a waiter. So a waiter's
+//! watch begins now, and says at which revision that was; whoever has looked before that looks once more. Where
+//! the store has forgotten a revision, by compaction, it says so, and one looks anew.
+//!
+//! The stream ends with its connection, and with it every watch: who waits asks again.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use async_compat::CompatExt as _;
+use etcd_client::{
+    Error as Etcd, Event, WatchOptions, WatchRequestSender, WatchResponse, WatchResponseStream,
+};
+use futures::StreamExt as _;
+use futures::channel::mpsc;
+use futures::future::{Either, select};
+
+use crate::link::{Link, revision};
+
+/// What a watch tells.
+#[derive(Debug)]
+pub(crate) enum Seen {
+    /// It has begun, and tells what comes after that revision.
+    Began(i64),
+    /// These happened.
+    Events(Vec<Event>),
+    /// The store does not know any more what happened.
+    Compacted,
+}
+
+/// What is to be watched: a key, or all up to another one.
+#[derive(Clone, Debug)]
+pub(crate) struct What {
+    pub(crate) key: Vec<u8>,
+    pub(crate) end: Option<Vec<u8>>,
+    /// From this revision on, or from now on.
+    pub(crate) from: Option<i64>,
+}
+
+enum Command {
+    Watch(i64, What, mpsc::UnboundedSender<Seen>),
+    Cancel(i64),
+    End,
+}
+
+/// To watch on one connection.
+#[derive(Clone)]
+pub(crate) struct Watches {
+    commands: mpsc::UnboundedSender<Command>,
+    last: Arc<AtomicI64>,
+}
+
+/// A watch, until it is dropped.
+pub(crate) struct Watched {
+    id: i64,
+    seen: mpsc::UnboundedReceiver<Seen>,
+    commands: mpsc::UnboundedSender<Command>,
+}
+
+impl Watched {
+    /// What it tells next. `None`: nothing any more.
+    pub(crate) async fn next(&mut self) -> Option<Seen> {
+        self.seen.next().await
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        let _ = self.commands.unbounded_send(Command::Cancel(self.id));
+    }
+}
+
+impl Watches {
+    /// Opens the stream of a connection with a first watch. Answers what has to be run for it as well.
+    pub(crate) async fn open(
+        link: &Arc<Link>,
+        first: What,
+    ) -> Result<(Self, Watched, impl Future<Output = ()> + use<>), Etcd> {
+        const FIRST: i64 = 1;
+        let mut client = link.client.watch_client();
+        let stream = client
+            .watch(first.key.clone(), Some(options(FIRST, &first)))
+            .await?;
+        let (ask, stream) = stream.split();
+        let (commands, received) = mpsc::unbounded();
+        let (tell, seen) = mpsc::unbounded();
+        let watches = Self {
+            commands: commands.clone(),
+            last: Arc::new(AtomicI64::new(FIRST)),
+        };
+        let watched = Watched {
+            id: FIRST,
+            seen,
+            commands,
+        };
+        let tending = tend(
+            link.clone(),
+            ask,
+            stream,
+            received,
+            HashMap::from([(FIRST, tell)]),
+        );
+        Ok((watches, watched, tending.compat()))
+    }
+
+    /// Ends all that is watched.
+    pub(crate) fn end(&self) {
+        let _ = self.commands.unbounded_send(Command::End);
+    }
+
+    pub(crate) fn watch(&self, what: What) -> Watched {
+        let id = self.last.fetch_add(1, Ordering::Relaxed) + 1;
+        let (tell, seen) = mpsc::unbounded();
+        let _ = self.commands.unbounded_send(Command::Watch(id, what, tell));
+        Watched {
+            id,
+            seen,
+            commands: self.commands.clone(),
+        }
+    }
+}
+
+fn options(id: i64, what: &What) -> WatchOptions {
+    let options = WatchOptions::new()
+        .with_watch_id(id)
+        .with_start_revision(what.from.unwrap_or(0));
+    match &what.end {
+        Some(end) => options.with_range(end.clone()),
+        None => options,
+    }
+}
+
+/// Carries commands and what is told, until the connection is gone or nobody is left.
+async fn tend(
+    link: Arc<Link>,
+    mut ask: WatchRequestSender,
+    mut stream: WatchResponseStream,
+    mut commands: mpsc::UnboundedReceiver<Command>,
+    mut watched: HashMap<i64, mpsc::UnboundedSender<Seen>>,
+) {
+    let gone = std::pin::pin!(async { link.is_gone().await });
+    let mut gone = gone;
+    loop {
+        let next = select(stream.next(), commands.next());
+        let sent = match select(next, &mut gone).await {
+            Either::Right(_) => return,
+            Either::Left((Either::Left((told, _)), _)) => match told {
+                Some(Ok(told)) => tell(&mut watched, told),
+                Some(Err(_)) | None => false,
+            },
+            Either::Left((Either::Right((command, _)), _)) => match command {
+                Some(Command::Watch(id, what, tell)) => {
+                    watched.insert(id, tell);
+                    ask.watch(what.key.clone(), Some(options(id, &what)))
+                        .await
+                        .is_ok()
+                }
+                Some(Command::Cancel(id)) => match watched.remove(&id) {
+                    Some(_) => ask.cancel(id).await.is_ok(),
+                    None => true,
+                },
+                // Nobody is left.
+                Some(Command::End) | None => return,
+            },
+        };
+        if !sent {
+            return link.break_off();
+        }
+    }
+}
+
+/// Whether the stream is any good after that.
+fn tell(watched: &mut HashMap<i64, mpsc::UnboundedSender<Seen>>, told: WatchResponse) -> bool {
+    let id = told.watch_id();
+    if told.canceled() {
+        // Without a sender the watch tells nothing any more.
+        let teller = watched.remove(&id);
+        if let Some(teller) = teller
+            && told.compact_revision() != 0
+        {
+            let _ = teller.unbounded_send(Seen::Compacted);
+        }
+        return id >= 0;
+    }
+    if let Some(teller) = watched.get(&id) {
+        let seen = match told.created() {
+            true => Seen::Began(revision!(told)),
+            false => Seen::Events(told.events().to_vec()),
+        };
+        let _ = teller.unbounded_send(seen);
+    }
+    true
+}

@@ -4,7 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dlock_core::{ErrorKind, Result, Runtime};
-use etcd_client::{Client, ConnectOptions, Error as Etcd, LeaseKeepAliveStream, LeaseKeeper, PutOptions};
+use etcd_client::{
+    Client, ConnectOptions, Error as Etcd, GetOptions, LeaseKeepAliveStream, LeaseKeeper, PutOptions,
+    ResponseHeader,
+};
 use futures::FutureExt as _;
 use futures::channel::mpsc;
 
@@ -12,7 +15,7 @@ use crate::deadline::Renewed;
 use crate::failure::{is_lease_gone, told};
 use crate::keys::Keys;
 use crate::link::Link;
-use crate::session::{Ask, Session, term};
+use crate::session::{Ask, Session};
 use crate::watches::{Watched, Watches, What};
 
 /// A configuration that was checked.
@@ -45,15 +48,15 @@ pub(crate) struct Attached {
 
 /// Why a lease could not be attached.
 pub(crate) enum Refused {
-    /// It has ended.
-    LeaseGone,
+    /// It has ended, in that way.
+    Gone(Found),
     Failed(Etcd),
 }
 
 impl From<Etcd> for Refused {
     fn from(e: Etcd) -> Self {
         match is_lease_gone(&e) {
-            true => Self::LeaseGone,
+            true => Self::Gone(Found::Gone),
             false => Self::Failed(e),
         }
     }
@@ -110,11 +113,11 @@ impl Settings {
         };
         // It may have ended before the mark was watched.
         match attached.be_heard(session, &self.keys).await? {
-            true => {
+            Found::Alive => {
                 session.set_link(link.clone(), watches);
                 Ok(attached)
             }
-            false => Err(Refused::LeaseGone),
+            found => Err(Refused::Gone(found)),
         }
     }
 
@@ -126,32 +129,45 @@ impl Settings {
 /// How often a leader may be elected while a renewal is confirmed.
 const ELECTIONS: usize = 4;
 
+/// How a lease was found to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Found {
+    Alive,
+    Gone,
+    /// The cluster was put back to an earlier state, and what hangs on the lease with it.
+    PutBack,
+}
+
 impl Attached {
-    /// Renews the lease. Whether it is there.
-    pub(crate) async fn renew(&mut self, session: &Session) -> Result<bool, Etcd> {
+    /// Renews the lease.
+    pub(crate) async fn renew(&mut self, session: &Session) -> Result<Found, Etcd> {
         let sent = session.now();
         self.keeper.keep_alive().await?;
         let Some(answer) = self.answers.message().await? else {
             return Err(Etcd::LeaseKeepAliveError("the stream ended".to_owned()));
         };
-        let term = term(answer.header());
+        if answer.ttl() <= 0 {
+            return Ok(Found::Gone);
+        }
+        let term = answer.header().map_or(0, ResponseHeader::raft_term);
         session.deadline.renewed(Renewed { sent, term });
-        Ok(answer.ttl() > 0)
+        Ok(Found::Alive)
     }
 
     /// The same, and has a majority confirm it: see [`deadline`](crate::deadline).
-    pub(crate) async fn be_heard(&mut self, session: &Session, keys: &Keys) -> Result<bool, Etcd> {
+    pub(crate) async fn be_heard(&mut self, session: &Session, keys: &Keys) -> Result<Found, Etcd> {
         for _ in 0..ELECTIONS {
-            if !self.renew(session).await? {
-                return Ok(false);
+            if self.renew(session).await? == Found::Gone {
+                return Ok(Found::Gone);
             }
             let renewed = session.deadline.to_confirm();
-            let count = etcd_client::GetOptions::new().with_count_only();
-            let mut kv = self.link.client.kv_client();
-            let read = kv.get(keys.session(session.lease), Some(count)).await?;
-            // Or somebody else's request has confirmed it.
-            if renewed.is_none() || session.deadline.confirm(renewed, term(read.header())) {
-                return Ok(true);
+            let count = GetOptions::new().with_count_only();
+            let read = self.link.get(keys.session(session.lease), count).await?;
+            match session.heard(renewed, read.header()) {
+                None => return Ok(Found::PutBack),
+                // Or somebody else's request has confirmed it.
+                Some(counts) if counts || renewed.is_none() => return Ok(Found::Alive),
+                Some(_) => {}
             }
         }
         let message = "the members elect one leader after another";

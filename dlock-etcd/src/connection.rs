@@ -14,6 +14,10 @@
 //!   earlier. Then every lock is told as lost, and what was owed is moot, since the keys went with the lease.
 //! * *A request is on its way when the lease ends.* A member refuses it. Its grant, if it was answered in
 //!   time, is refused by the engine, which asks before it believes in a grant whether all was lost meanwhile.
+//! * *The cluster is put back to an earlier state*, from a snapshot. Its members have to be started again for
+//!   that, so every connection breaks; and on the next one the revision has fallen. Then the lease counts as
+//!   ended, whatever is left of it. If others have written so much meanwhile that it has not, each renewal
+//!   looks for the entries yet.
 //! * *Somebody closes the backend under an engine*, by a handle of his own. Then the engine is told that all
 //!   is lost before the lease is revoked. What it tells its guards comes a moment later.
 
@@ -30,7 +34,7 @@ use futures::channel::mpsc;
 use futures::future::{Either, select};
 use futures::stream::{BoxStream, StreamExt as _, pending};
 
-use crate::connect::{Attached, Leased, Settings};
+use crate::connect::{Attached, Found, Leased, Settings};
 use crate::session::Session;
 use crate::upkeep::{keep, within};
 
@@ -52,6 +56,8 @@ pub(crate) struct Connection {
     /// Told when there is a connection.
     changed: Event,
     closed: AtomicBool,
+    /// The cluster was put back to an earlier state since this began.
+    pub(crate) put_back: AtomicBool,
 }
 
 #[derive(Default)]
@@ -79,6 +85,7 @@ impl Connection {
             state: Mutex::default(),
             changed: Event::new(),
             closed: AtomicBool::new(false),
+            put_back: AtomicBool::new(false),
             runtime,
         };
         let mut failed = None;
@@ -216,9 +223,12 @@ impl Connection {
         self.signal(&Signal::Back);
     }
 
-    /// That lease has ended.
-    pub(crate) fn over(&self, session: &Arc<Session>) {
+    /// That lease has ended, in that way.
+    pub(crate) fn over(&self, session: &Arc<Session>, how: Found) {
         session.requests.shut();
+        if how == Found::PutBack {
+            self.put_back.store(true, Ordering::Release);
+        }
         {
             let mut state = self.state();
             // Another one has taken its place, or it was closed here, when nothing was held.

@@ -1,5 +1,7 @@
 //! What a cluster says of itself, for an operator.
 
+use std::sync::atomic::Ordering;
+
 use dlock_core::{ErrorKind, Finding, Result};
 use etcd_client::{AlarmAction, AlarmType};
 
@@ -57,6 +59,11 @@ impl EtcdLock {
                 findings.push(Finding::problem("alarms", text));
             }
             Err(e) => findings.push(not_told("alarms", away(e))),
+        }
+        if self.connection.put_back.load(Ordering::Acquire) {
+            let text = "the cluster was put back to an earlier state since this client began: tokens have \
+                        fallen, and fences elsewhere refuse until they have grown past what these have seen";
+            findings.push(Finding::problem("tokens", text));
         }
         let clock = "no lease goes by the time of day: no step of a clock changes one";
         findings.push(Finding::good("clock", clock));

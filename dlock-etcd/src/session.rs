@@ -4,6 +4,7 @@
 //! and nowhere else. So an entry of an earlier lease, which a member may show for a while yet, is never taken
 //! for one of ours.
 
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use dlock_core::{Error, ErrorKind, Result, Runtime, Timestamp};
 use etcd_client::{GetOptions, GetResponse, ResponseHeader, Txn, TxnResponse};
 use futures::channel::{mpsc, oneshot};
 
-use crate::deadline::Deadline;
+use crate::deadline::{Deadline, Renewed};
 use crate::failure::{is_lease_gone, told};
 use crate::line::token;
 use crate::link::Link;
@@ -22,10 +23,6 @@ use crate::watches::Watches;
 /// Asks for a renewal; answered when there was one that was sent later.
 pub(crate) type Ask = oneshot::Sender<Result<()>>;
 
-pub(crate) fn term(header: Option<&ResponseHeader>) -> u64 {
-    header.map_or(0, ResponseHeader::raft_term)
-}
-
 /// A lease of the cluster.
 pub(crate) struct Session {
     pub(crate) lease: i64,
@@ -33,6 +30,8 @@ pub(crate) struct Session {
     pub(crate) runtime: Arc<dyn Runtime>,
     pub(crate) requests: Arc<Requests>,
     pub(crate) at: Arc<str>,
+    /// The latest revision that a majority has shown to it.
+    seen: AtomicI64,
     link: RwLock<Option<(Arc<Link>, Watches)>>,
     upkeep: mpsc::UnboundedSender<Ask>,
 }
@@ -50,6 +49,7 @@ impl Session {
             runtime,
             requests: Arc::default(),
             at,
+            seen: AtomicI64::new(0),
             link: RwLock::default(),
             upkeep,
         }
@@ -57,6 +57,15 @@ impl Session {
 
     pub(crate) fn now(&self) -> Timestamp {
         self.runtime.now()
+    }
+
+    /// Takes in what stands in the answer to a request that a majority had a part in, and was sent when that
+    /// renewal was to be confirmed. `None` if the cluster was put back to an earlier state: its revision has
+    /// fallen. Otherwise whether the renewal counts.
+    pub(crate) fn heard(&self, renewed: Option<Renewed>, header: Option<&ResponseHeader>) -> Option<bool> {
+        let header = header?;
+        let before = self.seen.fetch_max(header.revision(), Ordering::AcqRel);
+        (before <= header.revision()).then(|| self.deadline.confirm(renewed, header.raft_term()))
     }
 
     /// Takes up a connection.
@@ -96,7 +105,7 @@ impl Session {
         let renewed = self.deadline.to_confirm();
         let answer = link.get(key, how).await;
         let answer = answer.map_err(|e| told(e, ErrorKind::Unavailable, &link.at))?;
-        self.deadline.confirm(renewed, term(answer.header()));
+        self.heard(renewed, answer.header());
         Ok(answer)
     }
 
@@ -122,7 +131,7 @@ impl Session {
             }
             told(e, away, &link.at)
         })?;
-        self.deadline.confirm(renewed, term(answer.header()));
+        self.heard(renewed, answer.header());
         Ok(answer)
     }
 

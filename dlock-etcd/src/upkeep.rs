@@ -25,7 +25,7 @@ use futures::StreamExt as _;
 use futures::future::{Either, select, select_all};
 use futures::{FutureExt as _, future::BoxFuture};
 
-use crate::connect::{Attached, Leased, Refused};
+use crate::connect::{Attached, Found, Leased, Refused};
 use crate::connection::Connection;
 use crate::link::Link;
 use crate::session::{Ask, Session};
@@ -42,7 +42,7 @@ const LONGEST_ANSWER: Duration = Duration::from_secs(2);
 /// How renewing on one connection ended.
 enum Ended {
     Broken,
-    LeaseGone,
+    Gone(Found),
     /// Nobody uses it any more.
     Unused,
 }
@@ -89,10 +89,10 @@ pub(crate) async fn keep(
                 }
                 leased = Some(this);
             }
-            Ended::LeaseGone => {
+            Ended::Gone(found) => {
                 link = Some(attached.link);
                 if let Some(connection) = connection {
-                    connection.over(&session);
+                    connection.over(&session, found);
                 }
             }
             Ended::Unused => {
@@ -154,12 +154,12 @@ async fn renewing(
         };
         let renewed = within(runtime, limit, renewing).await;
         match renewed {
-            Ok(true) => {
+            Ok(Found::Alive) => {
                 for ask in asks {
                     let _ = ask.send(Ok(()));
                 }
             }
-            Ok(false) => return Ended::LeaseGone,
+            Ok(found) => return Ended::Gone(found),
             Err(e) => {
                 let e = connection.settings.told(e);
                 for ask in asks {
@@ -248,7 +248,7 @@ impl Connection {
             match within(runtime, limit, attaching).await {
                 Ok(Ok(attached)) => return Ok((this, attached)),
                 // Another one is made.
-                Ok(Err(Refused::LeaseGone)) => self.over(&session),
+                Ok(Err(Refused::Gone(found))) => self.over(&session, found),
                 Ok(Err(Refused::Failed(e))) | Err(e) => {
                     link.break_off();
                     return Err((Some(this), settings.told(e)));

@@ -124,9 +124,11 @@ async fn renewal_ends_with_the_hold(cx: Cx) -> Verdict {
         true => {
             let before = f.net.traffic().requests;
             cx.sleep(ask.ttl * 2).await;
-            // Signs of life do not keep step with the clock that this is measured by: one more may come, or
-            // one less.
-            f.net.traffic().requests - before + 1
+            let idle = f.net.traffic().requests - before;
+            // Signs of life do not keep step with the clock that this is measured by, and a protocol below
+            // them may answer by itself, in the same packet or in one more. A renewal that goes on is as
+            // many again, and what it asks beside.
+            idle * 2 + 1
         }
         false => 0,
     };

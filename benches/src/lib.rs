@@ -9,11 +9,14 @@
 //! | `cargo run --release -p dlock-benches --bin redis` | Redis beside the bare driver: latency, commands, hand-overs, renewals, memory |
 //! | `cargo run --release --manifest-path benches/peers/Cargo.toml` | Redis beside other lock libraries, in a workspace of its own |
 //! | `cargo run --release -p dlock-benches --bin zookeeper` | ZooKeeper beside the bare driver, the driver's own recipe, and Apache Curator |
+//! | `cargo run --release -p dlock-benches --bin etcd` | etcd beside the bare driver and etcd's own lock API |
 //! | `cargo run --release -p dlock-benches --bin sql` | PostgreSQL, MariaDB and SQLite beside the bare driver, and sqlx's own lock: latency, statements, waits for the disk, hand-overs, renewals |
 //! | `cargo run --release -p dlock-benches --bin scaling` | how cost grows with locks held and with waiters, on Redis and PostgreSQL: `docs/scaling.md` |
 //! | `scripts/bench` | those that compare, one after the other, and a page of what they say (`--bin page`) |
 //! | `benches/counts` | allocations, bytes and instructions of the engine, held to what is written down in it |
 
+#[cfg(feature = "stores")]
+pub mod etcd;
 #[cfg(feature = "stores")]
 pub mod figures;
 #[cfg(feature = "stores")]

@@ -160,13 +160,14 @@ impl Attached {
             if self.renew(session).await? == Found::Gone {
                 return Ok(Found::Gone);
             }
-            let renewed = session.deadline.to_confirm();
+            let before = session.before();
+            let was_confirmed = before.renewed.is_none();
             let count = GetOptions::new().with_count_only();
             let read = self.link.get(keys.session(session.lease), count).await?;
-            match session.heard(renewed, read.header()) {
+            match session.heard(before, read.header()) {
                 None => return Ok(Found::PutBack),
                 // Or somebody else's request has confirmed it.
-                Some(counts) if counts || renewed.is_none() => return Ok(Found::Alive),
+                Some(counts) if counts || was_confirmed => return Ok(Found::Alive),
                 Some(_) => {}
             }
         }

@@ -23,6 +23,12 @@ use crate::watches::Watches;
 /// Asks for a renewal; answered when there was one that was sent later.
 pub(crate) type Ask = oneshot::Sender<Result<()>>;
 
+/// What is known before a request is sent.
+pub(crate) struct Before {
+    pub(crate) renewed: Option<Renewed>,
+    seen: i64,
+}
+
 /// A lease of the cluster.
 pub(crate) struct Session {
     pub(crate) lease: i64,
@@ -59,13 +65,21 @@ impl Session {
         self.runtime.now()
     }
 
-    /// Takes in what stands in the answer to a request that a majority had a part in, and was sent when that
-    /// renewal was to be confirmed. `None` if the cluster was put back to an earlier state: its revision has
-    /// fallen. Otherwise whether the renewal counts.
-    pub(crate) fn heard(&self, renewed: Option<Renewed>, header: Option<&ResponseHeader>) -> Option<bool> {
+    /// What is known before a request is sent that a majority has a part in.
+    pub(crate) fn before(&self) -> Before {
+        Before {
+            renewed: self.deadline.to_confirm(),
+            seen: self.seen.load(Ordering::Acquire),
+        }
+    }
+
+    /// Takes in what stands in the answer to it. `None` if the cluster was put back to an earlier state: its
+    /// revision has fallen. Otherwise whether the renewal counts that was to be confirmed.
+    pub(crate) fn heard(&self, before: Before, header: Option<&ResponseHeader>) -> Option<bool> {
         let header = header?;
-        let before = self.seen.fetch_max(header.revision(), Ordering::AcqRel);
-        (before <= header.revision()).then(|| self.deadline.confirm(renewed, header.raft_term()))
+        self.seen.fetch_max(header.revision(), Ordering::AcqRel);
+        let has_grown = before.seen <= header.revision();
+        has_grown.then(|| self.deadline.confirm(before.renewed, header.raft_term()))
     }
 
     /// Takes up a connection.
@@ -102,10 +116,10 @@ impl Session {
     /// Reads what a majority knows.
     pub(crate) async fn get(&self, key: impl Into<Vec<u8>>, how: GetOptions) -> Result<GetResponse> {
         let (link, _) = self.link()?;
-        let renewed = self.deadline.to_confirm();
+        let before = self.before();
         let answer = link.get(key, how).await;
         let answer = answer.map_err(|e| told(e, ErrorKind::Unavailable, &link.at))?;
-        self.heard(renewed, answer.header());
+        self.heard(before, answer.header());
         Ok(answer)
     }
 
@@ -123,7 +137,7 @@ impl Session {
 
     async fn transact(&self, txn: Txn, away: ErrorKind) -> Result<TxnResponse> {
         let (link, _) = self.link()?;
-        let renewed = self.deadline.to_confirm();
+        let before = self.before();
         let answer = link.txn(txn).await.map_err(|e| {
             if is_lease_gone(&e) {
                 // The upkeep finds out, and makes another one.
@@ -131,7 +145,7 @@ impl Session {
             }
             told(e, away, &link.at)
         })?;
-        self.heard(renewed, answer.header());
+        self.heard(before, answer.header());
         Ok(answer)
     }
 

@@ -11,7 +11,7 @@ mod text;
 use std::path::Path;
 
 /// The programs, in the order of the page, and what each compares.
-const PROGRAMS: [(&str, &str); 6] = [
+const PROGRAMS: [(&str, &str); 7] = [
     ("peers", "Redis beside other libraries"),
     ("redis", "Redis beside the bare driver"),
     ("sql", "PostgreSQL, MariaDB and SQLite beside the bare driver"),
@@ -19,6 +19,7 @@ const PROGRAMS: [(&str, &str); 6] = [
         "zookeeper",
         "ZooKeeper beside the bare driver, its recipe and Curator",
     ),
+    ("etcd", "etcd beside the bare driver and its own lock API"),
     ("cost", "The engine on the backend in memory"),
     ("held", "Ten thousand locks that are held"),
 ];

@@ -89,16 +89,20 @@ impl Connection {
             runtime,
         };
         let mut failed = None;
-        for member in 0..connection.settings.members.len() {
+        // Clients begin at different members.
+        let mut first = [0];
+        connection.runtime.fill_random(&mut first);
+        for n in 0..connection.settings.members.len() {
+            let member = usize::from(first[0]) + n;
             match connection.attach(None, None, member).await {
-                Ok(begun) => return Ok(connection.begin(begun)),
+                Ok(begun) => return Ok(connection.begin(begun, member)),
                 Err((_, e)) => failed = failed.or(Some(e)),
             }
         }
         Err(failed.unwrap_or_else(|| Error::new(ErrorKind::InvalidInput, "etcd has one member at least")))
     }
 
-    fn begin(mut self, begun: (Leased, Attached)) -> Arc<Self> {
+    fn begin(mut self, begun: (Leased, Attached), member: usize) -> Arc<Self> {
         let session = &begun.0.session;
         self.ttl = session.deadline.span();
         self.state = Mutex::new(State {
@@ -107,12 +111,12 @@ impl Connection {
             ..State::default()
         });
         let connection = Arc::new(self);
-        connection.upkeep(Some(begun));
+        connection.upkeep(Some(begun), member);
         connection
     }
 
-    fn upkeep(self: &Arc<Self>, begun: Option<(Leased, Attached)>) {
-        let keeping = keep(Arc::downgrade(self), self.runtime.clone(), begun);
+    fn upkeep(self: &Arc<Self>, begun: Option<(Leased, Attached)>, member: usize) {
+        let keeping = keep(Arc::downgrade(self), self.runtime.clone(), begun, member);
         self.runtime.spawn(keeping.compat().boxed());
     }
 
@@ -174,7 +178,7 @@ impl Connection {
         }
         state.left = false;
         if !std::mem::replace(&mut state.kept, true) {
-            self.upkeep(None);
+            self.upkeep(None, 0);
         }
         Ok(None)
     }

@@ -65,9 +65,9 @@ pub(crate) async fn keep(
     weak: Weak<Connection>,
     runtime: Arc<dyn Runtime>,
     mut begun: Option<(Leased, Attached)>,
+    mut member: usize,
 ) {
     let (mut leased, mut link) = (None, None);
-    let mut member = 0;
     loop {
         let (mut this, mut attached) = match begun.take() {
             Some(both) => both,
@@ -227,7 +227,11 @@ impl Connection {
         member: usize,
     ) -> Result<(Leased, Attached), (Option<Leased>, dlock_core::Error)> {
         let (settings, runtime) = (&self.settings, &self.runtime);
-        let limit = settings.timeout;
+        // A member that does not answer is not to cost a lease that is there.
+        let limit = match leased {
+            Some(_) => settings.timeout.min(self.ttl / 4),
+            None => settings.timeout,
+        };
         let link = match link {
             Some(link) => link,
             None => match within(runtime, limit, settings.link(member)).await {

@@ -177,14 +177,16 @@ async fn tend(
 fn tell(watched: &mut HashMap<i64, mpsc::UnboundedSender<Seen>>, told: WatchResponse) -> bool {
     let id = told.watch_id();
     if told.canceled() {
-        // Without a sender the watch tells nothing any more.
-        let teller = watched.remove(&id);
-        if let Some(teller) = teller
-            && told.compact_revision() != 0
-        {
-            let _ = teller.unbounded_send(Seen::Compacted);
-        }
-        return id >= 0;
+        return match watched.remove(&id) {
+            Some(teller) if told.compact_revision() != 0 => {
+                let _ = teller.unbounded_send(Seen::Compacted);
+                true
+            }
+            // The stream may not watch any more: its login has expired, say. The next one has another.
+            Some(_) => false,
+            // It was given up here.
+            None => id >= 0,
+        };
     }
     if let Some(teller) = watched.get(&id) {
         let seen = match told.created() {

@@ -24,6 +24,10 @@
 //! * A cluster that was restored from a snapshot counts revisions from there: tokens fall.
 //! * There are no priorities, no upgrade and no minimum hold. They answer `Unsupported` before anything is
 //!   sent.
+//!
+//! What happens when something fails, how it is set up and operated, and what it costs: [`docs/etcd.md`].
+//!
+//! [`docs/etcd.md`]: https://github.com/dlock-rs/dlock/blob/main/docs/etcd.md
 
 mod config;
 mod connect;

@@ -66,10 +66,14 @@ impl Store {
         Ok(connect.await?)
     }
 
-    /// The URL without passwords.
+    /// The URL without passwords. An `@` where none belongs may be behind a part of one: then the scheme alone.
     pub(crate) fn shown(&self) -> String {
         let (place, query) = self.0.split_once('?').unwrap_or((&self.0, ""));
-        let place = match parts(place) {
+        let parts = parts(place);
+        if query.contains('@') || parts.is_none() && place.contains('@') {
+            return format!("{}:…", place.split(':').next().unwrap_or_default());
+        }
+        let place = match parts {
             Some((scheme, user, rest)) => match user.split_once(':') {
                 Some(("", _)) => format!("{scheme}://{rest}"),
                 Some((user, _)) => format!("{scheme}://{user}@{rest}"),
@@ -89,11 +93,10 @@ impl Store {
     }
 }
 
-/// Scheme, user with password, and the rest of a URL that has a user.
-fn parts(place: &str) -> Option<(&str, &str, &str)> {
-    let (scheme, rest) = place.split_once("://")?;
-    let authority = rest.split('/').next()?;
-    let (user, _) = authority.rsplit_once('@')?;
+/// Scheme, user with password, and the rest of a URL that has a user: as `dlock::spi::Url` splits it.
+fn parts(url: &str) -> Option<(&str, &str, &str)> {
+    let (scheme, rest) = url.split_once("://")?;
+    let (user, _) = rest.split('?').next()?.rsplit_once('@')?;
     Some((scheme, user, &rest[user.len() + 1..]))
 }
 
@@ -194,6 +197,10 @@ mod tests {
             ),
             ("redis+unix:///s?pass=secret&db=1", "redis+unix:///s?db=1"),
             ("mysql://u:se@cret@h/d", "mysql://u@h/d"),
+            ("redis://app:s3/cret@db", "redis://app@db"),
+            ("redis://app:s3/cret@db/1?ttl=3s", "redis://app@db/1?ttl=3s"),
+            ("redis://app:se?cret@db", "redis:…"),
+            ("redis:app:secret@db", "redis:…"),
             ("sqlite:///a/b", "sqlite:///a/b"),
             ("sqlite::memory:", "sqlite::memory:"),
         ] {
@@ -208,6 +215,10 @@ mod tests {
         let with = |url| with_password(url, file.path()).map_err(|e| e.code);
         assert_eq!(with("redis://h/1"), Ok("redis://:p%2Fw%20%40@h/1".to_owned()));
         assert_eq!(with("redis://u@h/1"), Ok("redis://u:p%2Fw%20%40@h/1".to_owned()));
-        assert_eq!(with("redis://u:other@h"), Err(crate::failure::code::USAGE));
+        assert_eq!(
+            with("redis://u@h/1?owner=a@b"),
+            Ok("redis://u:p%2Fw%20%40@h/1?owner=a@b".to_owned())
+        );
+        assert_eq!(with("redis://u:ot/her@h"), Err(crate::failure::code::USAGE));
     }
 }

@@ -241,8 +241,9 @@ impl Client {
     /// prefix is that of all names. They are read a page at a time, as the stream is read.
     ///
     /// A name that is in use from the call to the end of the stream is among them; one that is taken or let
-    /// go meanwhile may be. A Redis Cluster that moves slots meanwhile may leave out names of those. The
-    /// stream keeps the names that it has told, and ends behind the first error.
+    /// go meanwhile may be. Redis may leave out a name that goes from exclusive to shared meanwhile, or back,
+    /// and a Redis Cluster names of slots that it moves. The stream keeps the names that it has told, and
+    /// ends behind the first error.
     ///
     /// # Cancel safety
     /// Nothing is asked before the stream is polled, and it only reads. It may be dropped at any time.

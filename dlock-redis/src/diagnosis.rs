@@ -30,7 +30,7 @@ impl Store {
     async fn diagnose_node(&self, node: &str, acknowledging: u32) -> Result<Vec<Finding>> {
         let ask = async |command: redis::Cmd| {
             let answer = self.connection.ask_node(node, &command).await;
-            answer.map_err(|e| nothing_done(e, &self.at))
+            answer.map(|(_, answer)| answer).map_err(|e| nothing_done(e, &self.at))
         };
         let asked = SystemTime::now();
         let mut time = Reply::new(ask(cmd("TIME")).await?)?;

@@ -1,46 +1,56 @@
 //! The names in use, by SCAN: of a cluster, one master after the other.
 //!
-//! SCAN tells every key that is there all the while, some of them twice. Keys of a slot that moves meanwhile
-//! it may not tell. What it finds is looked at: a lease that ran out has left keys behind.
+//! SCAN tells every key that is there all the while, some of them twice. What it may not tell:
+//!
+//! * *Keys of a slot that moves meanwhile*; and *a name that goes from exclusive to shared or back*, since those
+//!   are other keys. Both are said where a list is promised.
+//! * *What lies behind a cursor of another server*, or of the same one before it was started again: to each its
+//!   keys are in another order. So a page begins anew where the connection is not that of the page before.
+//!
+//! What it finds is looked at: a lease that ran out has left keys behind.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use dlock_core::spi::Page;
-use dlock_core::{LockName, Result};
+use dlock_core::{ErrorKind, LockName, Result};
 use futures::future::join_all;
 
 use crate::backend::Backend;
 use crate::failure::{invalid, nothing_done};
 use crate::keys::name_of_key;
-use crate::reply::Reply;
+use crate::reply::{Reply, strange};
 
 /// How many keys the server goes through for one page. It does nothing else for about a millisecond.
 const KEYS: u64 = 1_000;
 
-/// Where a page begins: how far SCAN has come on the first of those nodes, and which others are to come.
+/// Where a page begins: how far SCAN has come on the first of those nodes, on the how manieth connection to
+/// it, and which others are to come.
 struct Place {
     cursor: u64,
+    generation: u64,
     nodes: Vec<String>,
 }
 
 impl Place {
     fn read(from: &[u8]) -> Option<Self> {
-        let (cursor, nodes) = std::str::from_utf8(from).ok()?.split_once(' ')?;
+        let (cursor, rest) = std::str::from_utf8(from).ok()?.split_once(' ')?;
+        let (generation, nodes) = rest.split_once(' ')?;
         Some(Self {
             cursor: cursor.parse().ok()?,
+            generation: generation.parse().ok()?,
             nodes: nodes.split(' ').map(str::to_owned).collect(),
         })
     }
 
     /// Behind a page after which SCAN has come so far.
-    fn next(mut self, cursor: u64) -> Option<Vec<u8>> {
+    fn next(mut self, cursor: u64, generation: u64) -> Option<Vec<u8>> {
         if cursor == 0 {
             self.nodes.remove(0);
         }
         let is_over = self.nodes.is_empty();
-        (!is_over).then(|| format!("{cursor} {}", self.nodes.join(" ")).into_bytes())
+        (!is_over).then(|| format!("{cursor} {generation} {}", self.nodes.join(" ")).into_bytes())
     }
 }
 
@@ -48,19 +58,27 @@ impl Backend {
     pub(crate) async fn list(self: &Arc<Self>, prefix: &[u8], from: Option<&[u8]>) -> Result<Page> {
         self.open()?;
         let failed = |e| nothing_done(e, &self.at);
-        let place = match from {
+        let mut place = match from {
             Some(from) => Place::read(from).ok_or_else(|| invalid("no page of this Redis backend"))?,
             None => Place {
                 cursor: 0,
+                generation: 0,
                 nodes: self.connection.nodes().await.map_err(failed)?,
             },
         };
-        let mut scan = redis::cmd("SCAN");
-        scan.arg(place.cursor).arg("COUNT").arg(KEYS);
-        scan.arg("MATCH").arg(pattern(&self.prefix, prefix));
-        let answer = self.connection.ask_node(&place.nodes[0], &scan).await;
-        let mut answer = Reply::new(answer.map_err(failed)?)?;
-        let cursor = answer.text()?.parse().unwrap_or(0);
+        let (generation, answer) = loop {
+            let mut scan = redis::cmd("SCAN");
+            scan.arg(place.cursor).arg("COUNT").arg(KEYS);
+            scan.arg("MATCH").arg(pattern(&self.prefix, prefix));
+            let answer = self.connection.ask_node(&place.nodes[0], &scan).await;
+            let (generation, answer) = answer.map_err(failed)?;
+            if place.cursor == 0 || generation == place.generation {
+                break (generation, answer);
+            }
+            place.cursor = 0;
+        };
+        let mut answer = Reply::new(answer)?;
+        let cursor = answer.text()?.parse().map_err(|_| strange("no cursor"))?;
         let mut names = BTreeSet::new();
         for key in Reply::new(answer.next()?)?.rest() {
             let redis::Value::BulkString(key) = key else {
@@ -70,12 +88,19 @@ impl Backend {
         }
         let looks = join_all(names.into_iter().map(|name| self.in_use(name))).await;
         let names: Result<Vec<_>> = looks.into_iter().filter_map(Result::transpose).collect();
-        Ok(Page::new(names?, place.next(cursor)))
+        Ok(Page::new(names?, place.next(cursor, generation)))
     }
 
     async fn in_use(self: &Arc<Self>, name: LockName) -> Result<Option<LockName>> {
-        let now = self.look(&name, Some(Duration::ZERO), false).await?.now;
-        Ok((!now.holders.is_empty() || now.waiting > 0).then_some(name))
+        let is_in_use = match self.look(&name, Some(Duration::ZERO), false).await {
+            Ok(seen) => !seen.now.holders.is_empty() || seen.now.waiting > 0,
+            // It can be looked at by nobody, and taken by nobody: what it is keeps no other name from the list.
+            Err(e) => match e.kind() {
+                ErrorKind::BackendData | ErrorKind::Unsupported => true,
+                _ => return Err(e),
+            },
+        };
+        Ok(is_in_use.then_some(name))
     }
 }
 
@@ -108,18 +133,22 @@ mod tests {
     #[test]
     fn a_place_is_read_as_it_was_written() {
         let nodes = vec!["a:1".to_owned(), "[::1]:2".to_owned()];
-        let next = Place { cursor: 0, nodes }.next(7).expect("more");
-        let place = Place::read(&next).expect("a place");
+        let first = Place {
+            cursor: 0,
+            generation: 0,
+            nodes,
+        };
+        let place = Place::read(&first.next(7, 3).expect("more")).expect("a place");
         assert_eq!(
-            (place.cursor, &*place.nodes),
-            (7, &["a:1".to_owned(), "[::1]:2".to_owned()][..])
+            (place.cursor, place.generation, &*place.nodes),
+            (7, 3, &["a:1".to_owned(), "[::1]:2".to_owned()][..])
         );
         let last = place
-            .next(0)
+            .next(0, 3)
             .and_then(|next| Place::read(&next))
             .expect("another node");
         assert_eq!((last.cursor, &*last.nodes), (0, &["[::1]:2".to_owned()][..]));
-        assert_eq!(last.next(0), None);
+        assert_eq!(last.next(0, 3), None);
         assert!(Place::read(b"x").is_none());
     }
 }

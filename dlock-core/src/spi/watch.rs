@@ -48,6 +48,7 @@ pub trait Watch: Send + Sync {
     /// One page of the names that begin with `prefix` and are held or waited for: the first page, or the one
     /// at [`Page::next`] of the page before. A name that is in use all the while is on a page at least; it
     /// may be on several. One that was free all the while is on none. A page may be empty and not the last.
+    /// What some leave out, [`Client::list`](crate::Client::list) says.
     ///
     /// Only for a backend that claims [`Capability::List`](crate::Capability::List); the default answers
     /// `Unsupported`.

@@ -72,13 +72,13 @@ impl Connection {
         }
     }
 
-    /// Asks one of them something that changes nothing.
-    pub(crate) async fn ask_node(&self, node: &str, command: &Cmd) -> Result<Value, Failed> {
+    /// Asks one of them something that changes nothing: see [`Server::ask_numbered`].
+    pub(crate) async fn ask_node(&self, node: &str, command: &Cmd) -> Result<(u64, Value), Failed> {
         let ask = |mut c: MultiplexedConnection| async move { command.query_async(&mut c).await };
         match self {
             Self::Single(server) => {
                 debug_assert!(node.is_empty(), "there is one");
-                server.setup.within(server.ask(ask)).await
+                server.setup.within(server.ask_numbered(ask)).await
             }
             #[cfg(feature = "cluster")]
             Self::Cluster(cluster) => cluster.setup.within(cluster.ask_node(node, ask)).await,

@@ -13,6 +13,7 @@ mod demoted;
 mod ears;
 mod halfway;
 mod hand_over;
+mod listing;
 mod lost_answers;
 mod members;
 mod plain;

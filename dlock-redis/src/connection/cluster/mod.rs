@@ -119,12 +119,12 @@ impl Cluster {
         Ok(masters)
     }
 
-    /// Asks one of them, as long as it is one.
+    /// Asks one of them, as long as it is one: see [`Server::ask_numbered`].
     pub(crate) async fn ask_node<F: Future<Output = RedisResult<Value>>>(
         &self,
         node: &str,
         request: impl Fn(MultiplexedConnection) -> F,
-    ) -> Result<Value, Failed> {
+    ) -> Result<(u64, Value), Failed> {
         let node = {
             let mut state = self.state();
             let at = state.slots.masters().find(|at| at.to_string() == node).cloned();
@@ -132,7 +132,7 @@ impl Cluster {
             let at = at.ok_or_else(|| Failed::unsent(gone()))?;
             self.node(&mut state, at)?
         };
-        node.commands.ask(request).await
+        node.commands.ask_numbered(request).await
     }
 
     /// Until a node has carried it out, or may have.

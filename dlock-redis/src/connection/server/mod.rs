@@ -165,6 +165,24 @@ impl Server {
         request: impl FnOnce(MultiplexedConnection) -> F,
     ) -> Result<T, Failed> {
         let up = self.up().await.map_err(Failed::unsent)?;
+        self.ask_on(up, request).await
+    }
+
+    /// The same; with the answer, on the how manieth connection: the next one may be to another server.
+    pub(crate) async fn ask_numbered<T, F: Future<Output = RedisResult<T>>>(
+        self: &Arc<Self>,
+        request: impl FnOnce(MultiplexedConnection) -> F,
+    ) -> Result<(u64, T), Failed> {
+        let up = self.up().await.map_err(Failed::unsent)?;
+        let generation = up.generation;
+        Ok((generation, self.ask_on(up, request).await?))
+    }
+
+    async fn ask_on<T, F: Future<Output = RedisResult<T>>>(
+        self: &Arc<Self>,
+        up: Up,
+        request: impl FnOnce(MultiplexedConnection) -> F,
+    ) -> Result<T, Failed> {
         let asked = Asked::new(self, up.generation);
         let answer = request(up.connection).await;
         asked.answered(answer.is_ok());

@@ -32,7 +32,6 @@ fn a_right_that_is_missing_is_a_problem() {
         ],
     );
     says(&site("secretive"), 122, &["problem  connection"]);
-    server.ask(&["ACL", "SETUSER", "app", "-evalsha"]).ok();
 }
 
 #[test]
@@ -55,12 +54,22 @@ fn a_store_that_is_away_is_told_and_by_its_code() {
 }
 
 #[test]
-fn sessions_that_the_server_ends_are_a_problem() {
+fn a_session_is_judged_by_its_own_settings() {
     let server = PostgresServer::with(PostgresOptions::new().durable()).unwrap();
-    let site = Site::with(format!("{}?strategy=session", server.url()));
-    says(&site, 0, &["good     server       PostgreSQL", "not able to"]);
     server.set("idle_session_timeout", "1h").unwrap();
-    says(&site, 123, &["problem  sessions     idle_session_timeout"]);
+    server.set("synchronous_commit", "off").unwrap();
+    let site = Site::with(format!("{}?strategy=session", server.url()));
+    let told = [
+        "good     sessions     locks hang on connections",
+        "none of the tokens that were given",
+        "problems: 0, warnings: 0",
+    ];
+    says(&site, 0, &told);
+    says(
+        &Site::with(server.url()),
+        0,
+        &["warning  persistence  synchronous_commit is off"],
+    );
 }
 
 #[test]

@@ -7,12 +7,14 @@ mod mysql;
 mod postgres;
 
 use std::collections::HashMap;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use dlock_core::{Finding, Result, Runtime};
 use futures::FutureExt as _;
 use futures::channel::oneshot;
+use futures::future::{Either, select};
 use sqlx::{ConnectOptions as _, Connection as _};
 
 use crate::direct::Store;
@@ -62,6 +64,27 @@ impl Said {
     }
 }
 
+/// Of locks that hang on connections, which end with the server, the tokens alone are kept.
+fn lost(in_sessions: bool) -> &'static str {
+    match in_sessions {
+        true => "the tokens that were given",
+        false => "the locks that were granted",
+    }
+}
+
+/// What is safe where a standby may lack the last of them. Sessions have no gate.
+fn or_else(in_sessions: bool) -> &'static str {
+    match in_sessions {
+        true => "take leases, whose tokens follow the clock: otherwise some are given a second time",
+        false => "let tokens be checked at a fence gate",
+    }
+}
+
+fn kept(in_sessions: bool) -> Finding {
+    let text = format!("a crash takes back none of {}", lost(in_sessions));
+    Finding::good("persistence", format!("what is answered is on the disk: {text}"))
+}
+
 /// In the largest unit that fits.
 fn shown(time: Duration) -> String {
     let seconds = time.as_secs();
@@ -85,13 +108,19 @@ pub(crate) async fn diagnose(
     at: &str,
     runtime: &Arc<dyn Runtime>,
 ) -> Result<Vec<Finding>> {
-    let (send, asked) = oneshot::channel();
+    let (mut send, asked) = oneshot::channel();
     let asking = async move {
-        let found = match server {
-            #[cfg(feature = "postgres")]
-            Options::Postgres(options) => ask::<sqlx::Postgres>(&options, in_sessions).await,
-            #[cfg(feature = "mysql")]
-            Options::Mysql(options) => ask::<sqlx::MySql>(&options, in_sessions).await,
+        let asking = async {
+            match server {
+                #[cfg(feature = "postgres")]
+                Options::Postgres(options) => ask::<sqlx::Postgres>(&options, in_sessions).await,
+                #[cfg(feature = "mysql")]
+                Options::Mysql(options) => ask::<sqlx::MySql>(&options, in_sessions).await,
+            }
+        };
+        // It ends if nobody waits for it.
+        let Either::Left((found, _)) = select(pin!(asking), send.cancellation()).await else {
+            return;
         };
         let _ = send.send(found);
     };
@@ -119,6 +148,10 @@ async fn ask<DB: Diagnosed>(
     let answered = SystemTime::now();
     let _ = conn.close().await;
     let mut found = DB::findings(&said, in_sessions);
+    if in_sessions {
+        let text = "locks hang on connections: they end with the server, and one that takes over knows none";
+        found.push(Finding::good("sessions", text));
+    }
     if let Some(micros) = said.number("clock") {
         let server = SystemTime::UNIX_EPOCH + Duration::from_micros(micros);
         found.push(Finding::clock(server, asked, answered));

@@ -2,79 +2,81 @@
 
 use dlock_core::Finding;
 
-use super::{Diagnosed, Said};
+use super::{Diagnosed, Said, kept, lost, or_else};
 
 impl Diagnosed for sqlx::Postgres {
+    /// Of those that follow, a subscriber of some tables is no standby.
     const ASKED: &'static [&'static str] = &["\
         SELECT name, setting FROM pg_settings WHERE name IN ('server_version', 'fsync', 'full_page_writes', \
-        'synchronous_commit', 'synchronous_standby_names', 'idle_session_timeout', 'max_connections') \
-        UNION ALL SELECT 'standbys', count(*)::text FROM pg_stat_replication \
+        'synchronous_commit', 'synchronous_standby_names', 'max_connections') \
+        UNION ALL SELECT 'standbys', count(*)::text FROM pg_stat_replication WHERE pid NOT IN \
+        (SELECT active_pid FROM pg_replication_slots WHERE slot_type = 'logical' AND active_pid IS NOT NULL) \
         UNION ALL SELECT 'connections', coalesce(sum(numbackends), 0)::text FROM pg_stat_database \
         UNION ALL SELECT 'up', extract(epoch FROM now() - pg_postmaster_start_time())::bigint::text \
         UNION ALL SELECT 'clock', (extract(epoch FROM clock_timestamp()) * 1000000)::bigint::text"];
 
     fn findings(said: &Said, in_sessions: bool) -> Vec<Finding> {
         let server = format!("PostgreSQL {}{}", said.text("server_version"), said.since("up"));
+        // Those of a session are its own.
+        let commit = if in_sessions {
+            "on"
+        } else {
+            said.text("synchronous_commit")
+        };
         let mut found = vec![
             Finding::good("server", server),
-            persistence(said),
-            replication(said),
+            persistence(said, commit, in_sessions),
+            replication(said, commit, in_sessions),
         ];
         found.extend(said.connections("connections", "max_connections"));
-        if in_sessions && said.number("idle_session_timeout").is_some_and(|ms| ms > 0) {
-            let text = "idle_session_timeout ends sessions, and every lock that hangs on one: set it to 0 \
-                        for this role";
-            found.push(Finding::problem("sessions", text));
-        }
         found
     }
 }
 
-fn persistence(said: &Said) -> Finding {
+fn persistence(said: &Said, commit: &str, in_sessions: bool) -> Finding {
     let about = "persistence";
-    if !said.is_on("fsync") || !said.is_on("full_page_writes") {
-        let text = "fsync or full_page_writes is off: a crash of the machine can damage the database, and \
-                    with it what is locked. Set both to on";
+    if !said.is_on("fsync") {
+        let text = "fsync is off: a crash of the machine can damage the database, and with it what is locked. \
+                    Set it to on";
         return Finding::problem(about, text);
     }
-    match said.text("synchronous_commit") {
+    if !said.is_on("full_page_writes") {
+        let text = "full_page_writes is off: a crash of the machine can damage the database, unless its storage \
+                    cannot tear pages, as that of some services. Set it to on elsewhere";
+        return Finding::warning(about, text);
+    }
+    match commit {
         "off" => {
             let text = "synchronous_commit is off: a crash of the server takes back the locks that were \
                         granted in the last moments. Set it to on for this role";
             Finding::warning(about, text)
         }
-        _ => Finding::good(
-            about,
-            "what is answered is on the disk, and a crash forgets no lock",
-        ),
+        _ => kept(in_sessions),
     }
 }
 
-fn replication(said: &Said) -> Finding {
-    let about = "replication";
+fn replication(said: &Said, commit: &str, in_sessions: bool) -> Finding {
+    let (about, lost) = ("replication", lost(in_sessions));
     match (said.number("standbys"), said.text("synchronous_standby_names")) {
-        (Some(0) | None, "") => Finding::good(about, "no standby that takes over"),
+        (Some(0) | None, "") => Finding::good(about, "no standby is connected"),
         (n, "") => {
             let n = n.unwrap_or_default();
             let text = format!(
-                "standbys: {n}, none of them synchronous. One that takes over may lack the locks that were \
-                 granted last. Name them in synchronous_standby_names, or let tokens be checked at a fence \
-                 gate"
+                "standbys: {n}, none of them synchronous. One that takes over may lack {lost} last. Name them \
+                 in synchronous_standby_names, or {}",
+                or_else(in_sessions)
             );
             Finding::warning(about, text)
         }
-        (_, names) if matches!(said.text("synchronous_commit"), "off" | "local") => {
+        (_, names) if matches!(commit, "off" | "local") => {
             let text = format!(
-                "the standbys {names} are not waited for, as synchronous_commit is {}: one that takes over \
-                 may lack the locks that were granted last",
-                said.text("synchronous_commit")
+                "the standbys {names} are not waited for, as synchronous_commit is {commit}: one that takes \
+                 over may lack {lost} last"
             );
             Finding::warning(about, text)
         }
         (_, names) => {
-            let text = format!(
-                "a standby of {names} has what is answered: let one of these take over, and no other"
-            );
+            let text = format!("a standby of {names} has {lost}: let one of these take over, and no other");
             Finding::good(about, text)
         }
     }
@@ -93,6 +95,10 @@ mod tests {
     ];
 
     fn of(about: &str, more: &[(&str, &str)]) -> Severity {
+        severity::<sqlx::Postgres>(about, false, &[&SOUND, more].concat())
+    }
+
+    fn of_sessions(about: &str, more: &[(&str, &str)]) -> Severity {
         severity::<sqlx::Postgres>(about, true, &[&SOUND, more].concat())
     }
 
@@ -101,7 +107,9 @@ mod tests {
         assert_eq!(of("persistence", &[]), Good);
         assert_eq!(of("persistence", &[("synchronous_commit", "off")]), Warning);
         assert_eq!(of("persistence", &[("fsync", "off")]), Problem);
-        assert_eq!(of("persistence", &[("full_page_writes", "off")]), Problem);
+        assert_eq!(of("persistence", &[("full_page_writes", "off")]), Warning);
+        assert_eq!(of_sessions("persistence", &[("synchronous_commit", "off")]), Good);
+        assert_eq!(of_sessions("persistence", &[("fsync", "off")]), Problem);
     }
 
     #[test]
@@ -110,15 +118,9 @@ mod tests {
         assert_eq!(of("replication", &[("standbys", "0")]), Good);
         assert_eq!(of("replication", &[one]), Warning);
         assert_eq!(of("replication", &[one, named]), Good);
-        assert_eq!(
-            of("replication", &[one, named, ("synchronous_commit", "local")]),
-            Warning
-        );
-    }
-
-    #[test]
-    fn sessions_must_not_be_ended() {
-        assert_eq!(of("sessions", &[("idle_session_timeout", "1000")]), Problem);
-        assert_eq!(of("server", &[("idle_session_timeout", "0")]), Good);
+        let local = [one, named, ("synchronous_commit", "local")];
+        assert_eq!(of("replication", &local), Warning);
+        assert_eq!(of_sessions("replication", &[one]), Warning);
+        assert_eq!(of_sessions("replication", &local), Good);
     }
 }

@@ -30,7 +30,9 @@ impl Store {
     async fn diagnose_node(&self, node: &str, acknowledging: u32) -> Result<Vec<Finding>> {
         let ask = async |command: redis::Cmd| {
             let answer = self.connection.ask_node(node, &command).await;
-            answer.map(|(_, answer)| answer).map_err(|e| nothing_done(e, &self.at))
+            answer
+                .map(|(_, answer)| answer)
+                .map_err(|e| nothing_done(e, &self.at))
         };
         let asked = SystemTime::now();
         let mut time = Reply::new(ask(cmd("TIME")).await?)?;
@@ -64,10 +66,13 @@ impl Store {
     }
 }
 
-fn number(info: &str, name: &str) -> u64 {
-    field(info, name)
-        .and_then(|value| value.parse().ok())
-        .unwrap_or(0)
+fn number(info: &str, name: &str) -> Option<u64> {
+    field(info, name)?.parse().ok()
+}
+
+/// Some services leave out lines of INFO.
+fn unknown(about: &'static str) -> Finding {
+    Finding::good(about, "not known: INFO does not tell it here")
 }
 
 fn server(info: &str) -> Finding {
@@ -78,13 +83,16 @@ fn server(info: &str) -> Finding {
             field(info, "redis_version").unwrap_or("of an unknown version"),
         ),
     };
-    let days = number(info, "uptime_in_days");
-    Finding::good("server", format!("{product} {version}, up for {days} days"))
+    let up = number(info, "uptime_in_days").map(|days| format!(", up for {days} days"));
+    Finding::good("server", format!("{product} {version}{}", up.unwrap_or_default()))
 }
 
 fn persistence(info: &str, fsync: Option<&str>) -> Finding {
     let about = "persistence";
-    if field(info, "aof_enabled") != Some("1") {
+    let Some(is_kept) = field(info, "aof_enabled") else {
+        return unknown(about);
+    };
+    if is_kept != "1" {
         let text = "appendonly is off: a server that is started again has forgotten who holds what, and \
                     two may hold one lock for a ttl. Set appendonly to yes, and appendfsync to always";
         return Finding::warning(about, text);
@@ -108,7 +116,7 @@ fn persistence(info: &str, fsync: Option<&str>) -> Finding {
         }
         None => {
             let text = "appendonly is on. Whether a crash of the machine takes back the last second hangs on \
-                        appendfsync, which this user may not ask (CONFIG GET)";
+                        appendfsync, which CONFIG GET does not tell here";
             Finding::good(about, text)
         }
     }
@@ -117,7 +125,9 @@ fn persistence(info: &str, fsync: Option<&str>) -> Finding {
 fn memory(info: &str) -> Finding {
     let about = "memory";
     let (used, most) = (number(info, "used_memory"), number(info, "maxmemory"));
-    let policy = field(info, "maxmemory_policy").unwrap_or_default();
+    let (Some(used), Some(most), Some(policy)) = (used, most, field(info, "maxmemory_policy")) else {
+        return unknown(about);
+    };
     match most {
         0 => Finding::good(about, "no limit, so no key is thrown away"),
         _ if policy != "noeviction" => {
@@ -140,8 +150,11 @@ fn memory(info: &str) -> Finding {
 
 fn replication(info: &str, acknowledging: u32) -> Finding {
     let about = "replication";
-    match (number(info, "connected_slaves"), acknowledging) {
-        (0, 0) => Finding::good(about, "no replica that takes over"),
+    let Some(connected) = number(info, "connected_slaves") else {
+        return unknown(about);
+    };
+    match (connected, acknowledging) {
+        (0, 0) => Finding::good(about, "no replica is connected"),
         (n, 0) => {
             let text = format!(
                 "replicas: {n}, which follow after the answer. One that takes over may lack the locks that \
@@ -210,5 +223,18 @@ mod tests {
             (of(0, 0), of(1, 0), of(1, 1), of(1, 2)),
             (Good, Warning, Good, Problem)
         );
+    }
+
+    #[test]
+    fn what_is_not_said_is_not_known() {
+        for finding in [
+            persistence("", None),
+            memory(""),
+            replication("", 0),
+            replication("", 1),
+        ] {
+            assert!(finding.text.starts_with("not known"), "{finding:?}");
+        }
+        assert_eq!(server("").text, "Redis of an unknown version");
     }
 }

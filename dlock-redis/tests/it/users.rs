@@ -111,7 +111,6 @@ fn documented(words: &str) {
     assert!(text.contains(words), "docs/redis.md does not say {words}");
 }
 
-/// On a cluster there is something more, and that is enough for slots that move, too.
 /// Whoever lists sees the keys of others: that is a right of its own.
 #[tokio::test]
 async fn listing_takes_one_right_more() {
@@ -127,6 +126,7 @@ async fn listing_takes_one_right_more() {
     assert_eq!(list().await.unwrap(), [held.name().clone()]);
 }
 
+/// On a cluster there is something more, and that is enough for slots that move, too.
 #[cfg(feature = "cluster")]
 #[tokio::test]
 async fn the_documented_rights_are_enough_on_a_cluster() {

@@ -31,7 +31,9 @@ pub(crate) async fn ls(store: &Store, ls: &Ls) -> Result<u8, Failure> {
     let client = store.connect(None).await?;
     let mut names = client.list(&ls.prefix)?;
     while let Some(name) = names.next().await.transpose()? {
-        let shown = name.to_string();
+        // In JSON as it is, where it is text: as it was given, and as `status` has it.
+        let raw = std::str::from_utf8(name.as_bytes()).ok().filter(|_| ls.json);
+        let shown = raw.map_or_else(|| name.to_string(), str::to_owned);
         match (ls.long, ls.json) {
             (true, _) => say_state(&shown, &client.inspect(name).await?, ls.json)?,
             (_, true) => say(&json!({ "name": shown }).to_string())?,

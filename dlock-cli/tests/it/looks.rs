@@ -45,6 +45,31 @@ fn who_holds_is_shown_and_how_that_changes() {
     );
 }
 
+/// What a terminal would take for a command is escaped where it is printed, and a program is told it as it is.
+#[test]
+fn a_name_is_listed_as_it_was_given() {
+    let site = Site::new();
+    let mut holds = ["a\tb", "a\\tb"].map(|name| site.start(&["run", name], "echo up; sleep 60"));
+    holds.iter().for_each(|running| {
+        running.line();
+    });
+    assert_eq!(site.run(&["ls"]), (0, "a\\tb\na\\tb\n".to_owned()));
+    for args in [&["ls", "--json"][..], &["ls", "--long", "--json"]] {
+        let (_, said) = site.run(args);
+        let mut names: Vec<_> = said
+            .lines()
+            .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap()["name"].clone())
+            .map(|name| name.as_str().unwrap().to_owned())
+            .collect();
+        names.sort();
+        assert_eq!(names, ["a\tb", "a\\tb"], "{said}");
+    }
+    holds.iter_mut().for_each(|running| {
+        running.signal("TERM");
+        running.code();
+    });
+}
+
 #[test]
 fn what_locks_cost_is_measured_and_nothing_is_left() {
     let site = Site::new();

@@ -7,7 +7,8 @@ use serde_json::Value;
 
 use crate::site::{Running, Site, soon};
 
-/// What all stores do. `ttl` is one that the store takes.
+/// What all stores do. `ttl` is one that the store takes: a machine that is busy stands still for some of it,
+/// and a hold that is ended by force is waited for until its next renewal.
 fn all_of_it(site: &Site, ttl: &str) {
     let json = |args: &[&str]| -> Vec<Value> {
         let (code, said) = site.run(args);
@@ -69,9 +70,17 @@ fn all_of_it(site: &Site, ttl: &str) {
     assert!(bench[0]["pair"]["count"].as_f64() > Some(0.0), "{bench:?}");
 }
 
-/// What the doctor says of that, by its severity: of a sound store that is nothing.
+/// What the doctor says. Again, if the machine is so busy just now that the store is slow.
+fn asked(site: &Site, args: &[&str]) -> (i32, String) {
+    let ask = || site.run(&[&["doctor"], args].concat());
+    let is_slow = |(_, said): &(i32, String)| said.contains("choose a ttl");
+    let quick = std::iter::repeat_with(ask).take(4).find(|said| !is_slow(said));
+    quick.unwrap_or_else(ask)
+}
+
+/// The same, by its severity: of a sound store that is nothing.
 fn doctor(site: &Site, args: &[&str], severity: &str) -> (i32, Vec<String>) {
-    let (code, said) = site.run(&[&["doctor", "--json"], args].concat());
+    let (code, said) = asked(site, &[&["--json"], args].concat());
     let findings: Vec<Value> = said
         .lines()
         .map(|line| serde_json::from_str(line).unwrap())
@@ -94,7 +103,7 @@ fn is_sound(site: &Site, product: &str, warnings: &[&str]) {
     for (told, expected) in told.iter().zip(warnings) {
         assert!(told.contains(expected), "{told:?}");
     }
-    let (code, said) = site.run(&["doctor"]);
+    let (code, said) = asked(site, &[]);
     let last = format!("problems: 0, warnings: {}\n", warnings.len());
     assert!(code == 0 && said.ends_with(&last), "{said}");
 }
@@ -102,7 +111,7 @@ fn is_sound(site: &Site, product: &str, warnings: &[&str]) {
 #[test]
 fn sqlite() {
     let site = Site::new();
-    all_of_it(&site, "3s");
+    all_of_it(&site, "9s");
     is_sound(&site, "SQLite", &[]);
 }
 
@@ -110,7 +119,7 @@ fn sqlite() {
 fn redis() {
     let server = RedisServer::start().unwrap();
     let site = Site::with(server.url());
-    all_of_it(&site, "3s");
+    all_of_it(&site, "9s");
     is_sound(&site, "Redis", &["appendonly"]);
 }
 
@@ -119,7 +128,7 @@ fn postgres() {
     // The server of the tests is quick, and no model.
     let server = PostgresServer::with(dlock_testkit::PostgresOptions::new().durable()).unwrap();
     let site = Site::with(server.url());
-    all_of_it(&site, "3s");
+    all_of_it(&site, "9s");
     is_sound(&site, "PostgreSQL", &[]);
 }
 
@@ -127,14 +136,14 @@ fn postgres() {
 fn mariadb() {
     let server = MariaDbServer::with(dlock_testkit::MariaDbOptions::new().durable()).unwrap();
     let site = Site::with(server.url());
-    all_of_it(&site, "3s");
+    all_of_it(&site, "9s");
     is_sound(&site, "MariaDB", &[]);
 }
 
 #[test]
 fn zookeeper() {
     let server = ZkServer::start().unwrap();
-    let site = Site::with(format!("zk://{}?session_timeout=3s", server.address()));
-    all_of_it(&site, "3s");
+    let site = Site::with(format!("zk://{}?session_timeout=9s", server.address()));
+    all_of_it(&site, "9s");
     is_sound(&site, "ZooKeeper", &["one server alone"]);
 }

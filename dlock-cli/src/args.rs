@@ -213,7 +213,8 @@ pub(crate) struct Release {
 ///
 /// Connects, asks the server about its version, persistence, memory, replication and clock, and takes the
 /// lock dlock-doctor once, with all that this user needs a right for. Ends with 123 if there is a problem:
-/// locks do not work, or are not safe. A warning is about what some crash, failover or pause would cost.
+/// locks do not work, or are not safe; with the code for that, if the store cannot be connected to at all. A
+/// warning is about what some crash, failover or pause would cost, or a right that only some need.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Doctor {
     /// End with 123 also if there is a warning

@@ -44,7 +44,7 @@ async fn measured(ours: &Lock, theirs: &Lock, length: Duration) -> Result<[Times
     let both = async {
         let (ours, theirs) =
             tokio::try_join!(turns(ours, 0, &last, length), turns(theirs, 1, &last, length))?;
-        Ok([ours, theirs].concat())
+        Ok::<_, Failure>([ours, theirs].concat())
     };
     Ok([trips, pairs, timed("hand-off", both).await?])
 }
@@ -124,10 +124,7 @@ async fn turns(
 }
 
 /// Says at a terminal what is going on.
-pub(crate) async fn timed<T>(
-    what: &str,
-    doing: impl Future<Output = Result<T, Failure>>,
-) -> Result<T, Failure> {
+pub(crate) async fn timed<T>(what: &str, doing: impl Future<Output = T>) -> T {
     if !std::io::stderr().is_terminal() {
         return doing.await;
     }

@@ -14,7 +14,7 @@ fn says(site: &Site, code: i32, words: &[&str]) {
 }
 
 #[test]
-fn a_right_that_is_missing_is_a_problem() {
+fn a_right_that_is_missing_is_told() {
     let rights = "~dlock{* &dlock* +@all -scan -info";
     let options = RedisOptions::new()
         .user("default off")
@@ -23,13 +23,19 @@ fn a_right_that_is_missing_is_a_problem() {
     let site = |password: &str| Site::with(format!("redis://app:{password}@{}", server.address()));
     says(
         &site("secret"),
-        123,
+        0,
         &[
-            "problem  rights       listing locks failed",
+            "warning  rights       listing locks failed",
             "scan",
             "warning  server       this user may not ask INFO",
-            "problems: 1, warnings: 1",
+            "problems: 0, warnings: 2",
         ],
+    );
+    server.ask(&["ACL", "SETUSER", "app", "-pexpire"]).unwrap();
+    says(
+        &site("secret"),
+        123,
+        &["problem  rights       renewing a lock failed"],
     );
     says(&site("secretive"), 122, &["problem  connection"]);
 }
@@ -43,6 +49,18 @@ fn a_clock_that_differs_is_told() {
         0,
         &["warning  clock        the server's clock is 90.0s ahead of"],
     );
+}
+
+#[test]
+fn what_was_found_is_told_where_a_second_connection_is_refused() {
+    let server = RedisServer::start().unwrap();
+    let site = Site::with(server.url());
+    server.ask(&["CONFIG", "SET", "maxclients", "1"]).unwrap();
+    let told = [
+        "good     server       Redis",
+        "problem  connection   a second one",
+    ];
+    says(&site, 123, &told);
 }
 
 #[test]

@@ -425,11 +425,15 @@ impl Watch for Sharded {
         self.watch_of(name)?.force_release(name).await
     }
 
-    /// Of one shard after the other; a page begins at the number of its shard, and where that shard says.
+    /// Of one shard after the other; a page begins at the number of its shard, and where that shard says: behind
+    /// a byte, since it may say nothing.
     async fn list(&self, prefix: &[u8], from: Option<&[u8]>) -> Result<Page> {
         let (shard, from) = match from.map(|from| from.split_first_chunk()) {
             None => (0, None),
-            Some(Some((shard, from))) => (u32::from_be_bytes(*shard), (!from.is_empty()).then_some(from)),
+            Some(Some((shard, from))) => (
+                u32::from_be_bytes(*shard),
+                from.split_first().map(|(_, from)| from),
+            ),
             Some(None) => {
                 return Err(Error::new(
                     ErrorKind::InvalidInput,
@@ -437,15 +441,15 @@ impl Watch for Sharded {
                 ));
             }
         };
-        let at = |shard: u32, from: &[u8]| [&shard.to_be_bytes(), from].concat();
         let n = shard as usize;
         let Some(watch) = self.shards.get(n).and_then(|one| one.backend.watch()) else {
             return Ok(Page::default());
         };
         let page = watch.list(prefix, from).await?;
-        let next = page
-            .next
-            .map_or_else(|| at(shard + 1, &[]), |from| at(shard, &from));
+        let next = match page.next {
+            Some(from) => [&shard.to_be_bytes(), &b":"[..], &from].concat(),
+            None => (shard + 1).to_be_bytes().to_vec(),
+        };
         // What a shard still has of names that are another's by now, nobody asks it for.
         let names = page
             .names

@@ -9,12 +9,12 @@ use async_trait::async_trait;
 use dlock_core::combinators::{Namespaced, Quorum, Shard, Sharded};
 use dlock_core::memory::{Config, Memory};
 use dlock_core::spi::{
-    Abandoned, Acquire, Attempt, Converted, Grant, LeaseKey, Lock, LostLeases, Push, Release, Released,
-    Renew, RenewItem, RenewOutcome, Signal, Wake,
+    Abandoned, Acquire, Attempt, Converted, Grant, LeaseKey, Lock, LostLeases, Page, Push, Release, Released,
+    Renew, RenewItem, RenewOutcome, Signal, Wake, Watch,
 };
 use dlock_core::{
-    Access, Capabilities, Capability, Change, Error, ErrorKind, Finding, LockName, LossReason, Mode,
-    RequestId, Result, Runtime, Severity, Token, runtime,
+    Access, Capabilities, Capability, Change, Error, ErrorKind, Finding, Inspection, LockName, LossReason,
+    Mode, RequestId, Result, Runtime, Severity, Token, runtime,
 };
 use futures::StreamExt as _;
 use futures::executor::block_on;
@@ -91,8 +91,8 @@ impl Lock for Odd {
         self.inner.fencing()
     }
 
-    fn watch(&self) -> Option<&dyn dlock_core::spi::Watch> {
-        self.inner.watch()
+    fn watch(&self) -> Option<&dyn Watch> {
+        Some(self)
     }
 
     fn signals(&self) -> BoxStream<'static, Signal> {
@@ -130,6 +130,30 @@ impl Renew for Odd {
             pending::<()>().await;
         }
         self.inner.renew().unwrap().renew(items).await
+    }
+}
+
+#[async_trait]
+impl Watch for Odd {
+    async fn watch(&self, name: &LockName) -> Result<BoxStream<'static, Result<Change>>> {
+        self.inner.watch().unwrap().watch(name).await
+    }
+
+    async fn inspect(&self, name: &LockName) -> Result<Inspection> {
+        self.inner.watch().unwrap().inspect(name).await
+    }
+
+    async fn force_release(&self, name: &LockName) -> Result<u32> {
+        self.inner.watch().unwrap().force_release(name).await
+    }
+
+    /// One name a page; where the next one begins is how long the text is.
+    async fn list(&self, prefix: &[u8], from: Option<&[u8]>) -> Result<Page> {
+        let mut names = self.inner.watch().unwrap().list(prefix, None).await?.names;
+        names.sort();
+        let n = from.map_or(0, |from| from.len() + 1);
+        let next = (n + 1 < names.len()).then(|| vec![b'.'; n]);
+        Ok(Page::new(names[n..].iter().take(1).cloned().collect(), next))
     }
 }
 
@@ -585,6 +609,32 @@ fn a_part_that_one_shard_lacks_is_not_claimed() {
     assert!(!backend.capabilities().has(Capability::Gate) && !backend.capabilities().has(Capability::Queue));
     let lock: &dyn Lock = &backend;
     assert!(lock.fencing().unwrap().gate().is_none());
+}
+
+#[test]
+fn a_shard_whose_second_page_begins_at_an_empty_text_is_listed_to_its_end() {
+    let (a, b) = (Memory::new(rt()), Memory::new(rt()));
+    let list = vec![
+        Shard::new("a", Arc::new(Odd::on(&a))),
+        Shard::new("b", Arc::new(Odd::on(&b))),
+    ];
+    let backend = Sharded::new(list, rt(), TTL).unwrap();
+    let names: Vec<_> = (0..20).map(|n| name(&format!("n{n:02}"))).collect();
+    for name in &names {
+        granted(&backend, &key(name.as_bytes(), 1));
+    }
+    let (mut listed, mut from, mut pages) = (Vec::new(), None, 0);
+    loop {
+        let page = block_on(Watch::list(&backend, b"", from.as_deref())).unwrap();
+        listed.extend(page.names);
+        (from, pages) = (page.next, pages + 1);
+        assert!(pages < 30, "it goes round");
+        if from.is_none() {
+            break;
+        }
+    }
+    listed.sort();
+    assert_eq!(listed, names);
 }
 
 #[test]

@@ -612,14 +612,14 @@ fn a_part_that_one_shard_lacks_is_not_claimed() {
 }
 
 #[test]
-fn a_shard_whose_second_page_begins_at_an_empty_text_is_listed_to_its_end() {
+fn shards_with_a_page_that_begins_empty_are_listed() {
     let (a, b) = (Memory::new(rt()), Memory::new(rt()));
     let list = vec![
         Shard::new("a", Arc::new(Odd::on(&a))),
         Shard::new("b", Arc::new(Odd::on(&b))),
     ];
     let backend = Sharded::new(list, rt(), TTL).unwrap();
-    let names: Vec<_> = (0..20).map(|n| name(&format!("n{n:02}"))).collect();
+    let names: Vec<_> = (0..20).map(|n| name(format!("n{n:02}"))).collect();
     for name in &names {
         granted(&backend, &key(name.as_bytes(), 1));
     }

@@ -152,7 +152,8 @@ impl Opener {
             )),
             #[cfg(feature = "etcd")]
             Self::Etcd(..) => Err(invalid(
-                "etcd is a quorum itself and no member of one: give all members of the cluster in one `etcd` URL",
+                "etcd is a quorum itself and no member of one: give all members of the cluster in one \
+                `etcd` URL",
             )),
             #[cfg(any(feature = "postgres", feature = "mysql"))]
             Self::Sql(_) => Err(invalid(

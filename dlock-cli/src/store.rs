@@ -66,7 +66,8 @@ impl Store {
         Ok(connect.await?)
     }
 
-    /// The URL without passwords. An `@` where none belongs may be behind a part of one: then the scheme alone.
+    /// The URL without passwords. An `@` where none belongs may be behind a part of one: then the scheme
+    /// alone.
     pub(crate) fn shown(&self) -> String {
         let (place, query) = self.0.split_once('?').unwrap_or((&self.0, ""));
         let parts = parts(place);

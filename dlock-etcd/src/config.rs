@@ -72,8 +72,8 @@ impl Config {
         }
     }
 
-    /// What a URL says: `etcd://[user:password@]host[:port],.../prefix`, or `etcds` for TLS. The prefix may be
-    /// left out. These keys may follow:
+    /// What a URL says: `etcd://[user:password@]host[:port],.../prefix`, or `etcds` for TLS. The prefix may
+    /// be left out. These keys may follow:
     ///
     /// | key | what |
     /// |---|---|

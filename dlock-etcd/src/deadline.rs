@@ -6,12 +6,12 @@
 //!
 //! # Which answers count
 //!
-//! A leader renews a lease by itself, in its memory: no majority has a part in it. One that stood still while
-//! others replaced it goes on answering until it has found that out, while the next one may have ended the
-//! lease already. So a renewal counts only once a request has been answered that was sent *after its answer*,
-//! by way of a majority, in the same term. The majority knew of no later leader then; so the one that renewed
-//! was the leader when it did. Any transaction or read will do: in a client that is busy it costs nothing, and
-//! one that holds nothing asks for no more than the renewal.
+//! A leader renews a lease by itself, in its memory: no majority has a part in it. One that stood still
+//! while others replaced it goes on answering until it has found that out, while the next one may have
+//! ended the lease already. So a renewal counts only once a request has been answered that was sent *after
+//! its answer*, by way of a majority, in the same term. The majority knew of no later leader then; so the
+//! one that renewed was the leader when it did. Any transaction or read will do: in a client that is busy
+//! it costs nothing, and one that holds nothing asks for no more than the renewal.
 //!
 //! The *next* leader gives every lease the whole of its ttl, and an election timeout, from when it begins:
 //! after the last renewal that counts.
@@ -69,8 +69,8 @@ impl Deadline {
         *self.last()
     }
 
-    /// A request was answered in that term by way of a majority, and the renewal was to be confirmed before it
-    /// was sent. Whether it counts now.
+    /// A request was answered in that term by way of a majority, and the renewal was to be confirmed before
+    /// it was sent. Whether it counts now.
     pub(crate) fn confirm(&self, renewed: Option<Renewed>, term: u64) -> bool {
         let Some(renewed) = renewed.filter(|renewed| renewed.term == term) else {
             return false;

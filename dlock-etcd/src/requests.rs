@@ -9,11 +9,12 @@
 //!      |<------------- answered --------------- leaving
 //! ```
 //!
-//! A request is noted as *sent* before anything is, so whatever comes of it is looked for. Etcd has no order
-//! of messages: one that was not answered may be carried out long after, when the connection is another one.
-//! So whoever comes next first makes it certain: the entry is there, or never will be, since another key
-//! forbids it from here on (`gone` in [`keys`](crate::keys)), for as long as the lease lives on which it would
-//! hang. Then another try has another name. A key is put once, so a deletion that comes late meets nobody.
+//! A request is noted as *sent* before anything is, so whatever comes of it is looked for. Etcd has no
+//! order of messages: one that was not answered may be carried out long after, when the connection is
+//! another one. So whoever comes next first makes it certain: the entry is there, or never will be, since
+//! another key forbids it from here on (`gone` in [`keys`](crate::keys)), for as long as the lease lives on
+//! which it would hang. Then another try has another name. A key is put once, so a deletion that comes late
+//! meets nobody.
 //!
 //! An attempt, a release, an abandon and a conversion each take the request as [`InCall`] until their future
 //! has ended or is dropped. Another call of the same request is told `Unknown` at once: it has sent nothing,

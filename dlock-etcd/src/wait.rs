@@ -5,12 +5,12 @@
 //!
 //! What could break it, and why it does not:
 //!
-//! * *The key goes, or becomes a reader, before it is watched.* The watch says at which revision it begins. If
-//!   the look was at one before, there is another look.
+//! * *The key goes, or becomes a reader, before it is watched.* The watch says at which revision it begins.
+//!   If the look was at one before, there is another look.
 //! * *A waiter in front gives up.* Its deletion wakes the one behind it alone, which finds the next to watch.
 //! * *The connection breaks.* The stream ends, and the engine asks again.
-//! * *The member that is asked is behind.* It is the one that tells of changes, and shows what it has told. If
-//!   it does not show the own entry, the engine asks in full.
+//! * *The member that is asked is behind.* It is the one that tells of changes, and shows what it has told.
+//!   If it does not show the own entry, the engine asks in full.
 //! * *The lease is hardly alive.* Before a grant is told the lease was confirmed within half of its life, or
 //!   it is renewed now.
 

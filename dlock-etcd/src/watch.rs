@@ -1,8 +1,8 @@
 //! Looking on: the line of a lock as it was in one revision, and all that happened to it since.
 //!
-//! Etcd tells each change in the order of revisions, and a watch that was broken off goes on where it ended.
-//! So nothing is missed, unless the store has forgotten it by compaction, or whoever watches is slow: then the
-//! state as a whole is told, and that something was skipped.
+//! Etcd tells each change in the order of revisions, and a watch that was broken off goes on where it
+//! ended. So nothing is missed, unless the store has forgotten it by compaction, or whoever watches is
+//! slow: then the state as a whole is told, and that something was skipped.
 //!
 //! *How a hold ended* is not seen from its entry. A release by force writes a key in the same revision. With
 //! a lease that ends goes the mark of its client, in the same revision; of other programs the lease is asked

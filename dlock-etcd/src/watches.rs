@@ -1,9 +1,9 @@
 //! All that a client watches, on one stream.
 //!
-//! A watch tells all that comes, in order, and nothing twice. One that begins at a revision of the past tells
-//! what happened since as well. A member hands that out ten times a second: too late for a waiter. So a waiter's
-//! watch begins now, and says at which revision that was; whoever has looked before that looks once more. Where
-//! the store has forgotten a revision, by compaction, it says so, and one looks anew.
+//! A watch tells all that comes, in order, and nothing twice. One that begins at a revision of the past
+//! tells what happened since as well. A member hands that out ten times a second: too late for a waiter. So
+//! a waiter's watch begins now, and says at which revision that was; whoever has looked before that looks
+//! once more. Where the store has forgotten a revision, by compaction, it says so, and one looks anew.
 //!
 //! The stream ends with its connection, and with it every watch: who waits asks again.
 

@@ -2,10 +2,11 @@
 //!
 //! SCAN tells every key that is there all the while, some of them twice. What it may not tell:
 //!
-//! * *Keys of a slot that moves meanwhile*; and *a name that goes from exclusive to shared or back*, since those
-//!   are other keys. Both are said where a list is promised.
-//! * *What lies behind a cursor of another server*, or of the same one before it was started again: to each its
-//!   keys are in another order. So a page begins anew where the connection is not that of the page before.
+//! * *Keys of a slot that moves meanwhile*; and *a name that goes from exclusive to shared or back*, since
+//!   those are other keys. Both are said where a list is promised.
+//! * *What lies behind a cursor of another server*, or of the same one before it was started again: to each
+//!   its keys are in another order. So a page begins anew where the connection is not that of the page
+//!   before.
 //!
 //! What it finds is looked at: a lease that ran out has left keys behind.
 
@@ -94,7 +95,8 @@ impl Backend {
     async fn in_use(self: &Arc<Self>, name: LockName) -> Result<Option<LockName>> {
         let is_in_use = match self.look(&name, Some(Duration::ZERO), false).await {
             Ok(seen) => !seen.now.holders.is_empty() || seen.now.waiting > 0,
-            // It can be looked at by nobody, and taken by nobody: what it is keeps no other name from the list.
+            // It can be looked at by nobody, and taken by nobody: what it is keeps no other name from the
+            // list.
             Err(e) => match e.kind() {
                 ErrorKind::BackendData | ErrorKind::Unsupported => true,
                 _ => return Err(e),

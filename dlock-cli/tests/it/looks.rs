@@ -45,7 +45,8 @@ fn who_holds_is_shown_and_how_that_changes() {
     );
 }
 
-/// What a terminal would take for a command is escaped where it is printed, and a program is told it as it is.
+/// What a terminal would take for a command is escaped where it is printed, and a program is told it as it
+/// is.
 #[test]
 fn a_name_is_listed_as_it_was_given() {
     let site = Site::new();

@@ -425,8 +425,8 @@ impl Watch for Sharded {
         self.watch_of(name)?.force_release(name).await
     }
 
-    /// Of one shard after the other; a page begins at the number of its shard, and where that shard says: behind
-    /// a byte, since it may say nothing.
+    /// Of one shard after the other; a page begins at the number of its shard, and where that shard says:
+    /// behind a byte, since it may say nothing.
     async fn list(&self, prefix: &[u8], from: Option<&[u8]>) -> Result<Page> {
         let (shard, from) = match from.map(|from| from.split_first_chunk()) {
             None => (0, None),

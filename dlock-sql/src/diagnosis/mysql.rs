@@ -61,21 +61,24 @@ fn replication(said: &Said, in_sessions: bool) -> Finding {
         None if !said.is_on("log_bin") => Finding::good(about, "no binary log, which a replica would follow"),
         _ if waits => {
             let text = format!(
-                "semi-synchronous: a replica has what is answered, as long as one answers in time. Behind that \
+                "semi-synchronous: a replica has what is answered, as long as one answers in time. Behind \
+                that \
                  it is waited for no more, and one that takes over may lack {lost} last"
             );
             Finding::good(about, text)
         }
         None => {
             let text = format!(
-                "whether replicas follow is not known. One that takes over may lack {lost} last, unless it is \
+                "whether replicas follow is not known. One that takes over may lack {lost} last, unless it \
+                is \
                  semi-synchronous"
             );
             Finding::good(about, text)
         }
         Some(n) => {
             let text = format!(
-                "replicas: {n}, which follow after the answer. One that takes over may lack {lost} last. Make \
+                "replicas: {n}, which follow after the answer. One that takes over may lack {lost} last. \
+                Make \
                  them semi-synchronous, or {}",
                 or_else(in_sessions)
             );

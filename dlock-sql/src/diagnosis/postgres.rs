@@ -36,12 +36,14 @@ impl Diagnosed for sqlx::Postgres {
 fn persistence(said: &Said, commit: &str, in_sessions: bool) -> Finding {
     let about = "persistence";
     if !said.is_on("fsync") {
-        let text = "fsync is off: a crash of the machine can damage the database, and with it what is locked. \
+        let text = "fsync is off: a crash of the machine can damage the database, and with it what is \
+                    locked. \
                     Set it to on";
         return Finding::problem(about, text);
     }
     if !said.is_on("full_page_writes") {
-        let text = "full_page_writes is off: a crash of the machine can damage the database, unless its storage \
+        let text = "full_page_writes is off: a crash of the machine can damage the database, unless its \
+                    storage \
                     cannot tear pages, as that of some services. Set it to on elsewhere";
         return Finding::warning(about, text);
     }
@@ -62,7 +64,8 @@ fn replication(said: &Said, commit: &str, in_sessions: bool) -> Finding {
         (n, "") => {
             let n = n.unwrap_or_default();
             let text = format!(
-                "standbys: {n}, none of them synchronous. One that takes over may lack {lost} last. Name them \
+                "standbys: {n}, none of them synchronous. One that takes over may lack {lost} last. Name \
+                them \
                  in synchronous_standby_names, or {}",
                 or_else(in_sessions)
             );

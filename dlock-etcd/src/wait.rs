@@ -51,7 +51,7 @@ impl EtcdLock {
         let mut watching = Watching::default();
         let watches = session.link().ok().map(|(_, watches)| watches);
         if let Some(watches) = &watches {
-            watching.watch(watches, &behind);
+            watching.watch(watches, &behind, None);
         }
         let turn = async move {
             let watches = watches?;
@@ -64,7 +64,7 @@ impl EtcdLock {
                         let grant = session.grant(&key, own);
                         return Some(grant.map_or(Push::Changed, Push::Granted));
                     }
-                    Turn::Behind(next) => watching.watch(&watches, &next),
+                    Turn::Behind(next) => watching.watch(&watches, &next, None),
                     // Whoever asks in full is told why.
                     Turn::Mismatch(_) | Turn::Gone => return Some(Push::Changed),
                 }
@@ -77,7 +77,8 @@ impl EtcdLock {
     pub(crate) fn change(&self, session: &Arc<Session>, behind: Behind) -> BoxStream<'static, Push> {
         let mut watching = Watching::default();
         if let Ok((_, watches)) = session.link() {
-            watching.watch(&watches, &behind);
+            // Nobody looks again whether it was before the watch began.
+            watching.watch(&watches, &behind, Some(behind.at + 1));
         }
         let changed = async move { watching.changed().await.map(|()| Push::Changed) };
         stream::once(changed).filter_map(ready).boxed()
@@ -86,15 +87,16 @@ impl EtcdLock {
 
 impl Watching {
     /// Watches those that are in front now. Of many who overtook it none is remembered.
-    fn watch(&mut self, watches: &Watches, behind: &Behind) {
-        self.at = behind.at;
+    fn watch(&mut self, watches: &Watches, behind: &Behind, from: Option<i64>) {
+        // A watch from a revision of the past tells what came since.
+        self.at = from.map_or(behind.at, |_| i64::MAX);
         self.watched.retain(|key, _| behind.watch.contains(key));
         for key in &behind.watch {
             self.watched.entry(key.clone()).or_insert_with(|| {
                 watches.watch(What {
                     key: key.clone(),
                     end: None,
-                    from: None,
+                    from,
                 })
             });
         }

@@ -10,8 +10,8 @@ use dlock_testkit::{EtcdServer, Proxy};
 
 use crate::late::Late;
 use crate::{
-    LONG, X, at_once, client_of, granted, granted_in_the_end, hands, key, keys, line, open, open_at, pushed,
-    queued, revoke, start, turn, until, waits,
+    LONG, X, at_once, client_of, etcdctl, granted, granted_in_the_end, hands, key, keys, line, open, open_at,
+    pushed, queued, revoke, start, turn, until, waits,
 };
 
 /// The name of an entry of the lock `x`.
@@ -248,6 +248,26 @@ async fn a_lock_is_not_had_after_its_lease_ended() {
     );
     assert_ne!(b.lease_id().unwrap(), lease);
     assert_eq!(line[0].lease(), b.lease_id().unwrap());
+}
+
+/// As above, with nothing but its entry to tell it.
+#[tokio::test]
+async fn a_waiter_whose_entry_was_removed_stands_in_line_anew() {
+    let server = start().await;
+    let (a, b) = (open(&server).await, open(&server).await);
+    let (first, second) = (key("x", 1, 1), queued(&key("x", 2, 1), X));
+    granted(&a, &queued(&first, X)).await;
+    let mut wait = waits(&b, &second).await;
+    etcdctl(&server, &["del", &entry(2, 1, 0)]).await;
+    let mut behind = waits(&a, &queued(&key("x", 1, 2), X)).await;
+    a.release(&first, Release::Now).await.unwrap();
+    turn(&mut behind).await;
+    let told = pushed(&mut wait, LONG).await;
+    assert!(matches!(told, Some(Push::Changed)), "{told:?}");
+    let mut wait = waits(&b, &second).await;
+    assert_eq!(names(&server).await, [entry(1, 2, 0), entry(2, 1, 1)]);
+    a.release(&key("x", 1, 2), Release::Now).await.unwrap();
+    turn(&mut wait).await;
 }
 
 #[tokio::test]

@@ -5,6 +5,7 @@
 
 mod late;
 mod lost_answers;
+mod sessions;
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -3,6 +3,7 @@
 
 #![allow(missing_docs, clippy::unwrap_used)]
 
+mod counts;
 mod ensemble;
 mod late;
 mod lost_answers;

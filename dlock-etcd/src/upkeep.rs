@@ -35,9 +35,14 @@ use crate::watches::Seen;
 const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_millis(400);
 
-/// How long a renewal may take before another member is asked: a sixth of the ttl, within these.
+/// How long a renewal may take before another member is asked: a sixth of the ttl, within these. As long as
+/// there is a lease that is believed in, so long may each step to the next connection.
 const SHORTEST_ANSWER: Duration = Duration::from_millis(500);
 const LONGEST_ANSWER: Duration = Duration::from_secs(2);
+
+fn patience(ttl: Duration) -> Duration {
+    (ttl / 6).clamp(SHORTEST_ANSWER, LONGEST_ANSWER)
+}
 
 /// How renewing on one connection ended.
 enum Ended {
@@ -119,7 +124,7 @@ async fn renewing(
 ) -> Ended {
     let session = leased.session.clone();
     let ttl = session.deadline.span();
-    let limit = (ttl / 6).clamp(SHORTEST_ANSWER, LONGEST_ANSWER);
+    let limit = patience(ttl);
     loop {
         let mut asks: Vec<Ask> = Vec::new();
         {
@@ -227,9 +232,9 @@ impl Connection {
         member: usize,
     ) -> Result<(Leased, Attached), (Option<Leased>, dlock_core::Error)> {
         let (settings, runtime) = (&self.settings, &self.runtime);
-        // A member that does not answer is not to cost a lease that is there.
-        let limit = match leased {
-            Some(_) => settings.timeout.min(self.ttl / 4),
+        let deadline = leased.as_ref().map(|leased| &leased.session.deadline);
+        let limit = match deadline.filter(|d| runtime.now().since(d.confirmed()) < d.span()) {
+            Some(believed) => patience(believed.span()).min(settings.timeout),
             None => settings.timeout,
         };
         let link = match link {

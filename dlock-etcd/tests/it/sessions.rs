@@ -5,11 +5,12 @@ use std::time::Instant;
 
 use dlock_core::spi::{Lock as _, LostLeases, Release, Released, Signal};
 use dlock_core::{ErrorKind, LossReason};
+use dlock_etcd::Config;
 use dlock_testkit::{EtcdServer, Proxy};
 use futures::StreamExt as _;
 
 use crate::{
-    LONG, SESSION, X, at_once, brief, client, client_of, granted, granted_in_the_end, hands, key, keys,
+    LONG, SESSION, X, at_once, brief, client, client_of, granted, granted_in_the_end, hands, here, key, keys,
     leases, line, open, open_at, queued, revoke, start, turn, until, waits,
 };
 
@@ -198,7 +199,7 @@ async fn a_guard_ends_by_its_own_clock_while_nothing_is_heard() {
     let server = start().await;
     let proxy = Proxy::start(server.address()).unwrap();
     let config = crate::config(proxy.address()).session_timeout(SESSION);
-    let client = client_of(config.connect(crate::here()).await.unwrap());
+    let client = client_of(config.connect(here()).await.unwrap());
     let next = open(&server).await;
     let guard = client.lock("x").unwrap().acquire().await.unwrap();
     let mut wait = waits(&next, &queued(&key("x", 2, 1), X)).await;
@@ -236,4 +237,27 @@ async fn a_connection_that_breaks_costs_no_lease() {
     }
     assert_eq!(lock.lease_id(), lease);
     assert_eq!(lock.release(&k, Release::Now).await.unwrap(), Released::Released);
+}
+
+/// It takes connections, and never says a word. The member behind it is asked before the lease runs out,
+/// however long a connection may take.
+#[tokio::test]
+async fn a_member_that_says_nothing_costs_no_lease() {
+    let server = start().await;
+    let proxy = Proxy::start(server.address()).unwrap();
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let all = [proxy.address(), silent.local_addr().unwrap(), server.address()];
+    let config = Config::new(&all.map(|address| address.to_string()).join(","));
+    let config = config.session_timeout(SESSION * 2).timeout(LONG);
+    let lock = config.connect(here()).await.unwrap();
+    let (lease, client) = (lock.lease_id(), client_of(lock.clone()));
+    let guard = client.lock("x").unwrap().acquire().await.unwrap();
+    proxy.bar(|_| true);
+    until("it asks the third", LONG, async || {
+        matches!(client.lock("y").unwrap().try_acquire().await, Ok(Some(_)))
+    })
+    .await;
+    assert!(guard.is_valid(), "{:?}", guard.loss());
+    assert_eq!(lock.lease_id(), lease);
+    assert_eq!(keys(&server, "dlock/x/").await[0].lease(), lease.unwrap());
 }

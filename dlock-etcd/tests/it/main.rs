@@ -8,6 +8,7 @@ mod ensemble;
 mod late;
 mod lost_answers;
 mod sessions;
+mod shared_with_go;
 
 use std::net::SocketAddr;
 use std::sync::Arc;

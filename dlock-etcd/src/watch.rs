@@ -191,6 +191,14 @@ impl Watching {
                 // There is room again.
                 None => self.snapshot(&session).await?,
                 Some(Some(Seen::Events(events))) => self.take_in(&session, &events).await?,
+                // The member is behind, or the store was put back from a snapshot and counts from there.
+                Some(Some(Seen::Began(at))) if at < self.at => {
+                    let (line, at) = self.lock.look_on(&session, &self.name).await?;
+                    if at < self.at {
+                        (self.line, self.at, self.skipped) = (line, at, true);
+                        return Ok(true);
+                    }
+                }
                 Some(Some(Seen::Began(_))) => {}
                 Some(Some(Seen::Compacted)) => {
                     (self.line, self.at) = self.lock.look_on(&session, &self.name).await?;

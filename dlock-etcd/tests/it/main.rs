@@ -9,6 +9,7 @@ mod late;
 mod lost_answers;
 mod sessions;
 mod shared_with_go;
+mod watches;
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -4,14 +4,12 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use dlock_core::spi::{Lock as _, Release};
+use dlock_core::spi::Lock as _;
 use dlock_core::{Client, ErrorKind, Token};
 use dlock_etcd::{Config, EtcdLock};
 use dlock_testkit::{EtcdEnsemble, EtcdServer};
 
-use crate::{
-    LONG, SESSION, X, at_once, client_of, granted, hands, here, key, line, queued, turn, until, waits,
-};
+use crate::{LONG, SESSION, X, at_once, client_of, granted, hands, here, key, line, queued, until};
 
 async fn ensemble() -> Arc<EtcdEnsemble> {
     tokio::task::spawn_blocking(|| Arc::new(EtcdEnsemble::start().unwrap()))

@@ -1,5 +1,5 @@
-//! Requests whose answers do not come, and copies that come late: what they did is found again, and nothing of
-//! them stays.
+//! Requests whose answers do not come, and copies that come late: what they did is found again, and nothing
+//! of them stays.
 
 use std::sync::Arc;
 

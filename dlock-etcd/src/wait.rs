@@ -9,8 +9,9 @@
 //!   If the look was at one before, there is another look.
 //! * *A waiter in front gives up.* Its deletion wakes the one behind it alone, which finds the next to watch.
 //! * *The connection breaks.* The stream ends, and the engine asks again.
-//! * *The member that is asked is behind.* It is the one that tells of changes, and shows what it has told.
-//!   If it does not show the own entry, the engine asks in full.
+//! * *The member that is asked is behind.* It is the one that tells of changes, and tells of one just before
+//!   it shows it. So a look may come too early. Then the next one is by way of a majority. If it does not
+//!   show the own entry, the engine asks in full.
 //! * *The lease is hardly alive.* Before a grant is told the lease was confirmed within half of its life, or
 //!   it is renewed now.
 
@@ -20,6 +21,7 @@ use std::sync::Arc;
 
 use dlock_core::Mode;
 use dlock_core::spi::{LeaseKey, Push};
+use etcd_client::KeyValue;
 use futures::future::select_all;
 use futures::stream::{self, BoxStream};
 use futures::{FutureExt as _, StreamExt as _};
@@ -56,8 +58,12 @@ impl EtcdLock {
         let turn = async move {
             let watches = watches?;
             loop {
-                watching.changed().await?;
-                match lock.look(&session, (&key, mode), own, true).await.ok()? {
+                let told = watching.changed().await?;
+                let mut turn = lock.look(&session, (&key, mode), own, true).await.ok()?;
+                if matches!(&turn, Turn::Behind(seen) if seen.at < told) {
+                    turn = lock.look(&session, (&key, mode), own, false).await.ok()?;
+                }
+                match turn {
                     Turn::Admitted => {
                         session.be_ample().await.ok()?;
                         // Or it was withdrawn meanwhile: whoever asks in full is told.
@@ -80,7 +86,7 @@ impl EtcdLock {
             // Nobody looks again whether it was before the watch began.
             watching.watch(&watches, &behind, Some(behind.at + 1));
         }
-        let changed = async move { watching.changed().await.map(|()| Push::Changed) };
+        let changed = async move { watching.changed().await.map(|_| Push::Changed) };
         stream::once(changed).filter_map(ready).boxed()
     }
 }
@@ -102,9 +108,9 @@ impl Watching {
         }
     }
 
-    /// Waits until one of them may have gone or changed since the last look. `None`: nothing is told any
-    /// more.
-    async fn changed(&mut self) -> Option<()> {
+    /// Waits until one of them may have gone or changed since the last look: the revision that a look has to
+    /// show now. `None`: nothing is told any more.
+    async fn changed(&mut self) -> Option<i64> {
         loop {
             if self.watched.is_empty() {
                 return None;
@@ -114,11 +120,15 @@ impl Watching {
             let ((key, seen), ..) = select_all(told).await;
             match seen? {
                 Seen::Began(at) if at <= self.at => {}
-                Seen::Began(_) | Seen::Events(_) => return Some(()),
+                Seen::Began(at) => return Some(at),
+                Seen::Events(events) => {
+                    let revisions = events.iter().filter_map(|event| event.kv());
+                    return Some(revisions.map(KeyValue::mod_revision).max().unwrap_or(0));
+                }
                 // It stands still, and is watched anew.
                 Seen::Compacted => {
                     self.watched.remove(&key);
-                    return Some(());
+                    return Some(0);
                 }
             }
         }

@@ -3,12 +3,16 @@
 
 #![allow(missing_docs, clippy::unwrap_used)]
 
+mod bad_input;
 mod counts;
 mod ensemble;
+mod full;
 mod late;
 mod lost_answers;
 mod sessions;
 mod shared_with_go;
+mod smoke;
+mod users;
 mod watches;
 
 use std::net::SocketAddr;

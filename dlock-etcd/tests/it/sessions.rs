@@ -86,7 +86,7 @@ async fn nothing_stays_of_a_client_that_is_dropped() {
 }
 
 #[tokio::test]
-async fn a_client_that_holds_nothing_is_gone_at_once_when_it_is_dropped() {
+async fn a_client_that_holds_nothing_is_gone_when_it_is_dropped() {
     let server = start().await;
     let lock = open(&server).await;
     let client = client_of(lock);

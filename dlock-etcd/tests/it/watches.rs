@@ -6,8 +6,8 @@ use dlock_core::spi::{Lock as _, Release, RwLock as _};
 use dlock_core::{Change, ErrorKind, Mode, Result};
 use dlock_etcd::EtcdLock;
 use dlock_testkit::{EtcdServer, Proxy};
+use futures::StreamExt as _;
 use futures::stream::BoxStream;
-use futures::{FutureExt as _, StreamExt as _};
 
 use crate::{
     LONG, X, at_once, brief, etcdctl, granted, hands, key, open, open_at, queued, revoke, start, turn, waits,
@@ -204,34 +204,45 @@ async fn a_watcher_goes_on_after_the_store_was_put_back() {
 #[tokio::test]
 async fn a_slow_consumer_costs_a_bounded_backlog() {
     const CYCLES: u64 = 300;
+    const BACKLOG: u64 = 70;
     let server = start().await;
     let (lock, watcher) = (open(&server).await, open(&server).await);
-    let mut changes = watch(&watcher, "x").await;
-    for n in 0..CYCLES {
-        let k = key("x", 1, n);
-        granted(&lock, &at_once(&k, X)).await;
-        lock.release(&k, Release::Now).await.unwrap();
-    }
+    let (mut slow, mut quick) = (watch(&watcher, "x").await, watch(&watcher, "x").await);
     let last = key("x", 1, CYCLES);
-    granted(&lock, &at_once(&last, X)).await;
-    let mut told = 0;
-    let now = loop {
-        match next(&mut changes).await {
-            Change::Snapshot { now, skipped: true } if now.holders.iter().any(|h| h.id == last.id) => {
-                break now;
-            }
-            Change::Snapshot { skipped: true, .. } | Change::Granted(_) | Change::Released { .. } => {
-                told += 1
-            }
-            Change::Snapshot { now, .. } => assert!(now.holders.is_empty()),
-            other => panic!("{other:?}"),
-        }
-        assert!(told < CYCLES / 2, "{told} changes were kept");
+    let is_last = |change: &Change| match change {
+        Change::Granted(holder) => holder.id == last.id,
+        Change::Snapshot { now, .. } => now.holders.iter().any(|h| h.id == last.id),
+        _ => false,
     };
-    assert_eq!((now.holders.len(), now.waiting), (1, 0));
-    assert!(changes.next().now_or_never().is_none());
+    let cycles = async {
+        for n in 0..CYCLES {
+            let k = key("x", 1, n);
+            granted(&lock, &at_once(&k, X)).await;
+            lock.release(&k, Release::Now).await.unwrap();
+        }
+        granted(&lock, &at_once(&last, X)).await;
+    };
+    let watching = async {
+        let mut told = 1;
+        while !is_last(&next(&mut quick).await) {
+            told += 1;
+        }
+        told
+    };
+    let ((), told) = futures::join!(cycles, watching);
+    assert!(told > BACKLOG, "{told} changes were told to who takes them");
+    let (mut told, mut skipped) = (0, false);
+    loop {
+        let change = next(&mut slow).await;
+        skipped |= matches!(change, Change::Snapshot { skipped: true, .. });
+        if is_last(&change) {
+            break;
+        }
+        told += 1;
+    }
+    assert!(skipped && told <= BACKLOG, "{told} changes were kept");
     lock.release(&last, Release::Now).await.unwrap();
-    assert_eq!(next(&mut changes).await, Change::Released { id: last.id });
+    assert_eq!(next(&mut slow).await, Change::Released { id: last.id });
 }
 
 #[tokio::test]

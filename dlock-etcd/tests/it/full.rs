@@ -1,0 +1,84 @@
+//! A server that is out of space takes no entries, and lets go of those that it has.
+
+use std::io;
+use std::sync::Arc;
+
+use dlock_core::ErrorKind;
+use dlock_core::spi::{Lock as _, Release, Released, RenewItem, RenewOutcome};
+use dlock_testkit::{EtcdOptions, EtcdServer};
+
+use crate::{LONG, X, at_once, client_of, granted, hands, key, line, open, queued, turn, waits, with};
+
+fn fill(server: &EtcdServer) -> io::Result<()> {
+    let large = "x".repeat(64 << 10);
+    for _ in 0..100 {
+        if server.etcdctl(&["put", "large", &large]).is_err() {
+            return Ok(());
+        }
+    }
+    Err(io::Error::other("it is never full"))
+}
+
+/// What an operator does about it.
+fn clear(server: &EtcdServer) -> io::Result<()> {
+    server.etcdctl(&["put", "small", "x"]).unwrap_err();
+    let status = server.etcdctl(&["get", "large", "--write-out=fields", "--keys-only"])?;
+    let revision = status
+        .lines()
+        .find_map(|line| line.strip_prefix("\"Revision\" : "));
+    server.etcdctl(&["compaction", revision.unwrap()])?;
+    server.etcdctl(&["defrag"])?;
+    server.etcdctl(&["alarm", "disarm"])?;
+    Ok(())
+}
+
+async fn full() -> Arc<EtcdServer> {
+    with(EtcdOptions::new().quota(512 << 10)).await
+}
+
+#[tokio::test]
+async fn nobody_is_granted_anything_and_holders_let_go() {
+    let server = full().await;
+    let lock = open(&server).await;
+    let (held, waits_for) = (key("x", 1, 1), key("x", 1, 2));
+    granted(&lock, &queued(&held, X)).await;
+    let mut wait = waits(&lock, &queued(&waits_for, X)).await;
+    hands(&server, fill).await;
+    for request in [at_once(&key("y", 1, 3), X), queued(&key("y", 1, 4), X)] {
+        let e = lock.attempt(&request).await.unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::LimitReached, "{e}");
+        assert!(e.to_string().contains("disarm"), "{e}");
+    }
+    let renewed = lock
+        .renew()
+        .unwrap()
+        .renew(&[RenewItem::lease(held.clone(), LONG)])
+        .await;
+    assert!(matches!(renewed[..], [RenewOutcome::Renewed(_)]), "{renewed:?}");
+    let first = lock.release(&held, Release::Now).await.unwrap();
+    assert_eq!(first, Released::Released);
+    turn(&mut wait).await;
+    let second = lock.release(&waits_for, Release::Now).await.unwrap();
+    assert_eq!(second, Released::Released);
+    assert!(line(&server).await.is_empty());
+    // Nothing was made of what was refused, and so there is nothing to give up.
+    for n in [3, 4] {
+        lock.abandon(&[key("y", 1, n)]).await.remove(0).unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_client_goes_on_when_there_is_space_again() {
+    let server = full().await;
+    let lock = open(&server).await;
+    let (lease, client) = (lock.lease_id(), client_of(lock.clone()));
+    let guard = client.lock("x").unwrap().acquire().await.unwrap();
+    hands(&server, fill).await;
+    let e = client.lock("y").unwrap().try_acquire().await.unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::LimitReached, "{e}");
+    hands(&server, clear).await;
+    client.lock("y").unwrap().acquire().await.unwrap();
+    assert!(guard.is_valid());
+    guard.release().await.unwrap();
+    assert_eq!(lock.lease_id(), lease);
+}

@@ -89,11 +89,7 @@ impl Connection {
             runtime,
         };
         let mut failed = None;
-        // Clients begin at different members.
-        let mut first = [0];
-        connection.runtime.fill_random(&mut first);
-        for n in 0..connection.settings.members.len() {
-            let member = usize::from(first[0]) + n;
+        for member in 0..connection.settings.members.len() {
             match connection.attach(None, None, member).await {
                 Ok(begun) => return Ok(connection.begin(begun, member)),
                 Err((_, e)) => failed = failed.or(Some(e)),

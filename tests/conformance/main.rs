@@ -305,12 +305,14 @@ fn chosen(command: &Command) -> Vec<Run> {
     }
     runs.sort_by_key(|run| {
         let (heavy, sleeps) = (backends::is_heavy(run.backend), backends::sleeps(run.backend));
-        match run.whole {
+        let class = match run.whole {
             true if heavy || sleeps => 0,
             false if sleeps => 1,
             true => 2,
             false => 3,
-        }
+        };
+        // Those of one backend are apart: together they keep its servers and the processors busy.
+        (class, run.runtime as u8)
     });
     runs
 }

@@ -12,6 +12,7 @@ mod lost_answers;
 mod sessions;
 mod shared_with_go;
 mod smoke;
+mod storm;
 mod users;
 mod watches;
 

@@ -13,8 +13,9 @@ pub(crate) fn unsupported(message: &'static str) -> Error {
 
 /// The request may be in the line of the lock: however the question behind that failed, it may be granted.
 pub(crate) fn in_line(e: Error) -> Error {
+    use ErrorKind::{InvalidInput, LimitReached, PermissionDenied, Unavailable, Unsupported};
     match e.kind() {
-        ErrorKind::Unavailable => Error::new(
+        Unavailable | InvalidInput | LimitReached | PermissionDenied | Unsupported => Error::new(
             ErrorKind::Unknown,
             "the request may be in the line of the lock, and where is not known",
         )
@@ -30,7 +31,6 @@ mod code {
     pub(super) const PERMISSION_DENIED: i32 = 7;
     pub(super) const RESOURCE_EXHAUSTED: i32 = 8;
     pub(super) const FAILED_PRECONDITION: i32 = 9;
-    pub(super) const OUT_OF_RANGE: i32 = 11;
     pub(super) const UNIMPLEMENTED: i32 = 12;
     pub(super) const UNAUTHENTICATED: i32 = 16;
 }
@@ -47,6 +47,11 @@ fn refusal(e: &Etcd) -> Option<(i32, &str)> {
 pub(crate) fn is_lease_gone(e: &Etcd) -> bool {
     matches!(refusal(e), Some((code::NOT_FOUND, text)) if text.contains("lease"))
         || matches!(e, Etcd::LeaseKeepAliveError(text) if text == "lease not found")
+}
+
+/// Users or roles were changed since the login, and its token is refused for that: nothing was done.
+pub(crate) fn is_login_old(e: &Etcd) -> bool {
+    matches!(refusal(e), Some((code::INVALID_ARGUMENT, text)) if text.contains("auth store is old"))
 }
 
 /// The error that a caller is told; of kind `away` if it is not sure that nothing was done.
@@ -71,6 +76,10 @@ pub(crate) fn told(e: Etcd, away: ErrorKind, at: &str) -> Error {
             ErrorKind::PermissionDenied,
             "knows no users, and was given one: leave user and password out",
         ),
+        _ if is_login_old(&e) => (
+            ErrorKind::Unavailable,
+            "has other users or roles now; the client logs in again",
+        ),
         Some((code::INVALID_ARGUMENT, _)) => (ErrorKind::InvalidInput, "does not take the request"),
         Some((code::RESOURCE_EXHAUSTED, text)) if text.contains("space exceeded") => (
             ErrorKind::LimitReached,
@@ -81,7 +90,6 @@ pub(crate) fn told(e: Etcd, away: ErrorKind, at: &str) -> Error {
             "has too much to do and sent the request back",
         ),
         Some((code::UNIMPLEMENTED, _)) => (ErrorKind::Unsupported, "is too old: dlock needs etcd 3.4"),
-        Some((code::OUT_OF_RANGE, _)) => (ErrorKind::Unavailable, "has compacted what was asked for"),
         Some((_, text)) if text.contains("no leader") => (
             ErrorKind::Unavailable,
             "is cut off from the other members, or they are choosing a leader",

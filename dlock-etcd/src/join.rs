@@ -179,12 +179,20 @@ impl EtcdLock {
             ])
             .or_else([TxnOp::get(gone, Some(count)), self.get_line(key, read)]);
         session.requests.change(key, |r| r.state = State::Sent);
-        let answer = session.write(txn).await.inspect_err(|e| {
-            // Nothing was done.
-            if e.kind() != ErrorKind::Unknown {
-                session.requests.change(key, |r| r.state = State::Nowhere);
+        let answer = match session.write(txn).await {
+            // The write that exceeds the quota is carried out before it is refused.
+            Err(e) if e.kind() == ErrorKind::LimitReached => {
+                session.requests.change(key, |r| r.state = State::Leaving(0));
+                self.leave(session, key).await?;
+                return Err(e);
             }
-        })?;
+            answer => answer.inspect_err(|e| {
+                // Nothing was done.
+                if e.kind() != ErrorKind::Unknown {
+                    session.requests.change(key, |r| r.state = State::Nowhere);
+                }
+            })?,
+        };
         let state = match answer.succeeded() {
             true => State::InLine(revision!(answer)),
             false => State::Nowhere,
@@ -301,12 +309,18 @@ impl EtcdLock {
         Ok(Some(revision))
     }
 
+    /// That the entry is there, and on this lease. Another lease may have one of that name by when a copy of
+    /// this transaction comes.
+    fn is_ours(&self, session: &Session, request: &Request) -> Compare {
+        Compare::lease(self.entry(request), CompareOp::Equal, session.lease)
+    }
+
     /// If the entry is there does that, and forbids it otherwise.
     fn certain(&self, session: &Session, request: &Request, there: impl Into<Vec<TxnOp>>) -> Txn {
         let gone = self.keys().gone(request.key.id, request.tries, request.mode);
         let put = PutOptions::new().with_lease(session.lease);
         Txn::new()
-            .when([create(&self.entry(request), CompareOp::Greater, 0)])
+            .when([self.is_ours(session, request)])
             .and_then(there)
             .or_else([TxnOp::put(gone, "", Some(put))])
     }
@@ -332,7 +346,10 @@ impl EtcdLock {
     /// Deletes the entry. Whether it was there.
     pub(crate) async fn delete_entry(&self, session: &Session, request: &Request) -> Result<bool> {
         let delete = TxnOp::delete(self.entry(request), Some(DeleteOptions::new()));
-        let answer = session.write(Txn::new().and_then([delete])).await?;
+        let txn = Txn::new()
+            .when([self.is_ours(session, request)])
+            .and_then([delete]);
+        let answer = session.write(txn).await?;
         Ok(match answer.op_responses().first() {
             Some(TxnOpResponse::Delete(deleted)) => deleted.deleted() > 0,
             _ => false,

@@ -12,6 +12,11 @@ use etcd_client::{Client, Error as Etcd, GetOptions, GetResponse, Txn, TxnRespon
 use event_listener::Event;
 use futures::future::{Either, select};
 
+use crate::failure::is_login_old;
+
+/// The most that an answer may have, in bytes: of gRPC it is 4 MiB, which a long line of long names exceeds.
+pub(crate) const LARGEST_ANSWER: usize = 64 << 20;
+
 /// A connection to one member.
 pub(crate) struct Link {
     pub(crate) client: Client,
@@ -56,18 +61,23 @@ impl Link {
         // The driver needs tokio around it.
         let asking = std::pin::pin!(asking.compat());
         match select(asking, std::pin::pin!(self.is_gone())).await {
-            Either::Left((answer, _)) => answer,
+            Either::Left((answer, _)) => answer.inspect_err(|e| {
+                if is_login_old(e) {
+                    // The next connection has another login.
+                    self.break_off();
+                }
+            }),
             Either::Right(_) => Err(Etcd::IoError(std::io::ErrorKind::ConnectionAborted.into())),
         }
     }
 
     pub(crate) async fn txn(&self, txn: Txn) -> Result<TxnResponse, Etcd> {
-        let mut kv = self.client.kv_client();
+        let mut kv = self.client.kv_client().max_decoding_message_size(LARGEST_ANSWER);
         self.answer(kv.txn(txn)).await
     }
 
     pub(crate) async fn get(&self, key: impl Into<Vec<u8>>, how: GetOptions) -> Result<GetResponse, Etcd> {
-        let mut kv = self.client.kv_client();
+        let mut kv = self.client.kv_client().max_decoding_message_size(LARGEST_ANSWER);
         self.answer(kv.get(key, Some(how))).await
     }
 }

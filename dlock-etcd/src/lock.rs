@@ -170,7 +170,7 @@ impl EtcdLock {
                 Some(attempt) => return Ok(attempt),
                 // Somebody has removed it. It is no longer in the line, and whoever was behind it may have
                 // the lock.
-                None => self.leave(session, key).await.map_err(in_line)?,
+                None => self.leave(session, key).await?,
             }
         }
         let message = "the entry of the request was removed from the line as often as it was made";
@@ -206,9 +206,9 @@ impl EtcdLock {
     }
 
     /// Takes the entry out of the line again, during a call of its request.
-    async fn leave(&self, session: &Session, key: &LeaseKey) -> Result<()> {
+    pub(crate) async fn leave(&self, session: &Session, key: &LeaseKey) -> Result<()> {
         if let Some(request) = session.requests.get(key) {
-            self.delete(session, &request).await?;
+            self.delete(session, &request).await.map_err(in_line)?;
             session.requests.nowhere(key);
         }
         Ok(())
@@ -266,7 +266,7 @@ impl Lock for EtcdLock {
     }
 
     async fn release(&self, lease: &LeaseKey, how: Release) -> Result<Released> {
-        if how != Release::Now {
+        if matches!(how, Release::KeepFor(_)) {
             return Err(unsupported("a minimum hold is not for etcd"));
         }
         // A copy of its acquire that comes from here on is refused.

@@ -9,10 +9,10 @@
 
 use async_trait::async_trait;
 use dlock_core::spi::{Converted, InLine as _, LeaseKey, RwLock};
-use dlock_core::{Error, LossReason, Mode, Result};
+use dlock_core::{Error, ErrorKind, LossReason, Mode, Result};
 use etcd_client::{Compare, CompareOp, GetOptions, PutOptions, Txn, TxnOp};
 
-use crate::failure::unsupported;
+use crate::failure::{in_line, unsupported};
 use crate::keys::behind;
 use crate::line::line_of;
 use crate::lock::EtcdLock;
@@ -46,7 +46,7 @@ impl RwLock for EtcdLock {
             (_, Mode::Exclusive) => return Err(unsupported("a reader in etcd cannot become exclusive")),
             _ => return Err(is.mismatch(to)),
         }
-        session.be_heard().await?;
+        // Nothing more is asked: an error would say that it was not converted.
         session.grant(lease, own).map(Converted::Done).ok_or_else(lost)
     }
 }
@@ -68,7 +68,12 @@ impl EtcdLock {
             .when([Compare::create_revision(entry.clone(), CompareOp::Equal, own)])
             .and_then([TxnOp::put(entry, "", Some(as_it_is))]);
         // Asked again after an answer that was lost, it is written again.
-        match session.write(txn).await?.succeeded() {
+        let answer = session.write(txn).await.map_err(|e| match e.kind() {
+            // The write that exceeds the quota is carried out before it is refused.
+            ErrorKind::LimitReached => in_line(e),
+            _ => e,
+        })?;
+        match answer.succeeded() {
             true => {
                 session.requests.change(&request.key, |r| r.converted = true);
                 Ok(())

@@ -19,7 +19,7 @@ use futures::StreamExt as _;
 use futures::channel::mpsc;
 use futures::future::{Either, select};
 
-use crate::link::{Link, revision};
+use crate::link::{LARGEST_ANSWER, Link, revision};
 
 /// What a watch tells.
 #[derive(Debug)]
@@ -81,7 +81,8 @@ impl Watches {
         first: What,
     ) -> Result<(Self, Watched, impl Future<Output = ()> + use<>), Etcd> {
         const FIRST: i64 = 1;
-        let mut client = link.client.watch_client();
+        let client = link.client.watch_client();
+        let mut client = client.max_decoding_message_size(LARGEST_ANSWER);
         let stream = client
             .watch(first.key.clone(), Some(options(FIRST, &first)))
             .await?;

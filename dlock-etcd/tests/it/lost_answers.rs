@@ -221,6 +221,26 @@ async fn a_release_that_arrives_twice_ends_nobody_else() {
     turn(&mut again).await;
 }
 
+/// The number of a request may be used on two leases, one after the other.
+#[tokio::test]
+async fn a_late_release_spares_that_name_on_another_lease() {
+    let server = start().await;
+    let late = Late::before(server.address());
+    let (a, b) = (open_at(late.address()).await, open(&server).await);
+    let request = queued(&key("x", 1, 1), X);
+    granted(&a, &request).await;
+    let lease = a.lease_id().unwrap();
+    late.hold();
+    let releasing = tokio::spawn(async move { a.release(&key("x", 1, 1), Release::Now).await });
+    until("it was sent", LONG, async || late.holds(&entry(1, 1, 0))).await;
+    late.leave();
+    assert_eq!(releasing.await.unwrap().unwrap_err().kind(), ErrorKind::Unknown);
+    crate::revoke(&server, lease).await;
+    granted(&b, &request).await;
+    deliver(&server, &late, 1.0).await;
+    assert_eq!(names(&server).await, [entry(1, 1, 0)]);
+}
+
 /// Its lease ends while it waits, and the lock becomes free: neither has it what went with the lease, nor is
 /// it told so (etcd's issue 11456).
 #[tokio::test]

@@ -166,6 +166,8 @@ impl Attached {
             let read = self.link.get(keys.session(session.lease), count).await?;
             match session.heard(before, read.header()) {
                 None => return Ok(Found::PutBack),
+                // A leader may renew a lease that was ended just before (etcd's pull request 20616).
+                Some(_) if read.count() == 0 => return Ok(Found::Gone),
                 // Or somebody else's request has confirmed it.
                 Some(counts) if counts || was_confirmed => return Ok(Found::Alive),
                 Some(_) => {}

@@ -66,7 +66,8 @@ impl EtcdLock {
                     let is_there = there.as_ref().map(|there| there.contains(&item.key.id));
                     renewed(session, &item.key, heard.clone(), is_there.map_err(Error::clone))
                 }
-                _ => self.asked(session, &item.key, &lines).await,
+                RenewKind::Queued => self.asked(session, &item.key, &lines).await,
+                _ => Ok(RenewOutcome::Gone),
             });
         }
         outcomes
@@ -94,7 +95,7 @@ impl EtcdLock {
     }
 
     async fn lines(&self, session: &Arc<Session>, items: &[RenewItem]) -> Lines {
-        let queued = items.iter().filter(|item| item.kind != RenewKind::Lease);
+        let queued = items.iter().filter(|item| item.kind == RenewKind::Queued);
         let names: BTreeSet<&LockName> = queued.map(|item| &item.key.name).collect();
         let read = names.into_iter().map(|name| async move {
             let line = self.keys().line(name);

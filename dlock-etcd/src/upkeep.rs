@@ -35,6 +35,10 @@ use crate::watches::Seen;
 const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_millis(400);
 
+/// Without being asked the lease is renewed in each third of its ttl, and this often at least: a member that
+/// stands still is found out by it.
+const LONGEST_SILENCE: Duration = Duration::from_secs(5);
+
 /// How long a renewal may take before another member is asked: a sixth of the ttl, within these. As long as
 /// there is a lease that is believed in, so long may each step to the next connection.
 const SHORTEST_ANSWER: Duration = Duration::from_millis(500);
@@ -127,12 +131,22 @@ async fn renewing(
     let limit = patience(ttl);
     loop {
         let mut asks: Vec<Ask> = Vec::new();
+        let mut is_deaf = false;
         {
             let link = attached.link.clone();
-            let timer = runtime.sleep(ttl / 3);
+            let timer = runtime.sleep((ttl / 3).min(LONGEST_SILENCE));
             let asked = leased.asks.next().map(|ask| asks.extend(ask));
             let mark = &mut attached.mark;
-            let marked = async { while let Some(Seen::Began(_)) = mark.next().await {} };
+            let is_deaf = &mut is_deaf;
+            let marked = async {
+                loop {
+                    match mark.next().await {
+                        Some(Seen::Began(_)) => {}
+                        Some(Seen::Events(_)) => return,
+                        Some(Seen::Compacted) | None => return *is_deaf = true,
+                    }
+                }
+            };
             let any: [BoxFuture<'_, ()>; 4] = [
                 timer,
                 asked.boxed(),
@@ -147,7 +161,7 @@ async fn renewing(
         let Some(connection) = weak.upgrade().filter(|c| c.is_used()) else {
             return Ended::Unused;
         };
-        if attached.link.is_broken() {
+        if attached.link.is_broken() || is_deaf {
             return Ended::Broken;
         }
         let keys = &connection.settings.keys;
@@ -202,13 +216,11 @@ async fn connect(
                 Err((kept, e)) => {
                     leased = kept;
                     *member += 1;
+                    // Who asks for a renewal meanwhile asks again.
+                    while let Some(Some(ask)) = leased.as_mut().and_then(|l| l.asks.next().now_or_never()) {
+                        let _ = ask.send(Err(e.clone()));
+                    }
                     connection.failed(e);
-                }
-            }
-            // Who asks for a renewal meanwhile asks again.
-            if let Some(leased) = &mut leased {
-                while let Some(Some(ask)) = leased.asks.next().now_or_never() {
-                    drop(ask);
                 }
             }
             tried += 1;

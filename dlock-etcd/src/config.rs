@@ -255,9 +255,9 @@ impl Config {
             )));
         }
         let prefix = self.prefix.trim_end_matches('/');
-        if prefix.len() > 512 || prefix.chars().any(char::is_control) {
+        if prefix.len() > 512 || prefix.chars().any(char::is_control) || prefix.ends_with('!') {
             return Err(invalid(
-                "a prefix has 512 bytes at most, and no control characters",
+                "a prefix has 512 bytes at most, no control characters, and no `!` at its end",
             ));
         }
         let shown: Vec<_> = servers.hosts.iter().map(Host::to_string).collect();

@@ -95,9 +95,9 @@ pub(crate) fn read_entry(name: &[u8]) -> Option<(RequestId, Mode)> {
     Some((id, Mode::from_code(mode)?)).filter(|_| is_whole)
 }
 
-/// The first key behind all that begin with that text.
-pub(crate) fn behind(prefix: &str) -> Vec<u8> {
-    let mut end = prefix.as_bytes().to_vec();
+/// The first key behind all that begin so.
+pub(crate) fn behind(prefix: impl AsRef<[u8]>) -> Vec<u8> {
+    let mut end = prefix.as_ref().to_vec();
     while let Some(last) = end.pop() {
         if last < u8::MAX {
             end.push(last + 1);

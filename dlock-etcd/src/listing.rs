@@ -18,6 +18,8 @@ impl EtcdLock {
         let locks = self.keys().locks();
         let begin = match from {
             Some(from) => from.to_vec(),
+            // No key is empty.
+            None if locks.is_empty() => vec![0],
             None => locks.as_bytes().to_vec(),
         };
         let how = GetOptions::new()
@@ -29,18 +31,21 @@ impl EtcdLock {
         let mut names: Vec<LockName> = Vec::new();
         let mut last = None;
         for kv in read.kvs() {
-            let part = kv.key().get(locks.len()..).unwrap_or_default();
-            let part = part.split(|b| *b == b'/').next().unwrap_or_default();
+            let rest = kv.key().get(locks.len()..).unwrap_or_default();
+            let part = rest.split(|b| *b == b'/').next().unwrap_or_default();
             if last.as_deref() == Some(part) {
                 continue;
             }
             last = Some(part.to_vec());
-            let name = str::from_utf8(part).ok().and_then(LockName::from_path_part);
+            // What stands beside the locks is none of ours.
+            let text = str::from_utf8(part).ok().filter(|_| part.len() < rest.len());
+            let name = text.and_then(LockName::from_path_part);
+            let name = name.filter(|name| name.to_path_part().as_bytes() == part);
             names.extend(name.filter(|name| name.as_bytes().starts_with(prefix)));
         }
         let next = last.filter(|_| read.more()).map(|part| {
             let line = [locks.as_bytes(), &part, b"/"].concat();
-            behind(&String::from_utf8_lossy(&line))
+            behind(&line)
         });
         Ok(Page::new(names, next))
     }

@@ -7,7 +7,7 @@ use dlock_core::spi::{Acquire, Attempt, Lock as _, Release, RwLock as _};
 use dlock_core::{Capability, LockName, Mode};
 use dlock_etcd::Config;
 
-use crate::{LONG, X, at_once, etcdctl, granted, here, key, keys, open, queued, start, waits};
+use crate::{LONG, X, at_once, config, etcdctl, granted, here, key, keys, open, queued, start, waits};
 
 fn refused(config: dlock_core::Result<Config>) -> ErrorKind {
     let e = config.and_then(|c| c.check()).unwrap_err();
@@ -29,6 +29,7 @@ fn options_are_checked_before_a_connection_is_made() {
         good().timeout(s(3601)),
         good().prefix("a\0b"),
         good().prefix(&"p".repeat(513)),
+        good().prefix("dlock!"),
         good().login("", "hunter2"),
     ] {
         assert_eq!(refused(Ok(wrong.clone())), InvalidInput, "{wrong:?}");
@@ -181,6 +182,7 @@ async fn any_name_is_a_name() {
         let other = lock.attempt(&at_once(&key(n, 200 + n as u64), X)).await.unwrap();
         assert!(matches!(other, Attempt::Held(_)), "{other:?}");
     }
+    etcdctl(&server, &["put", "dlock/no-lock", "x"]).await;
     let mut listed = lock.watch().unwrap().list(b"", None).await.unwrap().names;
     let mut all: Vec<_> = names.iter().map(|n| LockName::new(n).unwrap()).collect();
     listed.sort();
@@ -189,5 +191,14 @@ async fn any_name_is_a_name() {
     for n in 0..names.len() {
         lock.release(&key(n, n as u64), Release::Now).await.unwrap();
     }
-    assert_eq!(keys(&server, "dlock/").await.len(), names.len());
+    assert_eq!(keys(&server, "dlock/").await.len(), names.len() + 1);
+}
+
+#[tokio::test]
+async fn locks_without_a_prefix_are_listed() {
+    let server = start().await;
+    let lock = config(server.address()).prefix("").connect(here()).await.unwrap();
+    granted(&lock, &queued(&key("x", 1, 1), X)).await;
+    let listed = lock.watch().unwrap().list(b"", None).await.unwrap();
+    assert_eq!(listed.names, [key("x", 1, 1).name]);
 }

@@ -79,7 +79,7 @@ impl Storm {
         // Every other time it is the leader.
         let one = (leader + [0, 0, 1, 2][self.rng.usize(..4)]) % 3;
         let who = if one == leader { "the leader" } else { "a follower" };
-        let what = match self.rng.u8(..8) {
+        let what = match self.rng.u8(..9) {
             0 => self.kill(&[one], who),
             1 => self.stand_still(one, who, one == leader),
             2 | 3 => self.cut(&[one], who),
@@ -131,7 +131,7 @@ impl Storm {
     fn cut_process(&mut self) -> String {
         let which = self.rng.usize(..PROCESSES);
         self.processes[which].cut(true);
-        self.pause(0.1, 1.5);
+        self.pause(0.5, 2.0);
         self.processes[which].cut(false);
         "a client cut off".to_owned()
     }

@@ -101,15 +101,16 @@ async fn work(process: usize, client: Client, judge: Arc<Judge>, mut rng: Rng) {
         let held = guard.held();
         judge.granted(process, name, shared, &held);
         let token = held.token().unwrap();
-        if !shared {
-            write(&client, &judge, name, token).await;
-        }
         tokio::time::sleep(Duration::from_millis(rng.u64(..30))).await;
+        // Where the store cannot be reached, it holds the lock for as long as it may believe in it.
+        while !is_done(&client, &judge, name, token, shared).await && held.is_valid() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
         judge.ends(&held);
         // What it has answered is for the next who comes.
         let _ = guard.release().await;
         if let Some((name, token)) = stale.filter(|_| rng.u8(..4) == 0) {
-            write(&client, &judge, name, token).await;
+            is_done(&client, &judge, name, token, false).await;
             stale = None;
         }
         if !shared {
@@ -118,11 +119,17 @@ async fn work(process: usize, client: Client, judge: Arc<Judge>, mut rng: Rng) {
     }
 }
 
-async fn write(client: &Client, judge: &Judge, name: &'static str, token: Token) {
-    let floor = judge.written(name);
-    let value = token.get().to_le_bytes();
-    // Of what is not answered nothing is known.
-    if let Ok(admission) = client.gate().unwrap().write(name, token, &value).await {
-        judge.wrote(name, token, floor, admission.is_admitted());
+/// Reads, or writes by that token. Whether that was answered.
+async fn is_done(client: &Client, judge: &Judge, name: &'static str, token: Token, reads: bool) -> bool {
+    let gate = client.gate().unwrap();
+    if reads {
+        return gate.read(name).await.is_ok();
     }
+    let floor = judge.written(name);
+    match gate.write(name, token, &token.get().to_le_bytes()).await {
+        Ok(admission) => judge.wrote(name, token, floor, admission.is_admitted()),
+        // Of what is not answered nothing is known.
+        Err(_) => return false,
+    }
+    true
 }

@@ -1,7 +1,7 @@
 //! The task that keeps a client's lease alive, on one connection after another.
 //!
 //! One renewal is on its way at a time. Whoever asks for one is answered by the next that is sent. Without
-//! being asked the lease is renewed three times in its ttl.
+//! being asked the lease is renewed three times in its ttl, and once in 5 s at least.
 //!
 //! What could break it, and why it does not:
 //!
@@ -35,8 +35,7 @@ use crate::watches::Seen;
 const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_millis(400);
 
-/// Without being asked the lease is renewed in each third of its ttl, and this often at least: a member that
-/// stands still is found out by it.
+/// The longest time between two renewals: a member that stands still is found out by one.
 const LONGEST_SILENCE: Duration = Duration::from_secs(5);
 
 /// How long a renewal may take before another member is asked: a sixth of the ttl, within these. As long as

@@ -148,7 +148,7 @@ impl Connection {
                 return Ok(session);
             }
             let changed = self.changed.listen();
-            // Between the look and the ear.
+            // It may have come before the listener was there.
             if let Some(session) = self.connected()? {
                 return Ok(session);
             }

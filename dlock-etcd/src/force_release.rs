@@ -9,6 +9,8 @@
 //! * *A holder lets go meanwhile, and others come in.* They are ended only if they are still there, all or
 //!   none; otherwise the line is read anew.
 //! * *The operator dies between two steps.* Some are ended, the others hold on; ended again, the others go.
+//! * *The store is out of space.* It takes deletions and nothing else. Then whoever watches is told of
+//!   releases.
 
 use dlock_core::{Error, ErrorKind, LockName, Result};
 use etcd_client::{Compare, CompareOp, GetOptions, PutOptions, Txn, TxnOp};
@@ -32,7 +34,7 @@ impl EtcdLock {
         let now = line_of(read.kvs(), line.len())?;
         // Those that hold now, and nobody who comes in behind them.
         let mut left: Vec<_> = now.entries[..now.admitted()].to_vec();
-        let mut ended = 0;
+        let (mut ended, mut is_full) = (0, false);
         for _ in 0..TRIES {
             let Some(step) = left.chunks(AT_ONCE).next() else {
                 return Ok(ended);
@@ -40,17 +42,20 @@ impl EtcdLock {
             let is_there = |revision, key: &[u8]| Compare::create_revision(key, CompareOp::Equal, revision);
             let all: Vec<_> = step.iter().map(|e| is_there(e.revision, &e.key)).collect();
             let mut ops: Vec<_> = step.iter().map(|e| TxnOp::delete(e.key.clone(), None)).collect();
-            let put = PutOptions::new().with_lease(session.lease);
-            ops.push(TxnOp::put(self.keys().forced(name), "", Some(put)));
+            if !is_full {
+                let put = PutOptions::new().with_lease(session.lease);
+                ops.push(TxnOp::put(self.keys().forced(name), "", Some(put)));
+            }
             let many = step.len();
-            if session
-                .write(Txn::new().when(all).and_then(ops))
-                .await?
-                .succeeded()
-            {
-                left.drain(..many);
-                ended += u32::try_from(many).unwrap_or(u32::MAX);
-                continue;
+            match session.write(Txn::new().when(all).and_then(ops)).await {
+                Ok(answer) if answer.succeeded() => {
+                    left.drain(..many);
+                    ended += u32::try_from(many).unwrap_or(u32::MAX);
+                    continue;
+                }
+                Ok(_) => {}
+                Err(e) if e.kind() == ErrorKind::LimitReached && !is_full => is_full = true,
+                Err(e) => return Err(e),
             }
             let read = session.get(line.clone(), how()).await?;
             let now = line_of(read.kvs(), line.len())?;

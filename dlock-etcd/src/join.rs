@@ -42,6 +42,14 @@ pub(crate) enum Turn {
     Gone,
 }
 
+/// What came of a request.
+pub(crate) enum Entered {
+    /// Its entry was made in that revision.
+    InLine(i64, Result<Turn>),
+    /// There was no room for one that does not wait.
+    Held(Behind),
+}
+
 /// What an entry waits for.
 pub(crate) struct Behind {
     /// How many wait in front of it, where that is known.
@@ -141,15 +149,10 @@ impl EtcdLock {
         line_of(got.kvs(), self.keys().line(&key.name).len())
     }
 
-    /// Makes the entry of a request that was noted, if it waits or is admitted. Otherwise answers what it
-    /// would wait for.
-    pub(crate) async fn enter(
-        &self,
-        session: &Session,
-        request: &Acquire,
-    ) -> Result<Result<(i64, Result<Turn>), Behind>> {
+    /// Makes the entry of a request, if it waits or is admitted.
+    pub(crate) async fn enter(&self, session: &Session, request: &Acquire) -> Result<Entered> {
         match request.queue {
-            Queueing::Join => self.join(session, request).await.map(Ok),
+            Queueing::Join => self.join(session, request).await,
             _ => self.take(session, request).await,
         }
     }
@@ -163,9 +166,9 @@ impl EtcdLock {
         read: GetOptions,
     ) -> Result<TxnResponse> {
         let key = &request.key;
-        let noted = session.requests.note(key, request.mode)?;
-        let entry = self.entry(&noted);
-        let gone = self.keys().gone(key.id, noted.tries, request.mode);
+        let sent = session.requests.send(key, request.mode)?;
+        let entry = self.entry(&sent);
+        let gone = self.keys().gone(key.id, sent.tries, request.mode);
         let mut all = vec![create(&gone, CompareOp::Equal, 0)];
         all.extend(when);
         let value = request.owner.as_deref().unwrap_or_default();
@@ -178,7 +181,6 @@ impl EtcdLock {
                 self.get_line(key, read.clone()),
             ])
             .or_else([TxnOp::get(gone, Some(count)), self.get_line(key, read)]);
-        session.requests.change(key, |r| r.state = State::Sent);
         let answer = match session.write(txn).await {
             // The write that exceeds the quota is carried out before it is refused.
             Err(e) if e.kind() == ErrorKind::LimitReached => {
@@ -189,24 +191,24 @@ impl EtcdLock {
             answer => answer.inspect_err(|e| {
                 // Nothing was done.
                 if e.kind() != ErrorKind::Unknown {
-                    session.requests.change(key, |r| r.state = State::Nowhere);
+                    session.requests.forget(key);
                 }
             })?,
         };
-        let state = match answer.succeeded() {
-            true => State::InLine(revision!(answer)),
-            false => State::Nowhere,
-        };
-        session.requests.change(key, |r| r.state = state);
-        if !answer.succeeded() && got(&answer, 0).is_some_and(|gone| gone.count() > 0) {
-            // It was abandoned by somebody who did not know what came of it.
-            session.requests.forget(key);
-            return Err(Error::lost(LossReason::Refused));
+        if answer.succeeded() {
+            let made = State::InLine(revision!(answer));
+            session.requests.change(key, |r| r.state = made);
+            return Ok(answer);
         }
-        Ok(answer)
+        session.requests.forget(key);
+        match got(&answer, 0).is_some_and(|gone| gone.count() > 0) {
+            // It was abandoned by somebody who did not know what came of it.
+            true => Err(Error::lost(LossReason::Refused)),
+            false => Ok(answer),
+        }
     }
 
-    async fn join(&self, session: &Session, request: &Acquire) -> Result<(i64, Result<Turn>)> {
+    async fn join(&self, session: &Session, request: &Acquire) -> Result<Entered> {
         let (key, mode) = (&request.key, request.mode);
         let answer = self
             .put(session, request, Vec::new(), self.in_front(mode, None))
@@ -216,58 +218,55 @@ impl EtcdLock {
             Some(got) => self.turn_in(key, mode, own, &got, own),
             None => Err(no_answer()),
         };
-        Ok((own, turn))
+        Ok(Entered::InLine(own, turn))
     }
 
-    async fn take(
-        &self,
-        session: &Session,
-        request: &Acquire,
-    ) -> Result<Result<(i64, Result<Turn>), Behind>> {
+    async fn take(&self, session: &Session, request: &Acquire) -> Result<Entered> {
         let (key, mode) = (&request.key, request.mode);
         let line = self.keys().line(&key.name);
         let how = || self.in_front(mode, None);
-        // In which revision there was room.
-        let mut room = match mode {
-            Mode::Exclusive => Ok(0),
-            _ => {
-                let read = session.get(line.clone(), how().with_range(behind(&line))).await?;
-                self.room(key, mode, &read, revision!(read))?
+        // The revision in which there was room. An empty line has it for anyone.
+        let mut seen = 0;
+        if !mode.is_exclusive() {
+            let read = session.get(line.clone(), how().with_range(behind(&line))).await?;
+            seen = revision!(read);
+            if let Some(behind) = self.at_end(key, mode, &read, seen)? {
+                return Ok(Entered::Held(behind));
             }
-        };
+        }
         for _ in 0..TRIES {
-            let seen = match room {
-                Ok(seen) => seen,
-                Err(behind) => return Ok(Err(behind)),
-            };
             // Nothing was put there since: of an empty line all that is compared is zero.
             let unchanged =
                 Compare::mod_revision(line.clone(), CompareOp::Less, seen + 1).with_range(behind(&line));
             let answer = self.put(session, request, vec![unchanged], how()).await?;
             if answer.succeeded() {
-                return Ok(Ok((revision!(answer), Ok(Turn::Admitted))));
+                return Ok(Entered::InLine(revision!(answer), Ok(Turn::Admitted)));
             }
             let got = got(&answer, 1).ok_or_else(no_answer)?;
-            room = self.room(key, mode, &got, revision!(answer))?;
+            seen = revision!(answer);
+            if let Some(behind) = self.at_end(key, mode, &got, seen)? {
+                return Ok(Entered::Held(behind));
+            }
         }
         let message = "others joined the line of the lock again and again, just before this request";
         Err(Error::new(ErrorKind::Unavailable, message))
     }
 
-    /// Whether a request that came last would be admitted, in the line as it was in that revision.
-    fn room(
+    /// What a request that came last would wait for, in the line as it was in that revision. `None`: it
+    /// would be admitted.
+    fn at_end(
         &self,
         key: &LeaseKey,
         mode: Mode,
         got: &etcd_client::GetResponse,
         at: i64,
-    ) -> Result<Result<i64, Behind>> {
+    ) -> Result<Option<Behind>> {
         let line = self.line(key, got)?;
-        Ok(match line.place_at_end(mode) {
-            Place::Admitted => Ok(at),
-            Place::Behind { ahead, watch } => Err(self.behind(&line, Some(ahead), watch, at)),
-            Place::Mismatch(other) => return Err(other.mismatch(mode)),
-        })
+        match line.place_at_end(mode) {
+            Place::Admitted => Ok(None),
+            Place::Behind { ahead, watch } => Ok(Some(self.behind(&line, Some(ahead), watch, at))),
+            Place::Mismatch(other) => Err(other.mismatch(mode)),
+        }
     }
 
     /// Looks for the turn of an entry that is in the line since that revision. What a member knows by itself
@@ -298,7 +297,7 @@ impl EtcdLock {
         let txn = self.certain(session, &request, [TxnOp::get(entry, Some(is_there))]);
         let answer = session.write(txn).await?;
         if !answer.succeeded() {
-            session.requests.nowhere(key);
+            session.requests.give_up(key);
             return Ok(None);
         }
         let found = got(&answer, 0).and_then(|got| got.kvs().first().map(|kv| kv.create_revision()));

@@ -15,7 +15,7 @@ use futures::stream::BoxStream;
 
 use crate::connection::Connection;
 use crate::failure::{in_line, unsupported};
-use crate::join::Turn;
+use crate::join::{Entered, Turn};
 use crate::keys::Keys;
 use crate::line::token;
 use crate::requests::{Request, State};
@@ -125,19 +125,14 @@ impl EtcdLock {
 
     async fn attempt_in(&self, session: &Arc<Session>, request: &Acquire) -> Result<Attempt> {
         let (key, mode) = (&request.key, request.mode);
-        let known = session.requests.note(key, mode)?;
-        // Once more: whoever abandons it from here on finds it.
-        self.connection.check_buried(key.id).inspect_err(|_| {
-            if known.state == State::Nowhere {
-                session.requests.forget(key);
-            }
-        })?;
-        let mut entry = match known.state {
-            State::Nowhere => None,
-            State::Sent => self.settle(session, key).await.map_err(in_line)?,
-            State::InLine(revision) => Some(revision),
+        // Once more: whoever abandons it from here on finds that it is in a call.
+        self.connection.check_buried(key.id)?;
+        let mut entry = match session.requests.state(key, mode)? {
+            None => None,
+            Some(State::Sent) => self.settle(session, key).await.map_err(in_line)?,
+            Some(State::InLine(revision)) => Some(revision),
             // What may be about to go is not come back to.
-            State::Leaving(_) => {
+            Some(State::Leaving(_)) => {
                 self.leave(session, key).await?;
                 None
             }
@@ -149,12 +144,8 @@ impl EtcdLock {
                     (revision, look)
                 }
                 None => match self.enter(session, request).await? {
-                    Ok((revision, turn)) => (revision, turn),
-                    Err(behind) => {
-                        // Nothing of it is there, but for the number of names that it has used up.
-                        if session.requests.get(key).is_some_and(|r| r.tries == 0) {
-                            session.requests.forget(key);
-                        }
+                    Entered::InLine(revision, turn) => (revision, turn),
+                    Entered::Held(behind) => {
                         return Ok(Attempt::Held(Wait::new(Wake::Push(self.change(session, behind)))));
                     }
                 },
@@ -192,7 +183,6 @@ impl EtcdLock {
             return Ok(None);
         };
         let ended = match request.state {
-            State::Nowhere => None,
             State::Sent => self.forbid(&session, &request).await?,
             State::InLine(revision) | State::Leaving(revision) => {
                 let was_there = self.delete(&session, &request).await?;
@@ -209,7 +199,7 @@ impl EtcdLock {
     pub(crate) async fn leave(&self, session: &Session, key: &LeaseKey) -> Result<()> {
         if let Some(request) = session.requests.get(key) {
             self.delete(session, &request).await.map_err(in_line)?;
-            session.requests.nowhere(key);
+            session.requests.give_up(key);
         }
         Ok(())
     }

@@ -13,8 +13,8 @@
 //! order of messages: one that was not answered may be carried out long after, when the connection is
 //! another one. So whoever comes next first makes it certain: the entry is there, or never will be, since
 //! another key forbids it from here on (`gone` in [`keys`](crate::keys)), for as long as the lease lives on
-//! which it would hang. Then another try has another name. A key is put once, so a deletion that comes late
-//! meets nobody.
+//! which it would hang. Then another try has another name: how many names were used up on the lease is a
+//! part of each. So a key is put once, and a deletion that comes late meets nobody.
 //!
 //! An attempt, a release, an abandon and a conversion each take the request as [`InCall`] until their future
 //! has ended or is dropped. Another call of the same request is told `Unknown` at once: it has sent nothing,
@@ -23,8 +23,8 @@
 //! What could happen between two calls, and why no entry is left that nobody owns:
 //!
 //! * *It is abandoned while a call lingers.* First there is its tombstone in memory; then the abandon is told
-//!   `Unknown`, and is sent again. The attempt looks at the tombstone after it was noted. What it made before
-//!   is noted, and the next abandon ends it.
+//!   `Unknown`, and is sent again. The attempt looks at the tombstone after it has the request. What it made
+//!   before is noted, and the next abandon ends it.
 //! * *A call is dropped, at any poll.* It is noted as sent or as leaving.
 //! * *A waiter or a renewal grants it meanwhile.* They neither make nor delete an entry. To be granted and to
 //!   be leaving are decided under one mutex.
@@ -44,7 +44,7 @@ pub(crate) struct Request {
     pub(crate) key: LeaseKey,
     /// As it was asked for.
     pub(crate) mode: Mode,
-    /// How many names of entries it has used up.
+    /// Which of its tries this is: it is a part of the entry's name.
     pub(crate) tries: u32,
     pub(crate) state: State,
     /// It was handed out.
@@ -56,8 +56,6 @@ pub(crate) struct Request {
 /// Where a request is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
-    /// Nothing of it is in the store.
-    Nowhere,
     /// Its entry may be there, or may come.
     Sent,
     /// Its entry is there, made in that revision.
@@ -74,6 +72,8 @@ pub(crate) struct Requests(Mutex<Table>);
 struct Table {
     noted: HashMap<RequestId, Request>,
     in_call: HashSet<RequestId>,
+    /// How often something in the store was given up whose request may be tried again.
+    given_up: u32,
     /// Nothing is asked for any more, and nothing is handed out.
     over: bool,
 }
@@ -113,7 +113,7 @@ impl Requests {
         }
     }
 
-    /// Whether it is noted, or a call has it that may be about to note it.
+    /// Whether it is noted, or a call has it that may be about to send it.
     pub(crate) fn knows(&self, key: &LeaseKey) -> bool {
         let table = self.table();
         table.in_call.contains(&key.id) || table.noted.contains_key(&key.id)
@@ -124,28 +124,41 @@ impl Requests {
         table.noted.get(&key.id).filter(|r| r.key == *key).cloned()
     }
 
-    /// Notes a request, unless it is. Answers how it stands.
+    /// How a request stands; `None` if nothing of it is in the store.
     ///
     /// # Errors
-    /// `InvalidInput` if one with that id asked for something else; `Unavailable` if the lease is over.
-    pub(crate) fn note(&self, key: &LeaseKey, mode: Mode) -> Result<Request> {
+    /// `InvalidInput` if one with that id asked for something else.
+    pub(crate) fn state(&self, key: &LeaseKey, mode: Mode) -> Result<Option<State>> {
+        let table = self.table();
+        let Some(noted) = table.noted.get(&key.id) else {
+            return Ok(None);
+        };
+        match noted.key == *key && noted.mode == mode {
+            true => Ok(Some(noted.state)),
+            false => Err(invalid("the id of this request was used for another one")),
+        }
+    }
+
+    /// Notes that a request is sent.
+    ///
+    /// # Errors
+    /// `Unavailable` if the lease is over.
+    pub(crate) fn send(&self, key: &LeaseKey, mode: Mode) -> Result<Request> {
         let mut table = self.table();
         if table.over {
             let message = "the lease of this client in etcd has ended; another one is being made";
             return Err(Error::new(ErrorKind::Unavailable, message));
         }
-        let noted = table.noted.entry(key.id).or_insert_with(|| Request {
+        let request = Request {
             key: key.clone(),
             mode,
-            tries: 0,
-            state: State::Nowhere,
+            tries: table.given_up,
+            state: State::Sent,
             granted: false,
             converted: false,
-        });
-        match noted.key == *key && noted.mode == mode {
-            true => Ok(noted.clone()),
-            false => Err(invalid("the id of this request was used for another one")),
-        }
+        };
+        table.noted.insert(key.id, request.clone());
+        Ok(request)
     }
 
     pub(crate) fn change(&self, key: &LeaseKey, change: impl FnOnce(&mut Request)) {
@@ -155,13 +168,13 @@ impl Requests {
     }
 
     /// Nothing of it is in the store, and its next try has another name.
-    pub(crate) fn nowhere(&self, key: &LeaseKey) {
-        self.change(key, |r| {
-            r.tries += 1;
-            (r.state, r.granted, r.converted) = (State::Nowhere, false, false);
-        });
+    pub(crate) fn give_up(&self, key: &LeaseKey) {
+        let mut table = self.table();
+        table.given_up += 1;
+        table.noted.remove(&key.id);
     }
 
+    /// Nothing of it is in the store: no entry was made, or it is not asked for again.
     pub(crate) fn forget(&self, key: &LeaseKey) {
         self.table().noted.remove(&key.id);
     }
@@ -222,7 +235,7 @@ mod tests {
     fn what_is_leaving_or_over_is_not_handed_out() {
         let requests = Requests::default();
         let at = |state| requests.change(&key(1), |r| r.state = state);
-        requests.note(&key(1), Mode::Exclusive).unwrap();
+        requests.send(&key(1), Mode::Exclusive).unwrap();
         assert!(!requests.hand_out(&key(1), 7));
         at(State::InLine(7));
         assert!(requests.hand_out(&key(1), 7) && !requests.hand_out(&key(1), 8));
@@ -231,6 +244,19 @@ mod tests {
         at(State::InLine(7));
         assert!(!requests.shut_if_idle());
         requests.shut();
-        assert!(!requests.hand_out(&key(1), 7) && requests.note(&key(2), Mode::Exclusive).is_err());
+        assert!(!requests.hand_out(&key(1), 7) && requests.send(&key(2), Mode::Exclusive).is_err());
+    }
+
+    #[test]
+    fn no_name_of_a_request_is_used_twice() {
+        let requests = Requests::default();
+        let sent = || requests.send(&key(1), Mode::Exclusive).unwrap().tries;
+        assert_eq!(sent(), 0);
+        requests.forget(&key(1));
+        assert_eq!(sent(), 0, "nothing was made of it");
+        requests.give_up(&key(1));
+        assert_eq!(requests.state(&key(1), Mode::Exclusive).unwrap(), None);
+        assert_eq!(sent(), 1);
+        assert!(requests.state(&key(1), Mode::READER).is_err());
     }
 }

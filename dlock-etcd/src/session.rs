@@ -76,7 +76,9 @@ impl Session {
     /// Takes in what stands in the answer to it. `None` if the cluster was put back to an earlier state: its
     /// revision has fallen. Otherwise whether the renewal counts that was to be confirmed.
     pub(crate) fn heard(&self, before: Before, header: Option<&ResponseHeader>) -> Option<bool> {
-        let header = header?;
+        let Some(header) = header else {
+            return Some(false);
+        };
         self.seen.fetch_max(header.revision(), Ordering::AcqRel);
         let has_grown = before.seen <= header.revision();
         has_grown.then(|| self.deadline.confirm(before.renewed, header.raft_term()))

@@ -38,8 +38,7 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(400);
 /// The longest time between two renewals: a member that stands still is found out by one.
 const LONGEST_SILENCE: Duration = Duration::from_secs(5);
 
-/// How long a renewal may take before another member is asked: a sixth of the ttl, within these. As long as
-/// there is a lease that is believed in, so long may each step to the next connection.
+/// How long a renewal may take before another member is asked: a sixth of the ttl, within these.
 const SHORTEST_ANSWER: Duration = Duration::from_millis(500);
 const LONGEST_ANSWER: Duration = Duration::from_secs(2);
 
@@ -244,8 +243,9 @@ impl Connection {
     ) -> Result<(Leased, Attached), (Option<Leased>, dlock_core::Error)> {
         let (settings, runtime) = (&self.settings, &self.runtime);
         let deadline = leased.as_ref().map(|leased| &leased.session.deadline);
+        // Each step may take a sixth of a ttl while there is a lease that is believed in.
         let limit = match deadline.filter(|d| runtime.now().since(d.confirmed()) < d.span()) {
-            Some(believed) => patience(believed.span()).min(settings.timeout),
+            Some(believed) => (believed.span() / 6).max(SHORTEST_ANSWER).min(settings.timeout),
             None => settings.timeout,
         };
         let link = match link {

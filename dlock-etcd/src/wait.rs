@@ -92,7 +92,7 @@ impl EtcdLock {
 }
 
 impl Watching {
-    /// Watches those that are in front now. Of many who overtook it none is remembered.
+    /// Watches those that are in front now, and no others any more.
     fn watch(&mut self, watches: &Watches, behind: &Behind, from: Option<i64>) {
         // A watch from a revision of the past tells what came since.
         self.at = from.map_or(behind.at, |_| i64::MAX);

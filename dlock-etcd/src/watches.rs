@@ -138,55 +138,56 @@ fn options(id: i64, what: &What) -> WatchOptions {
 /// Carries commands and what is told, until the connection is gone or nobody is left.
 async fn tend(
     link: Arc<Link>,
+    ask: WatchRequestSender,
+    stream: WatchResponseStream,
+    commands: mpsc::UnboundedReceiver<Command>,
+    watched: HashMap<i64, mpsc::UnboundedSender<Seen>>,
+) {
+    let carrying = std::pin::pin!(carry(ask, stream, commands, watched));
+    // A member that stands still may take no commands either.
+    if let Either::Left((None, _)) = select(carrying, std::pin::pin!(link.is_gone())).await {
+        link.break_off();
+    }
+}
+
+/// Ends when nobody is left; `None` if the stream is no good any more.
+async fn carry(
     mut ask: WatchRequestSender,
     mut stream: WatchResponseStream,
     mut commands: mpsc::UnboundedReceiver<Command>,
     mut watched: HashMap<i64, mpsc::UnboundedSender<Seen>>,
-) {
-    let gone = std::pin::pin!(async { link.is_gone().await });
-    let mut gone = gone;
+) -> Option<()> {
     loop {
-        let next = select(stream.next(), commands.next());
-        let sent = match select(next, &mut gone).await {
-            Either::Right(_) => return,
-            Either::Left((Either::Left((told, _)), _)) => match told {
-                Some(Ok(told)) => tell(&mut watched, told),
-                Some(Err(_)) | None => false,
-            },
-            Either::Left((Either::Right((command, _)), _)) => match command {
-                Some(Command::Watch(id, what, tell)) => {
-                    watched.insert(id, tell);
-                    ask.watch(what.key.clone(), Some(options(id, &what)))
-                        .await
-                        .is_ok()
+        match select(stream.next(), commands.next()).await {
+            Either::Left((told, _)) => tell(&mut watched, told?.ok()?)?,
+            Either::Right((Some(Command::Watch(id, what, tell)), _)) => {
+                watched.insert(id, tell);
+                let watch = ask.watch(what.key.clone(), Some(options(id, &what)));
+                watch.await.ok()?;
+            }
+            Either::Right((Some(Command::Cancel(id)), _)) => {
+                if watched.remove(&id).is_some() {
+                    ask.cancel(id).await.ok()?;
                 }
-                Some(Command::Cancel(id)) => match watched.remove(&id) {
-                    Some(_) => ask.cancel(id).await.is_ok(),
-                    None => true,
-                },
-                // Nobody is left.
-                Some(Command::End) | None => return,
-            },
-        };
-        if !sent {
-            return link.break_off();
+            }
+            Either::Right((Some(Command::End) | None, _)) => return Some(()),
         }
     }
 }
 
-/// Whether the stream is any good after that.
-fn tell(watched: &mut HashMap<i64, mpsc::UnboundedSender<Seen>>, told: WatchResponse) -> bool {
+/// `None` if the stream is no good after that.
+fn tell(watched: &mut HashMap<i64, mpsc::UnboundedSender<Seen>>, told: WatchResponse) -> Option<()> {
     let id = told.watch_id();
     if told.canceled() {
         return match watched.remove(&id) {
             Some(teller) if told.compact_revision() != 0 => {
                 let _ = teller.unbounded_send(Seen::Compacted);
-                true
+                Some(())
             }
             // The stream may not watch any more: its login has expired, say. The next one has another.
-            Some(_) => false,
+            Some(_) => None,
             // It was given up here.
-            None => id >= 0,
+            None => (id >= 0).then_some(()),
         };
     }
     if let Some(teller) = watched.get(&id) {
@@ -196,5 +197,5 @@ fn tell(watched: &mut HashMap<i64, mpsc::UnboundedSender<Seen>>, told: WatchResp
         };
         let _ = teller.unbounded_send(seen);
     }
-    true
+    Some(())
 }

@@ -1,7 +1,7 @@
 //! Joining a line and leaving it.
 //!
 //! To join, one transaction puts the entry and reads what is in front of it. To leave, the entry is deleted
-//! by its name, which is put once.
+//! by its name.
 //!
 //! A request that does not wait leaves nothing behind where it is not granted. So it puts its entry on
 //! condition that nothing was added to the line, or changed in it, since it was seen to have room: for an
@@ -18,11 +18,11 @@
 use dlock_core::spi::{Acquire, LeaseKey, Place, Queueing};
 use dlock_core::{Error, ErrorKind, LossReason, Mode, Result};
 use etcd_client::{
-    Compare, CompareOp, DeleteOptions, GetOptions, PutOptions, SortOrder, SortTarget, Txn, TxnOp,
+    Compare, CompareOp, GetOptions, GetResponse, KeyValue, PutOptions, SortOrder, SortTarget, Txn, TxnOp,
     TxnOpResponse, TxnResponse,
 };
 
-use crate::keys::behind;
+use crate::keys::{behind, request_text};
 use crate::line::{Entry, Line, line_of};
 use crate::link::revision;
 use crate::lock::EtcdLock;
@@ -64,12 +64,13 @@ fn create(key: &str, op: CompareOp, revision: i64) -> Compare {
     Compare::create_revision(key, op, revision)
 }
 
-/// What a transaction read with its operation number `n`.
-fn got(answer: &TxnResponse, n: usize) -> Option<etcd_client::GetResponse> {
-    match answer.op_responses().into_iter().nth(n)? {
-        TxnOpResponse::Get(got) => Some(got),
+/// What a transaction read.
+fn read_in(answer: &TxnResponse) -> Result<GetResponse> {
+    let read = answer.op_responses().into_iter().find_map(|op| match op {
+        TxnOpResponse::Get(read) => Some(read),
         _ => None,
-    }
+    });
+    read.ok_or_else(|| Error::new(ErrorKind::BackendData, "etcd answered what is no answer"))
 }
 
 impl EtcdLock {
@@ -77,8 +78,8 @@ impl EtcdLock {
     ///
     /// An exclusive one needs no more than the entry in front of it. What the name of an entry tells is
     /// enough, without its value.
-    fn in_front(&self, mode: Mode, since: Option<i64>) -> GetOptions {
-        let all = GetOptions::new().with_keys_only();
+    fn in_front(&self, line: &str, mode: Mode, since: Option<i64>) -> GetOptions {
+        let all = GetOptions::new().with_keys_only().with_range(behind(line));
         let all = match since {
             Some(revision) => all.with_max_create_revision(revision),
             None => all,
@@ -91,28 +92,14 @@ impl EtcdLock {
         }
     }
 
-    fn get_line(&self, key: &LeaseKey, how: GetOptions) -> TxnOp {
-        let line = self.keys().line(&key.name);
-        let end = behind(&line);
-        TxnOp::get(line, Some(how.with_range(end)))
-    }
-
-    pub(crate) fn entry(&self, request: &Request) -> String {
-        self.keys()
-            .entry(&request.key.name, request.key.id, request.tries, request.mode)
+    pub(crate) fn entry(&self, session: &Session, request: &Request) -> String {
+        self.keys().entry(&request.key.name, &session.entry_name(request))
     }
 
     /// The turn of the entry that was made in that revision, as the line shows that was read
     /// [`in_front`](Self::in_front).
-    fn turn_in(
-        &self,
-        key: &LeaseKey,
-        mode: Mode,
-        own: i64,
-        got: &etcd_client::GetResponse,
-        at: i64,
-    ) -> Result<Turn> {
-        let line = self.line(key, got)?;
+    fn turn_in(&self, name: &str, mode: Mode, own: i64, got: &GetResponse, at: i64) -> Result<Turn> {
+        let line = line_of(got.kvs(), name.len())?;
         let Some(i) = line.entries.iter().position(|e| e.revision == own) else {
             return Ok(Turn::Gone);
         };
@@ -145,10 +132,6 @@ impl EtcdLock {
         }
     }
 
-    pub(crate) fn line(&self, key: &LeaseKey, got: &etcd_client::GetResponse) -> Result<Line> {
-        line_of(got.kvs(), self.keys().line(&key.name).len())
-    }
-
     /// Makes the entry of a request, if it waits or is admitted.
     pub(crate) async fn enter(&self, session: &Session, request: &Acquire) -> Result<Entered> {
         match request.queue {
@@ -157,30 +140,35 @@ impl EtcdLock {
         }
     }
 
-    /// Sends a transaction that puts the entry, if `when` holds and it was not forbidden.
+    /// Sends a transaction that puts the entry and reads the line, or, of a request that does not wait, puts
+    /// it if there is room and reads the line otherwise.
     async fn put(
         &self,
         session: &Session,
         request: &Acquire,
-        when: Vec<Compare>,
-        read: GetOptions,
+        line: &str,
+        room: Option<Compare>,
     ) -> Result<TxnResponse> {
         let key = &request.key;
         let sent = session.requests.send(key, request.mode)?;
-        let entry = self.entry(&sent);
-        let gone = self.keys().gone(key.id, sent.tries, request.mode);
-        let mut all = vec![create(&gone, CompareOp::Equal, 0)];
-        all.extend(when);
-        let value = request.owner.as_deref().unwrap_or_default();
-        let put = PutOptions::new().with_lease(session.lease);
-        let count = GetOptions::new().with_count_only();
-        let txn = Txn::new()
-            .when(all)
-            .and_then([
-                TxnOp::put(entry.clone(), value, Some(put)),
-                self.get_line(key, read.clone()),
-            ])
-            .or_else([TxnOp::get(gone, Some(count)), self.get_line(key, read)]);
+        let name = session.entry_name(&sent);
+        let (entry, gone) = (self.keys().entry(&key.name, &name), self.keys().gone(&name));
+        let put = |key, value| TxnOp::put(key, value, Some(PutOptions::new().with_lease(session.lease)));
+        let id = request_text(key.id);
+        let mut puts = match &request.owner {
+            Some(label) => vec![put(entry, label.to_string()), put(self.keys().request(&name), id)],
+            None => vec![put(entry, id)],
+        };
+        // Of a copy that comes late this does not hold, and nobody hears what is answered.
+        let is_allowed = create(&gone, CompareOp::Equal, 0);
+        let read = TxnOp::get(line, Some(self.in_front(line, request.mode, None)));
+        let txn = match room {
+            Some(room) => Txn::new().when([is_allowed, room]).and_then(puts).or_else([read]),
+            None => {
+                puts.push(read);
+                Txn::new().when([is_allowed]).and_then(puts)
+            }
+        };
         let answer = match session.write(txn).await {
             // The write that exceeds the quota is carried out before it is refused.
             Err(e) if e.kind() == ErrorKind::LimitReached => {
@@ -195,42 +183,37 @@ impl EtcdLock {
                 }
             })?,
         };
-        if answer.succeeded() {
-            let made = State::InLine(revision!(answer));
-            session.requests.change(key, |r| r.state = made);
-            return Ok(answer);
+        match answer.succeeded() {
+            true => {
+                let made = State::InLine(revision!(answer));
+                session.requests.change(key, |r| r.state = made);
+            }
+            false => session.requests.forget(key),
         }
-        session.requests.forget(key);
-        match got(&answer, 0).is_some_and(|gone| gone.count() > 0) {
-            // It was abandoned by somebody who did not know what came of it.
-            true => Err(Error::lost(LossReason::Refused)),
-            false => Ok(answer),
-        }
+        Ok(answer)
     }
 
     async fn join(&self, session: &Session, request: &Acquire) -> Result<Entered> {
-        let (key, mode) = (&request.key, request.mode);
-        let answer = self
-            .put(session, request, Vec::new(), self.in_front(mode, None))
-            .await?;
+        let line = self.keys().line(&request.key.name);
+        let answer = self.put(session, request, &line, None).await?;
+        if !answer.succeeded() {
+            return Err(Error::lost(LossReason::Refused));
+        }
         let own = revision!(answer);
-        let turn = match got(&answer, 1) {
-            Some(got) => self.turn_in(key, mode, own, &got, own),
-            None => Err(no_answer()),
-        };
+        let turn = read_in(&answer).and_then(|read| self.turn_in(&line, request.mode, own, &read, own));
         Ok(Entered::InLine(own, turn))
     }
 
     async fn take(&self, session: &Session, request: &Acquire) -> Result<Entered> {
-        let (key, mode) = (&request.key, request.mode);
-        let line = self.keys().line(&key.name);
-        let how = || self.in_front(mode, None);
+        let mode = request.mode;
+        let line = self.keys().line(&request.key.name);
         // The revision in which there was room. An empty line has it for anyone.
         let mut seen = 0;
         if !mode.is_exclusive() {
-            let read = session.get(line.clone(), how().with_range(behind(&line))).await?;
+            let how = self.in_front(&line, mode, None);
+            let read = session.get(line.clone(), how).await?;
             seen = revision!(read);
-            if let Some(behind) = self.at_end(key, mode, &read, seen)? {
+            if let Some(behind) = self.at_end(&line, mode, &read, seen)? {
                 return Ok(Entered::Held(behind));
             }
         }
@@ -238,13 +221,12 @@ impl EtcdLock {
             // Nothing was put there since: of an empty line all that is compared is zero.
             let unchanged =
                 Compare::mod_revision(line.clone(), CompareOp::Less, seen + 1).with_range(behind(&line));
-            let answer = self.put(session, request, vec![unchanged], how()).await?;
+            let answer = self.put(session, request, &line, Some(unchanged)).await?;
             if answer.succeeded() {
                 return Ok(Entered::InLine(revision!(answer), Ok(Turn::Admitted)));
             }
-            let got = got(&answer, 1).ok_or_else(no_answer)?;
             seen = revision!(answer);
-            if let Some(behind) = self.at_end(key, mode, &got, seen)? {
+            if let Some(behind) = self.at_end(&line, mode, &read_in(&answer)?, seen)? {
                 return Ok(Entered::Held(behind));
             }
         }
@@ -254,14 +236,8 @@ impl EtcdLock {
 
     /// What a request that came last would wait for, in the line as it was in that revision. `None`: it
     /// would be admitted.
-    fn at_end(
-        &self,
-        key: &LeaseKey,
-        mode: Mode,
-        got: &etcd_client::GetResponse,
-        at: i64,
-    ) -> Result<Option<Behind>> {
-        let line = self.line(key, got)?;
+    fn at_end(&self, name: &str, mode: Mode, got: &GetResponse, at: i64) -> Result<Option<Behind>> {
+        let line = line_of(got.kvs(), name.len())?;
         match line.place_at_end(mode) {
             Place::Admitted => Ok(None),
             Place::Behind { ahead, watch } => Ok(Some(self.behind(&line, Some(ahead), watch, at))),
@@ -279,12 +255,12 @@ impl EtcdLock {
         by_itself: bool,
     ) -> Result<Turn> {
         let line = self.keys().line(&key.name);
-        let how = self.in_front(mode, Some(own)).with_range(behind(&line));
+        let how = self.in_front(&line, mode, Some(own));
         let read = match by_itself {
-            true => session.get_by_itself(line, how).await?,
-            false => session.get(line, how).await?,
+            true => session.get_by_itself(line.clone(), how).await?,
+            false => session.get(line.clone(), how).await?,
         };
-        self.turn_in(key, mode, own, &read, revision!(read))
+        self.turn_in(&line, mode, own, &read, revision!(read))
     }
 
     /// Makes certain what came of a request that was sent: its entry is there, or never will be.
@@ -292,70 +268,54 @@ impl EtcdLock {
         let Some(request) = session.requests.get(key) else {
             return Ok(None);
         };
-        let entry = self.entry(&request);
-        let is_there = GetOptions::new().with_keys_only();
-        let txn = self.certain(session, &request, [TxnOp::get(entry, Some(is_there))]);
-        let answer = session.write(txn).await?;
+        let is_there = TxnOp::get(
+            self.entry(session, &request),
+            Some(GetOptions::new().with_keys_only()),
+        );
+        let answer = self.certain(session, &request, [is_there]).await?;
         if !answer.succeeded() {
-            session.requests.give_up(key);
+            session.requests.forget(key);
             return Ok(None);
         }
-        let found = got(&answer, 0).and_then(|got| got.kvs().first().map(|kv| kv.create_revision()));
-        let revision = found.ok_or_else(no_answer)?;
+        let read = read_in(&answer)?;
+        let revision = read.kvs().first().map_or(0, KeyValue::create_revision);
         session
             .requests
             .change(key, |r| r.state = State::InLine(revision));
         Ok(Some(revision))
     }
 
-    /// That the entry is there, and on this lease. Another lease may have one of that name by when a copy of
-    /// this transaction comes.
-    fn is_ours(&self, session: &Session, request: &Request) -> Compare {
-        Compare::lease(self.entry(request), CompareOp::Equal, session.lease)
-    }
-
     /// If the entry is there does that, and forbids it otherwise.
-    fn certain(&self, session: &Session, request: &Request, there: impl Into<Vec<TxnOp>>) -> Txn {
-        let gone = self.keys().gone(request.key.id, request.tries, request.mode);
+    async fn certain(
+        &self,
+        session: &Session,
+        request: &Request,
+        there: impl Into<Vec<TxnOp>>,
+    ) -> Result<TxnResponse> {
+        session.requests.change(&request.key, |r| r.unsure = true);
+        let gone = self.keys().gone(&session.entry_name(request));
         let put = PutOptions::new().with_lease(session.lease);
-        Txn::new()
-            .when([self.is_ours(session, request)])
-            .and_then(there)
-            .or_else([TxnOp::put(gone, "", Some(put))])
+        let is_there = create(&self.entry(session, request), CompareOp::Greater, 0);
+        let txn = Txn::new().when([is_there]).and_then(there);
+        session
+            .write(txn.or_else([TxnOp::put(gone, "", Some(put))]))
+            .await
     }
 
     /// The same, and takes the entry out of the line. Whether it was granted, and in which revision it was
     /// made.
     pub(crate) async fn forbid(&self, session: &Session, request: &Request) -> Result<Option<(bool, i64)>> {
-        let key = &request.key;
-        let entry = self.entry(request);
-        let line = self.get_line(key, GetOptions::new().with_keys_only());
-        let txn = self.certain(session, request, [line, TxnOp::delete(entry.clone(), None)]);
-        let answer = session.write(txn).await?;
+        let (line, entry) = (self.keys().line(&request.key.name), self.entry(session, request));
+        let all = GetOptions::new().with_keys_only().with_range(behind(&line));
+        let there = [TxnOp::get(&*line, Some(all)), TxnOp::delete(&*entry, None)];
+        let answer = self.certain(session, request, there).await?;
         if !answer.succeeded() {
             return Ok(None);
         }
-        let line = self.line(key, &got(&answer, 0).ok_or_else(no_answer)?)?;
+        let line = line_of(read_in(&answer)?.kvs(), line.len())?;
         let Some(i) = line.entries.iter().position(|e| e.key == entry.as_bytes()) else {
             return Ok(None);
         };
         Ok(Some((line.place(i) == Place::Admitted, line.entries[i].revision)))
     }
-
-    /// Deletes the entry. Whether it was there.
-    pub(crate) async fn delete_entry(&self, session: &Session, request: &Request) -> Result<bool> {
-        let delete = TxnOp::delete(self.entry(request), Some(DeleteOptions::new()));
-        let txn = Txn::new()
-            .when([self.is_ours(session, request)])
-            .and_then([delete]);
-        let answer = session.write(txn).await?;
-        Ok(match answer.op_responses().first() {
-            Some(TxnOpResponse::Delete(deleted)) => deleted.deleted() > 0,
-            _ => false,
-        })
-    }
-}
-
-fn no_answer() -> Error {
-    Error::new(ErrorKind::BackendData, "etcd answered what is no answer")
 }

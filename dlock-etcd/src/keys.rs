@@ -1,19 +1,21 @@
 //! Where keys are.
 //!
 //! ```text
-//! dlock/orders/4c1f...e0-2a-0-x     an entry of the lock `orders`: client, number of its request, try, mode
-//! dlock/orders/694d71ddaa0f8b16     an entry of `etcdctl lock dlock/orders`
-//! dlock!/gone/4c1f...e0-2a-0-x      that entry was abandoned, and is not to be made any more
-//! dlock!/sessions/694d71ddaa0f8b16  a client is there: its lease, its machine and process
-//! dlock!/forced/orders              holders of `orders` were last ended by force in this revision
-//! dlock!/fence/report               the fenced value `report`
+//! dlock/orders/694d71ddaa0f8b20-0-x      an entry of the lock `orders`: lease, number on it, mode
+//! dlock/orders/694d71ddaa0f8b16          an entry of `etcdctl lock dlock/orders`
+//! dlock!/gone/694d71ddaa0f8b20-0-x       that entry was abandoned, and is not to be made any more
+//! dlock!/requests/694d71ddaa0f8b20-0-x   which request made that entry, in the same revision
+//! dlock!/sessions/694d71ddaa0f8b20       a client is there: its lease, its machine and process
+//! dlock!/forced/orders                   holders of `orders` were last ended by force in this revision
+//! dlock!/fence/report                    the fenced value `report`
 //! ```
 //!
 //! `dlock` is the prefix. No name of a lock has a `!`, since names are percent-encoded.
 //!
-//! The name of an entry says who it is and what is wanted, so that the names are all that admission needs. An
-//! entry whose mode is another one now has a version above 1. Its value is the owner's label and nothing
-//! else, as the `Election` of Go has it. A name is put once: another try of the same request has another one.
+//! The name of an entry says what is wanted, so that the names are all that admission needs. An entry whose
+//! mode is another one now has a version above 1. Its value is the owner's label and nothing else, as the
+//! `Election` of Go has it; of an entry without a label it is the request, and there is no key for that. Names
+//! are [used again](crate::requests#names-of-entries).
 
 use std::sync::Arc;
 
@@ -50,13 +52,18 @@ impl Keys {
         format!("{}{}/", self.locks, name.to_path_part())
     }
 
-    pub(crate) fn entry(&self, name: &LockName, id: RequestId, tries: u32, mode: Mode) -> String {
-        format!("{}{}", self.line(name), entry_name(id, tries, mode))
+    pub(crate) fn entry(&self, name: &LockName, entry: &str) -> String {
+        format!("{}{entry}", self.line(name))
     }
 
     /// What keeps that entry from being made.
-    pub(crate) fn gone(&self, id: RequestId, tries: u32, mode: Mode) -> String {
-        format!("{}gone/{}", self.ours, entry_name(id, tries, mode))
+    pub(crate) fn gone(&self, entry: &str) -> String {
+        format!("{}gone/{entry}", self.ours)
+    }
+
+    /// Which request has that entry, if it is labelled.
+    pub(crate) fn request(&self, entry: &str) -> String {
+        format!("{}requests/{entry}", self.ours)
     }
 
     pub(crate) fn session(&self, lease: i64) -> String {
@@ -72,27 +79,32 @@ impl Keys {
     }
 }
 
-fn entry_name(id: RequestId, tries: u32, mode: Mode) -> String {
-    format!(
-        "{:032x}-{:x}-{tries:x}-{}",
-        id.client(),
-        id.sequence(),
-        mode.code()
-    )
+/// The name of an entry in its line.
+pub(crate) fn entry_name(lease: i64, number: u32, mode: Mode) -> String {
+    format!("{lease:x}-{number:x}-{}", mode.code())
 }
 
-/// Reads the name of an entry; `None` if it is not one of ours.
-pub(crate) fn read_entry(name: &[u8]) -> Option<(RequestId, Mode)> {
-    let name = str::from_utf8(name).ok()?;
-    let mut parts = name.split('-');
-    let client = parts.next().filter(|digits| digits.len() == 32)?;
-    let (sequence, tries, mode) = (parts.next()?, parts.next()?, parts.next()?);
-    let is_whole = parts.next().is_none() && u32::from_str_radix(tries, 16).is_ok();
-    let id = RequestId::new(
+/// Reads the mode from the name of an entry; `None` if it is not one of ours.
+pub(crate) fn read_mode(name: &[u8]) -> Option<Mode> {
+    let mut parts = str::from_utf8(name).ok()?.split('-');
+    let (lease, number, mode) = (parts.next()?, parts.next()?, parts.next()?);
+    let is_ours = u64::from_str_radix(lease, 16).is_ok()
+        && u32::from_str_radix(number, 16).is_ok()
+        && parts.next().is_none();
+    Mode::from_code(mode).filter(|_| is_ours)
+}
+
+/// A request as it is written down.
+pub(crate) fn request_text(id: RequestId) -> String {
+    format!("{:032x}-{:x}", id.client(), id.sequence())
+}
+
+pub(crate) fn read_request(text: &[u8]) -> Option<RequestId> {
+    let (client, sequence) = str::from_utf8(text).ok()?.split_once('-')?;
+    Some(RequestId::new(
         u128::from_str_radix(client, 16).ok()?,
         u64::from_str_radix(sequence, 16).ok()?,
-    );
-    Some((id, Mode::from_code(mode)?)).filter(|_| is_whole)
+    ))
 }
 
 /// The first key behind all that begin so.
@@ -117,16 +129,18 @@ mod tests {
     #[test]
     fn an_entry_is_read_as_it_was_made() {
         let permit = Mode::permit(NonZeroU32::new(3).unwrap());
-        let id = RequestId::new(0xab << 120, 0x2a);
         for mode in [Mode::Exclusive, Mode::READER, permit] {
-            assert_eq!(read_entry(entry_name(id, 7, mode).as_bytes()), Some((id, mode)));
+            let name = entry_name(0x694d_71dd_aa0f_8b16, 7, mode);
+            assert_eq!(read_mode(name.as_bytes()), Some(mode));
         }
-        let foreign = " x 694d71ddaa0f8b16 ab-2a-0-x ab000000000000000000000000000000-2a-0-p0 \
-            ab000000000000000000000000000000-2a-x ab000000000000000000000000000000-2a-0-x-1 \
-            zz000000000000000000000000000000-2a-0-x";
+        let foreign = " x 694d71ddaa0f8b16 694d71ddaa0f8b16-0 694d71ddaa0f8b16-0-p0 \
+            694d71ddaa0f8b16-0-x-1 694d71ddaa0f8b16--x z94d71ddaa0f8b16-0-x";
         for name in foreign.split(' ') {
-            assert_eq!(read_entry(name.as_bytes()), None, "{name}");
+            assert_eq!(read_mode(name.as_bytes()), None, "{name}");
         }
+        let id = RequestId::new(0xab << 120, 0x2a);
+        assert_eq!(read_request(request_text(id).as_bytes()), Some(id));
+        assert_eq!(read_request(b"a label"), None);
     }
 
     #[test]

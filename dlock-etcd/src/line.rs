@@ -10,22 +10,22 @@
 //!   Go, which are exclusive.
 
 use dlock_core::spi::{self, InLine};
-use dlock_core::{Error, ErrorKind, Mode, RequestId, Result, Token};
+use dlock_core::{Error, ErrorKind, Mode, Result, Token};
 use etcd_client::KeyValue;
 
-use crate::keys::read_entry;
+use crate::keys::read_mode;
 
 /// An entry of a lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) key: Vec<u8>,
-    /// Of an entry of ours.
-    id: Option<RequestId>,
+    /// It is not one of Go's.
+    pub(crate) is_ours: bool,
     pub(crate) mode: Mode,
     /// In which revision it was made: its place, and its token.
     pub(crate) revision: i64,
     pub(crate) lease: i64,
-    /// The owner's label, where values were asked for.
+    /// Where values were asked for.
     pub(crate) value: Vec<u8>,
 }
 
@@ -40,22 +40,16 @@ impl Entry {
         token(self.revision)
     }
 
-    /// Whose it is: of another program's entry, its lease.
-    pub(crate) fn id(&self) -> RequestId {
-        self.id
-            .unwrap_or(RequestId::new(self.lease.cast_unsigned().into(), 0))
-    }
-
     /// Reads a key of a line whose keys begin with that many bytes.
     ///
     /// # Errors
     /// `BackendData` if it hangs on no lease: it would be in the way for ever.
     pub(crate) fn read(kv: &KeyValue, begins: usize) -> Result<Self> {
-        let named = kv.key().get(begins..).and_then(read_entry);
+        let named = kv.key().get(begins..).and_then(read_mode);
         let mode = match named {
             // Written once more: see `rwlock`.
-            Some((_, Mode::Exclusive)) if kv.version() > 1 => Mode::READER,
-            Some((_, mode)) => mode,
+            Some(Mode::Exclusive) if kv.version() > 1 => Mode::READER,
+            Some(mode) => mode,
             None => Mode::Exclusive,
         };
         if kv.lease() == 0 {
@@ -70,7 +64,7 @@ impl Entry {
         }
         Ok(Self {
             key: kv.key().to_vec(),
-            id: named.map(|(id, _)| id),
+            is_ours: named.is_some(),
             mode,
             revision: kv.create_revision(),
             lease: kv.lease(),

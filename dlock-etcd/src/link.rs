@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use async_compat::CompatExt as _;
-use etcd_client::{Client, Error as Etcd, GetOptions, GetResponse, Txn, TxnResponse};
+use etcd_client::{Client, DeleteResponse, Error as Etcd, GetOptions, GetResponse, Txn, TxnResponse};
 use event_listener::Event;
 use futures::future::{Either, select};
 
@@ -74,6 +74,11 @@ impl Link {
     pub(crate) async fn txn(&self, txn: Txn) -> Result<TxnResponse, Etcd> {
         let mut kv = self.client.kv_client().max_decoding_message_size(LARGEST_ANSWER);
         self.answer(kv.txn(txn)).await
+    }
+
+    pub(crate) async fn delete(&self, key: String) -> Result<DeleteResponse, Etcd> {
+        let mut kv = self.client.kv_client();
+        self.answer(kv.delete(key, None)).await
     }
 
     pub(crate) async fn get(&self, key: impl Into<Vec<u8>>, how: GetOptions) -> Result<GetResponse, Etcd> {

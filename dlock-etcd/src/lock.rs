@@ -199,19 +199,19 @@ impl EtcdLock {
     pub(crate) async fn leave(&self, session: &Session, key: &LeaseKey) -> Result<()> {
         if let Some(request) = session.requests.get(key) {
             self.delete(session, &request).await.map_err(in_line)?;
-            session.requests.give_up(key);
+            session.requests.forget(key);
         }
         Ok(())
     }
 
     /// Deletes the entry. Whether it was there.
     async fn delete(&self, session: &Session, request: &Request) -> Result<bool> {
-        session.requests.change(&request.key, |r| {
-            if let State::InLine(revision) = r.state {
-                r.state = State::Leaving(revision);
-            }
+        session.requests.change(&request.key, |r| match r.state {
+            State::InLine(revision) => r.state = State::Leaving(revision),
+            // Another deletion was sent before.
+            _ => r.unsure = true,
         });
-        self.delete_entry(session, request).await
+        session.delete(self.entry(session, request)).await
     }
 }
 

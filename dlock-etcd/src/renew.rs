@@ -47,7 +47,7 @@ impl EtcdLock {
             if let Some(request) = session.requests.get(&item.key)
                 && let State::InLine(_) = request.state
             {
-                entries.push((item.key.id, self.entry(&request)));
+                entries.push((item.key.id, self.entry(session, &request)));
             }
         }
         let heard = async {

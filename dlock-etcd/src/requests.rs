@@ -13,8 +13,14 @@
 //! order of messages: one that was not answered may be carried out long after, when the connection is
 //! another one. So whoever comes next first makes it certain: the entry is there, or never will be, since
 //! another key forbids it from here on (`gone` in [`keys`](crate::keys)), for as long as the lease lives on
-//! which it would hang. Then another try has another name: how many names were used up on the lease is a
-//! part of each. So a key is put once, and a deletion that comes late meets nobody.
+//! which it would hang.
+//!
+//! # Names of entries
+//!
+//! The name of an entry has a number, of those that are free on the lease. It is free again when the entry
+//! has gone and each message about it was answered; otherwise it is never used again, so that a message which
+//! comes late meets nobody. With a name for each request a line would become slower with each: the index of
+//! etcd goes through all names that there were since the last compaction.
 //!
 //! An attempt, a release, an abandon and a conversion each take the request as [`InCall`] until their future
 //! has ended or is dropped. Another call of the same request is told `Unknown` at once: it has sent nothing,
@@ -30,7 +36,7 @@
 //!   be leaving are decided under one mutex.
 //! * *The lease ends.* With it go the entries and all that forbids them; nothing is put on it any more.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use dlock_core::spi::LeaseKey;
@@ -44,9 +50,11 @@ pub(crate) struct Request {
     pub(crate) key: LeaseKey,
     /// As it was asked for.
     pub(crate) mode: Mode,
-    /// Which of its tries this is: it is a part of the entry's name.
-    pub(crate) tries: u32,
+    /// The number in its entry's name.
+    pub(crate) number: u32,
     pub(crate) state: State,
+    /// A message about its entry was not answered, and may be carried out yet.
+    pub(crate) unsure: bool,
     /// It was handed out.
     pub(crate) granted: bool,
     /// It is a reader now.
@@ -72,8 +80,9 @@ pub(crate) struct Requests(Mutex<Table>);
 struct Table {
     noted: HashMap<RequestId, Request>,
     in_call: HashSet<RequestId>,
-    /// How often something in the store was given up whose request may be tried again.
-    given_up: u32,
+    /// Numbers that were in use, and from which on none was.
+    free: BTreeSet<u32>,
+    unused: u32,
     /// Nothing is asked for any more, and nothing is handed out.
     over: bool,
 }
@@ -149,11 +158,16 @@ impl Requests {
             let message = "the lease of this client in etcd has ended; another one is being made";
             return Err(Error::new(ErrorKind::Unavailable, message));
         }
+        let number = table.free.pop_first().unwrap_or_else(|| {
+            table.unused += 1;
+            table.unused - 1
+        });
         let request = Request {
             key: key.clone(),
             mode,
-            tries: table.given_up,
+            number,
             state: State::Sent,
+            unsure: false,
             granted: false,
             converted: false,
         };
@@ -167,16 +181,12 @@ impl Requests {
         }
     }
 
-    /// Nothing of it is in the store, and its next try has another name.
-    pub(crate) fn give_up(&self, key: &LeaseKey) {
-        let mut table = self.table();
-        table.given_up += 1;
-        table.noted.remove(&key.id);
-    }
-
-    /// Nothing of it is in the store: no entry was made, or it is not asked for again.
+    /// Nothing of it is in the store.
     pub(crate) fn forget(&self, key: &LeaseKey) {
-        self.table().noted.remove(&key.id);
+        let mut table = self.table();
+        if let Some(request) = table.noted.remove(&key.id).filter(|r| !r.unsure) {
+            table.free.insert(request.number);
+        }
     }
 
     /// Notes that it is handed out. `false` if it has ended since its entry was seen in the line: its
@@ -248,15 +258,17 @@ mod tests {
     }
 
     #[test]
-    fn no_name_of_a_request_is_used_twice() {
+    fn a_number_that_may_be_met_late_is_not_used_again() {
         let requests = Requests::default();
-        let sent = || requests.send(&key(1), Mode::Exclusive).unwrap().tries;
-        assert_eq!(sent(), 0);
-        requests.forget(&key(1));
-        assert_eq!(sent(), 0, "nothing was made of it");
-        requests.give_up(&key(1));
-        assert_eq!(requests.state(&key(1), Mode::Exclusive).unwrap(), None);
-        assert_eq!(sent(), 1);
+        let sent = |n| requests.send(&key(n), Mode::Exclusive).unwrap().number;
+        assert_eq!((sent(1), sent(2)), (0, 1));
         assert!(requests.state(&key(1), Mode::READER).is_err());
+        requests.forget(&key(1));
+        assert_eq!(requests.state(&key(1), Mode::Exclusive).unwrap(), None);
+        assert_eq!((sent(1), sent(3)), (0, 2));
+        requests.change(&key(1), |r| r.unsure = true);
+        requests.forget(&key(1));
+        requests.forget(&key(2));
+        assert_eq!((sent(1), sent(2)), (1, 3));
     }
 }

@@ -62,7 +62,7 @@ impl EtcdLock {
         if let Some(other) = others.find(|e| !e.mode().is_exclusive() && e.mode() != Mode::READER) {
             return Err(other.mode().mismatch(Mode::READER));
         }
-        let entry = self.entry(request);
+        let entry = self.entry(session, request);
         let as_it_is = PutOptions::new().with_ignore_value().with_ignore_lease();
         let txn = Txn::new()
             .when([Compare::create_revision(entry.clone(), CompareOp::Equal, own)])

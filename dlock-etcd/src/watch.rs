@@ -16,14 +16,14 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use dlock_core::spi::{InLine as _, Page, Watch};
-use dlock_core::{Change, Error, Holder, Inspection, LockName, Result};
+use dlock_core::{Change, Error, ErrorKind, Holder, Inspection, LockName, RequestId, Result};
 use etcd_client::{Event, EventType, GetOptions};
 use futures::channel::mpsc;
-use futures::future::{Either, poll_fn, select, try_join};
+use futures::future::{Either, poll_fn, select, try_join, try_join3};
 use futures::stream::{self, BoxStream};
 use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _};
 
-use crate::keys::{behind, read_entry};
+use crate::keys::{behind, read_request};
 use crate::line::{Entry, Line, line_of};
 use crate::link::revision;
 use crate::lock::EtcdLock;
@@ -83,29 +83,57 @@ impl EtcdLock {
         Ok(u64::try_from(answer.ttl()).ok().map(Duration::from_secs))
     }
 
+    /// Whose an entry is that was there in that revision, and its label.
+    async fn owner<'a>(
+        &self,
+        session: &Session,
+        entry: &'a Entry,
+        at: i64,
+    ) -> Result<(RequestId, Option<&'a str>)> {
+        let label = str::from_utf8(&entry.value)
+            .ok()
+            .filter(|label| !label.is_empty());
+        if !entry.is_ours {
+            // It has its lease and nothing else.
+            return Ok((RequestId::new(entry.lease.cast_unsigned().into(), 0), label));
+        }
+        let name = entry.key.rsplit(|b| *b == b'/').next().unwrap_or_default();
+        let key = self.keys().request(&String::from_utf8_lossy(name));
+        let read = session
+            .get_by_itself(key, GetOptions::new().with_revision(at))
+            .await?;
+        let of_it = read.kvs().iter().find(|kv| kv.mod_revision() == entry.revision);
+        let (text, label) = match of_it {
+            Some(kv) => (kv.value(), label),
+            None => (&*entry.value, None),
+        };
+        let id = read_request(text).ok_or_else(|| no_request(entry))?;
+        Ok((id, label))
+    }
+
+    /// The holders that have these entries, in that revision.
     async fn holders(
         &self,
         session: &Session,
         entries: impl IntoIterator<Item = &Entry>,
+        at: i64,
     ) -> Result<Vec<Holder>> {
         let holders = entries.into_iter().map(|entry| async move {
-            let (expires_in, whereabouts) = self.client(session, entry).await?;
-            let owner = str::from_utf8(&entry.value)
-                .ok()
-                .filter(|label| !label.is_empty());
-            let holder = Holder::new(entry.id(), entry.mode(), entry.token(), expires_in);
+            let (client, owner) = (self.client(session, entry), self.owner(session, entry, at));
+            let ((expires_in, whereabouts), (id, label)) = try_join(client, owner).await?;
+            let holder = Holder::new(id, entry.mode(), entry.token(), expires_in);
             Ok(holder
-                .with_owner(owner.map(Into::into))
+                .with_owner(label.map(Into::into))
                 .with_whereabouts(whereabouts))
         });
         let holders: Vec<_> = holders.collect();
         stream::iter(holders).buffered(AT_ONCE).try_collect().await
     }
 
-    async fn inspection(&self, session: &Session, line: &Line) -> Result<Inspection> {
+    async fn inspection(&self, session: &Session, line: &Line, at: i64) -> Result<Inspection> {
         let (holding, waiting) = line.entries.split_at(line.admitted());
         Ok(Inspection::new(
-            self.holders(session, holding).await?,
+            self.holders(session, holding, at).await?,
             u32::try_from(waiting.len()).unwrap_or(u32::MAX),
         ))
     }
@@ -114,7 +142,7 @@ impl EtcdLock {
         let read = |session: Arc<Session>| {
             let looking = async move {
                 let (line, at) = self.look_on(&session, name).await?;
-                Ok((self.inspection(&session, &line).await?, line, at))
+                Ok((self.inspection(&session, &line, at).await?, line, at))
             };
             looking.boxed()
         };
@@ -123,18 +151,21 @@ impl EtcdLock {
 
     /// How that holder ended, in that revision.
     async fn ending(&self, session: &Session, name: &LockName, entry: &Entry, at: i64) -> Result<Change> {
-        let id = entry.id();
         let then = |key| {
             let how = GetOptions::new().with_revision(at).with_keys_only();
             session.get_by_itself(key, how)
         };
         let mark = self.keys().session(entry.lease);
-        let (forced, mark) = try_join(then(self.keys().forced(name)), then(mark)).await?;
+        let (forced, mark, (id, _)) = try_join3(
+            then(self.keys().forced(name)),
+            then(mark),
+            self.owner(session, entry, at - 1),
+        )
+        .await?;
         if forced.kvs().first().is_some_and(|kv| kv.mod_revision() == at) {
             return Ok(Change::Forced { id });
         }
-        let is_ours = read_entry(&entry.key[self.keys().line(name).len()..]).is_some();
-        let is_there = match is_ours {
+        let is_there = match entry.is_ours {
             true => !mark.kvs().is_empty(),
             false => self.left(session, entry.lease).await?.is_some(),
         };
@@ -143,6 +174,13 @@ impl EtcdLock {
             false => Change::Expired { id },
         })
     }
+}
+
+fn no_request(entry: &Entry) -> Error {
+    let key = entry.key.escape_ascii();
+    let message =
+        format!("the key `{key}` in etcd does not say whose it is: remove it, or use another prefix");
+    Error::new(ErrorKind::BackendData, message)
 }
 
 /// The stream of changes of one name.
@@ -229,7 +267,7 @@ impl Watching {
 
     /// The state as a whole, since something was skipped.
     async fn snapshot(&mut self, session: &Session) -> Result<()> {
-        let now = self.lock.inspection(session, &self.line).await?;
+        let now = self.lock.inspection(session, &self.line, self.at).await?;
         let told = Change::Snapshot { now, skipped: true };
         self.skipped = self.tell.try_send(Ok(told)).is_err();
         Ok(())
@@ -291,7 +329,7 @@ impl Watching {
         let ended = stream::iter(ended).buffered(AT_ONCE).try_collect();
         let granted = is.iter().filter(|e| modes.get(&e.revision) != Some(&e.mode));
         let (mut changes, granted): (Vec<_>, _) =
-            try_join(ended, self.lock.holders(session, granted)).await?;
+            try_join(ended, self.lock.holders(session, granted, self.at)).await?;
         changes.extend(granted.into_iter().map(Change::Granted));
         Ok(changes)
     }

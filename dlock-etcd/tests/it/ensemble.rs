@@ -206,6 +206,48 @@ async fn clients_of_a_member_that_stands_still_go_on() {
     }
 }
 
+/// It stands still three quarters of the time, and never for as long as an election takes.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slow_member_costs_no_lock() {
+    let servers = ensemble().await;
+    for leads in [true, false] {
+        let leader = leader(&servers).await;
+        let slow = if leads { leader } else { (leader + 1) % 3 };
+        let member = servers.members()[slow].clone();
+        let seen = Arc::new(Seen::default());
+        let (mut crowd, mut leases) = (Vec::new(), Vec::new());
+        for first in [slow, slow + 1] {
+            let lock = open(&servers, &from(first % 3), THROUGH).await;
+            leases.push((lock.clone(), lock.lease_id()));
+            let (client, seen) = (client_of(lock), seen.clone());
+            crowd.push(tokio::spawn(async move {
+                let held = client.lock(format!("held {first}")).unwrap();
+                let held = held.acquire().await.unwrap();
+                seen.takes_part(&client).await;
+                assert!(held.is_valid(), "{:?}", held.loss());
+                held.release().await.unwrap();
+                client
+            }));
+        }
+        hands(&member, |member| {
+            for _ in 0..40 {
+                member.pause()?;
+                std::thread::sleep(Duration::from_millis(60));
+                member.go_on()?;
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            Ok(())
+        })
+        .await;
+        seen.over.store(true, Ordering::SeqCst);
+        let clients = futures::future::join_all(crowd).await;
+        let grants = seen.grants.load(Ordering::SeqCst);
+        assert!(grants > 20, "{grants}, and a slow leader has it: {leads}");
+        assert!(leases.iter().all(|(lock, lease)| lock.lease_id() == *lease));
+        assert!(clients.iter().all(Result::is_ok), "{clients:?}");
+    }
+}
+
 /// The request lies in its socket while its client gives it up by another member. When it goes on it carries
 /// it out, or does not any more.
 #[tokio::test]

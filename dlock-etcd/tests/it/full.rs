@@ -67,6 +67,52 @@ async fn nobody_is_granted_anything_and_holders_let_go() {
     }
 }
 
+/// The store takes deletions alone, and not the key that says who ended it.
+#[tokio::test]
+async fn an_operator_ends_a_holder() {
+    let server = full().await;
+    let (lock, other) = (open(&server).await, open(&server).await);
+    let (held, waits_for) = (key("x", 1, 1), key("x", 1, 2));
+    granted(&lock, &queued(&held, X)).await;
+    let mut wait = waits(&lock, &queued(&waits_for, X)).await;
+    hands(&server, fill).await;
+    let ended = other.watch().unwrap().force_release(&held.name).await;
+    assert_eq!(ended.unwrap(), 1);
+    turn(&mut wait).await;
+    let late = lock.release(&held, Release::Now).await.unwrap();
+    assert_eq!(late, Released::NotHeld);
+}
+
+/// Many ask in the moment in which there is no space any more. Of those that are refused nothing is left,
+/// though the store may have carried out one of them.
+#[tokio::test]
+async fn nothing_is_left_of_what_crosses_the_quota() {
+    const MANY: u64 = 400;
+    let server = full().await;
+    let lock = open(&server).await;
+    let mut refused = 0;
+    for round in 0..20 {
+        let asking = (0..MANY).map(|n| {
+            let mut request = queued(&key(&format!("{round} {n}"), 1, round * MANY + n), X);
+            request.owner = Some("x".repeat(1024).into());
+            let lock = lock.clone();
+            async move { lock.attempt(&request).await }
+        });
+        let answers = futures::future::join_all(asking).await;
+        for answer in answers.iter().filter_map(|answer| answer.as_ref().err()) {
+            assert_eq!(answer.kind(), ErrorKind::LimitReached, "{answer}");
+            refused += 1;
+        }
+        let granted = (round + 1) * MANY - refused;
+        let there = crate::keys(&server, "dlock/").await.len() as u64;
+        assert_eq!(there, granted, "{refused} were refused");
+        if refused > 0 {
+            return;
+        }
+    }
+    panic!("it is never full");
+}
+
 #[tokio::test]
 async fn a_client_goes_on_when_there_is_space_again() {
     let server = full().await;

@@ -1,10 +1,11 @@
 //! Leases that end: what hung on them is lost, nothing of them counts any more, and another one is made
 //! without a new client.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use dlock_core::spi::{Lock as _, LostLeases, Release, Released, Signal};
-use dlock_core::{ErrorKind, LossReason};
+use dlock_core::{Client, ErrorKind, LockOptions, LossReason};
 use dlock_etcd::Config;
 use dlock_testkit::{EtcdServer, Proxy};
 use futures::StreamExt as _;
@@ -260,4 +261,22 @@ async fn a_member_that_says_nothing_costs_no_lease() {
     assert!(guard.is_valid(), "{:?}", guard.loss());
     assert_eq!(lock.lease_id(), lease);
     assert_eq!(keys(&server, "dlock/x/").await[0].lease(), lease.unwrap());
+}
+
+/// The lease would last for a minute yet.
+#[tokio::test]
+async fn a_silent_member_is_found_out_long_before_the_lease_ends() {
+    let server = start().await;
+    let proxy = Proxy::start(server.address()).unwrap();
+    let all = [proxy.address(), server.address()].map(|address| address.to_string());
+    let config = Config::new(&all.join(",")).session_timeout(LONG * 3);
+    let lock = Arc::new(config.connect(here()).await.unwrap());
+    let client = Client::builder(lock, here()).defaults(LockOptions::new().ttl(LONG * 3));
+    let client = client.build().unwrap();
+    proxy.mute();
+    let took = until("it asks the other", LONG, async || {
+        matches!(client.lock("x").unwrap().try_acquire().await, Ok(Some(_)))
+    })
+    .await;
+    assert!(took < LONG / 2, "{took:?}");
 }

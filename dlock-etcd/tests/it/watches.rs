@@ -245,6 +245,31 @@ async fn a_slow_consumer_costs_a_bounded_backlog() {
     assert_eq!(next(&mut slow).await, Change::Released { id: last.id });
 }
 
+/// Its member tells all at once what happened in a long time.
+#[tokio::test]
+async fn what_comes_too_fast_is_skipped() {
+    let server = start().await;
+    let proxy = Proxy::start(server.address()).unwrap();
+    let (lock, watcher) = (open(&server).await, open_at(proxy.address()).await);
+    let mut changes = watch(&watcher, "x").await;
+    next(&mut changes).await;
+    proxy.bar(|_| true);
+    for n in 0..100 {
+        let k = key("x", 1, n);
+        granted(&lock, &at_once(&k, X)).await;
+        lock.release(&k, Release::Now).await.unwrap();
+    }
+    let last = key("x", 1, 100);
+    granted(&lock, &at_once(&last, X)).await;
+    proxy.bar(|_| false);
+    let Change::Snapshot { now, skipped: true } = next(&mut changes).await else {
+        panic!("the state");
+    };
+    assert_eq!(now.holders[0].id, last.id);
+    lock.release(&last, Release::Now).await.unwrap();
+    assert_eq!(next(&mut changes).await, Change::Released { id: last.id });
+}
+
 #[tokio::test]
 async fn a_watcher_whose_backend_is_closed_is_told() {
     let server = start().await;

@@ -44,8 +44,6 @@ pub(crate) struct Attached {
     pub(crate) answers: LeaseKeepAliveStream,
     /// The key that shows that the client is there, which goes with the lease.
     pub(crate) mark: Watched,
-    /// In which term the member was when it was last asked.
-    term: u64,
 }
 
 /// Why a lease could not be attached.
@@ -112,7 +110,6 @@ impl Settings {
             keeper,
             answers,
             mark,
-            term: 0,
         };
         // It may have ended before the mark was watched.
         match attached.be_heard(session, &self.keys).await? {
@@ -129,7 +126,7 @@ impl Settings {
     }
 }
 
-/// How often the term may be another one than the last that was seen while a renewal is confirmed.
+/// How often a leader may be elected while a renewal is confirmed.
 const ELECTIONS: usize = 4;
 
 /// How a lease was found to be.
@@ -152,7 +149,7 @@ impl Attached {
         if answer.ttl() <= 0 {
             return Ok(Found::Gone);
         }
-        let term = self.term;
+        let term = answer.header().map_or(0, ResponseHeader::raft_term);
         session.deadline.renewed(Renewed { sent, term });
         Ok(Found::Alive)
     }
@@ -167,7 +164,6 @@ impl Attached {
             let was_confirmed = before.renewed.is_none();
             let count = GetOptions::new().with_count_only();
             let read = self.link.get(keys.session(session.lease), count).await?;
-            self.term = read.header().map_or(0, ResponseHeader::raft_term);
             match session.heard(before, read.header()) {
                 None => return Ok(Found::PutBack),
                 // A leader may renew a lease that was ended just before (etcd's pull request 20616).

@@ -9,14 +9,14 @@
 //! A leader renews a lease by itself, in its memory: no majority has a part in it. One that stood still
 //! while others replaced it goes on answering until it has found that out, while the next one may have
 //! ended the lease already. So a renewal counts only once a request has been answered that was sent *after
-//! its answer*, by way of a majority, in the term that the member had *before the renewal was sent*. Any
-//! transaction or read will do: in a client that is busy it costs nothing, and one that holds nothing asks
-//! for no more than the renewal.
+//! its answer*, by way of a majority, in the same term. Any transaction or read will do: in a client that is
+//! busy it costs nothing, and one that holds nothing asks for no more than the renewal.
 //!
-//! The term in an answer is that of the last entry which the asked member has applied. Before it answers by
-//! way of a majority it has applied an entry of whoever leads now: so the leader's term is no later than the
-//! one in the answer. The member had applied an entry of that very term before the renewal was sent. So it
-//! knew this leader, and passed the renewal on to no earlier one.
+//! The term in an answer is that of the last entry which the asked member has applied. To a renewal it is
+//! taken before the renewal is passed on to the leader. Before a member answers by way of a majority it has
+//! applied an entry of whoever leads now: so that leader's term is no later than the one in the answer. The
+//! member had applied an entry of that very term before it passed the renewal on. So it knew this leader, and
+//! passed it on to no earlier one.
 //!
 //! The *next* leader gives every lease the whole of its ttl, and an election timeout, from when it begins:
 //! after the last renewal that counts.
@@ -47,7 +47,7 @@ pub(crate) struct Deadline {
     ttl: Duration,
 }
 
-/// A renewal that a leader has answered: when it was sent, and in which term the member was before.
+/// A renewal that a leader has answered: when it was sent, and in which term the member was then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Renewed {
     pub(crate) sent: Timestamp,

@@ -24,6 +24,18 @@ pub(crate) fn in_line(e: Error) -> Error {
     }
 }
 
+/// The write that exceeds the quota is carried out before it is refused.
+pub(crate) fn at_the_quota(e: Error) -> Error {
+    match e.kind() {
+        ErrorKind::LimitReached => Error::new(
+            ErrorKind::Unknown,
+            "the store has run out of space, perhaps with this write, which it has carried out then",
+        )
+        .with_source(e),
+        _ => e,
+    }
+}
+
 /// Numbers of gRPC.
 mod code {
     pub(super) const INVALID_ARGUMENT: i32 = 3;
@@ -90,6 +102,10 @@ pub(crate) fn told(e: Etcd, away: ErrorKind, at: &str) -> Error {
             "has too much to do and sent the request back",
         ),
         Some((code::UNIMPLEMENTED, _)) => (ErrorKind::Unsupported, "is too old: dlock needs etcd 3.4"),
+        Some((_, text)) if text.contains("compacted") => (
+            ErrorKind::Unavailable,
+            "has just compacted what it was asked for: ask again",
+        ),
         Some((_, text)) if text.contains("no leader") => (
             ErrorKind::Unavailable,
             "is cut off from the other members, or they are choosing a leader",

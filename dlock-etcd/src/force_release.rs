@@ -26,40 +26,64 @@ const AT_ONCE: usize = 100;
 /// How often the line may change under it.
 const TRIES: usize = 16;
 
+/// How far it has come.
+#[derive(Default)]
+struct Ended {
+    count: usize,
+    /// There is no space for the key that says so.
+    is_full: bool,
+}
+
 impl EtcdLock {
     pub(crate) async fn end_holders(&self, session: &Session, name: &LockName) -> Result<u32> {
+        let mut ended = Ended::default();
+        match self.end_all(session, name, &mut ended).await {
+            Ok(()) => Ok(u32::try_from(ended.count).unwrap_or(u32::MAX)),
+            Err(e) if ended.count > 0 || ended.is_full => {
+                let message = "some holders of the lock were ended, and others may be holding it yet";
+                Err(Error::new(ErrorKind::Unknown, message).with_source(e))
+            }
+            Err(e) => Err(e),
+        }
+    }
+
+    async fn end_all(&self, session: &Session, name: &LockName, ended: &mut Ended) -> Result<()> {
         let line = self.keys().line(name);
         let how = || GetOptions::new().with_range(behind(&line)).with_keys_only();
         let read = session.get(line.clone(), how()).await?;
         let now = line_of(read.kvs(), line.len())?;
         // Those that hold now, and nobody who comes in behind them.
         let mut left: Vec<_> = now.entries[..now.admitted()].to_vec();
-        let (mut ended, mut is_full) = (0, false);
         for _ in 0..TRIES {
             let Some(step) = left.chunks(AT_ONCE).next() else {
-                return Ok(ended);
+                return Ok(());
             };
             let is_there = |revision, key: &[u8]| Compare::create_revision(key, CompareOp::Equal, revision);
             let all: Vec<_> = step.iter().map(|e| is_there(e.revision, &e.key)).collect();
             let mut ops: Vec<_> = step.iter().map(|e| TxnOp::delete(e.key.clone(), None)).collect();
-            if !is_full {
+            if !ended.is_full {
                 let put = PutOptions::new().with_lease(session.lease);
                 ops.push(TxnOp::put(self.keys().forced(name), "", Some(put)));
             }
-            let many = step.len();
+            let (many, was_full) = (step.len(), ended.is_full);
             match session.write(Txn::new().when(all).and_then(ops)).await {
                 Ok(answer) if answer.succeeded() => {
                     left.drain(..many);
-                    ended += u32::try_from(many).unwrap_or(u32::MAX);
+                    ended.count += many;
                     continue;
                 }
                 Ok(_) => {}
-                Err(e) if e.kind() == ErrorKind::LimitReached && !is_full => is_full = true,
+                Err(e) if e.kind() == ErrorKind::LimitReached && !was_full => ended.is_full = true,
                 Err(e) => return Err(e),
             }
             let read = session.get(line.clone(), how()).await?;
             let now = line_of(read.kvs(), line.len())?;
+            let before = left.len();
             left.retain(|e| now.entries.iter().any(|n| n.revision == e.revision));
+            if ended.is_full && !was_full {
+                // The write that exceeds the quota is carried out before it is refused.
+                ended.count += before - left.len();
+            }
         }
         let message = "the holders of the lock changed again and again while they were ended";
         Err(Error::new(ErrorKind::Unavailable, message))

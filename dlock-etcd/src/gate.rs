@@ -16,7 +16,7 @@ use dlock_core::{Access, Admission, Error, ErrorKind, FenceGate, FencedValue, Lo
 use etcd_client::{Compare, CompareOp, GetOptions, KeyValue, Txn, TxnOp, TxnOpResponse};
 use futures::FutureExt as _;
 
-use crate::failure::invalid;
+use crate::failure::{at_the_quota, invalid};
 use crate::lock::EtcdLock;
 use crate::session::Session;
 
@@ -75,7 +75,8 @@ impl EtcdLock {
                 .when([Compare::mod_revision(key.clone(), CompareOp::Equal, revision)])
                 .and_then([TxnOp::put(key.clone(), fenced.to_record(), None)])
                 .or_else([TxnOp::get(key.clone(), None)]);
-            let answer = self.connection.session().await?.write(txn).await?;
+            let session = self.connection.session().await?;
+            let answer = session.write(txn).await.map_err(at_the_quota)?;
             if answer.succeeded() {
                 return Ok(admission);
             }

@@ -172,7 +172,7 @@ impl EtcdLock {
         let answer = match session.write(txn).await {
             // The write that exceeds the quota is carried out before it is refused.
             Err(e) if e.kind() == ErrorKind::LimitReached => {
-                session.requests.change(key, |r| r.state = State::Leaving(0));
+                session.requests.change(key, |r| r.state = State::InLine(0));
                 self.leave(session, key).await?;
                 return Err(e);
             }
@@ -308,7 +308,14 @@ impl EtcdLock {
         let (line, entry) = (self.keys().line(&request.key.name), self.entry(session, request));
         let all = GetOptions::new().with_keys_only().with_range(behind(&line));
         let there = [TxnOp::get(&*line, Some(all)), TxnOp::delete(&*entry, None)];
-        let answer = self.certain(session, request, there).await?;
+        let answer = match self.certain(session, request, there).await {
+            // Nothing can be put that forbids it. If it is there already nobody waits for it any more.
+            Err(e) if e.kind() == ErrorKind::LimitReached => {
+                session.delete(entry).await?;
+                return Err(e);
+            }
+            answer => answer?,
+        };
         if !answer.succeeded() {
             return Ok(None);
         }

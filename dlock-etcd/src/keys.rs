@@ -14,8 +14,8 @@
 //!
 //! The name of an entry says what is wanted, so that the names are all that admission needs. An entry whose
 //! mode is another one now has a version above 1. Its value is the owner's label and nothing else, as the
-//! `Election` of Go has it; of an entry without a label it is the request, and there is no key for that. Names
-//! are [used again](crate::requests#names-of-entries).
+//! `Election` of Go has it; of an entry without a label it is the request, and there is no key for that.
+//! Names are [used again](crate::requests#names-of-entries).
 
 use std::sync::Arc;
 

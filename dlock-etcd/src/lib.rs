@@ -1,4 +1,5 @@
-//! Locks in etcd: one transaction to join a line of keys, one to leave it, and nobody woken but who is next.
+//! Locks in etcd: a transaction to join a line of keys, a deletion to leave it, and nobody woken but who is
+//! next.
 //! [`Config`] connects.
 //!
 //! Building this crate needs `protoc` and Google's protocol files, since its driver compiles etcd's own: on
@@ -38,6 +39,7 @@ mod failure;
 mod fencing;
 mod force_release;
 mod gate;
+mod holders;
 mod join;
 mod keys;
 mod line;

@@ -185,10 +185,10 @@ impl EtcdLock {
         let ended = match request.state {
             State::Sent => self.forbid(&session, &request).await?,
             State::InLine(revision) | State::Leaving(revision) => {
-                let was_there = self.delete(&session, &request).await?;
+                let (was_there, was_granted) = self.delete(&session, &request).await?;
                 // A deletion before this one was not answered.
                 let ended = was_there || matches!(request.state, State::Leaving(_));
-                ended.then_some((request.granted, revision))
+                ended.then_some((was_granted, revision))
             }
         };
         session.requests.forget(key);
@@ -204,14 +204,18 @@ impl EtcdLock {
         Ok(())
     }
 
-    /// Deletes the entry. Whether it was there.
-    async fn delete(&self, session: &Session, request: &Request) -> Result<bool> {
-        session.requests.change(&request.key, |r| match r.state {
-            State::InLine(revision) => r.state = State::Leaving(revision),
-            // Another deletion was sent before.
-            _ => r.unsure = true,
+    /// Deletes the entry. Whether it was there, and was handed out before.
+    async fn delete(&self, session: &Session, request: &Request) -> Result<(bool, bool)> {
+        let was_granted = session.requests.change(&request.key, |r| {
+            match r.state {
+                State::InLine(revision) => r.state = State::Leaving(revision),
+                // Another deletion was sent before.
+                _ => r.unsure = true,
+            }
+            r.granted
         });
-        session.delete(self.entry(session, request)).await
+        let was_there = session.delete(self.entry(session, request)).await?;
+        Ok((was_there, was_granted.unwrap_or(request.granted)))
     }
 }
 

@@ -4,12 +4,12 @@
 //! In the same round trip it is asked whether their entries are there: one that was ended by force, or
 //! deleted by somebody else, is gone.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use dlock_core::spi::{LeaseKey, Place, Renew, RenewItem, RenewKind, RenewOutcome, Renewal};
-use dlock_core::{Error, LockName, Result};
+use dlock_core::{Error, LockName, RequestId, Result};
 use etcd_client::{GetOptions, SortOrder, SortTarget, Txn, TxnOp, TxnOpResponse};
 use futures::future::{join, join_all, try_join_all};
 
@@ -45,9 +45,9 @@ impl EtcdLock {
         let mut entries = Vec::new();
         for item in items.iter().filter(|item| item.kind == RenewKind::Lease) {
             if let Some(request) = session.requests.get(&item.key)
-                && let State::InLine(_) = request.state
+                && let State::InLine(own) = request.state
             {
-                entries.push((item.key.id, self.entry(session, &request)));
+                entries.push((item.key.id, own, self.entry(session, &request)));
             }
         }
         let heard = async {
@@ -57,14 +57,14 @@ impl EtcdLock {
                 _ => session.be_heard_recently().await,
             }
         };
-        let there = self.are_there(session, &entries);
-        let ((heard, there), lines) = join(join(heard, there), self.lines(session, items)).await;
+        let removed = self.removed(session, &entries);
+        let ((heard, removed), lines) = join(join(heard, removed), self.lines(session, items)).await;
         let mut outcomes = Vec::with_capacity(items.len());
         for item in items {
             outcomes.push(match item.kind {
                 RenewKind::Lease => {
-                    let is_there = there.as_ref().map(|there| there.contains(&item.key.id));
-                    renewed(session, &item.key, heard.clone(), is_there.map_err(Error::clone))
+                    let own = removed.as_ref().map(|removed| removed.get(&item.key.id).copied());
+                    renewed(session, &item.key, heard.clone(), own.map_err(Error::clone))
                 }
                 RenewKind::Queued => self.asked(session, &item.key, &lines).await,
                 _ => Ok(RenewOutcome::Gone),
@@ -73,23 +73,23 @@ impl EtcdLock {
         outcomes
     }
 
-    /// Of which of these requests the entry is there.
-    async fn are_there(
+    /// Of which of these requests the entry was removed, and in which revision it had been made.
+    async fn removed(
         &self,
         session: &Session,
-        entries: &[(dlock_core::RequestId, String)],
-    ) -> Result<HashSet<dlock_core::RequestId>> {
+        entries: &[(RequestId, i64, String)],
+    ) -> Result<HashMap<RequestId, i64>> {
         let asked = entries.chunks(AT_ONCE).map(|chunk| async move {
             let count = || Some(GetOptions::new().with_count_only());
             let gets: Vec<_> = chunk
                 .iter()
-                .map(|(_, key)| TxnOp::get(key.clone(), count()))
+                .map(|(.., key)| TxnOp::get(key.clone(), count()))
                 .collect();
             let answer = session.read(Txn::new().and_then(gets)).await?;
             let is_there = |op: &TxnOpResponse| matches!(op, TxnOpResponse::Get(got) if got.count() > 0);
             let there = answer.op_responses();
-            let there = chunk.iter().zip(there).filter(|(_, op)| is_there(op));
-            Ok::<Vec<_>, Error>(there.map(|((id, _), _)| *id).collect())
+            let removed = chunk.iter().zip(there).filter(|(_, op)| !is_there(op));
+            Ok::<Vec<_>, Error>(removed.map(|((id, own, _), _)| (*id, *own)).collect())
         });
         Ok(try_join_all(asked).await?.into_iter().flatten().collect())
     }
@@ -139,15 +139,15 @@ fn renewed(
     session: &Session,
     key: &LeaseKey,
     heard: Result<()>,
-    is_there: Result<bool>,
+    removed: Result<Option<i64>>,
 ) -> Result<RenewOutcome> {
     let held = session.requests.get(key);
     // Of an earlier lease, or ended meanwhile.
     if !held.is_some_and(|r| matches!(r.state, State::InLine(_))) {
         return Ok(RenewOutcome::Gone);
     }
-    if !is_there? {
-        session.requests.forget(key);
+    if let Some(own) = removed? {
+        session.requests.removed(key, own);
         return Ok(RenewOutcome::Gone);
     }
     heard?;

@@ -18,9 +18,9 @@
 //! # Names of entries
 //!
 //! The name of an entry has a number, of those that are free on the lease. It is free again when the entry
-//! has gone and each message about it was answered; otherwise it is never used again, so that a message which
-//! comes late meets nobody. With a name for each request a line would become slower with each: the index of
-//! etcd goes through all names that there were since the last compaction.
+//! has gone and each message that goes by its name was answered; otherwise it is never used again, so that a
+//! message which comes late meets nobody. With a name for each request a line would become slower with each:
+//! the index of etcd goes through all names that there were since the last compaction.
 //!
 //! An attempt, a release, an abandon and a conversion each take the request as [`InCall`] until their future
 //! has ended or is dropped. Another call of the same request is told `Unknown` at once: it has sent nothing,
@@ -34,6 +34,8 @@
 //! * *A call is dropped, at any poll.* It is noted as sent or as leaving.
 //! * *A waiter or a renewal grants it meanwhile.* They neither make nor delete an entry. To be granted and to
 //!   be leaving are decided under one mutex.
+//! * *A renewal finds that the entry was removed.* It forgets the request only if no call has it, in one
+//!   step: so the number is not free while a deletion may be sent.
 //! * *The lease ends.* With it go the entries and all that forbids them; nothing is put on it any more.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -85,6 +87,14 @@ struct Table {
     unused: u32,
     /// Nothing is asked for any more, and nothing is handed out.
     over: bool,
+}
+
+impl Table {
+    fn forget(&mut self, key: &LeaseKey) {
+        if let Some(request) = self.noted.remove(&key.id).filter(|r| !r.unsure) {
+            self.free.insert(request.number);
+        }
+    }
 }
 
 /// A call has that request, until this is dropped.
@@ -175,17 +185,22 @@ impl Requests {
         Ok(request)
     }
 
-    pub(crate) fn change(&self, key: &LeaseKey, change: impl FnOnce(&mut Request)) {
-        if let Some(request) = self.table().noted.get_mut(&key.id) {
-            change(request);
-        }
+    pub(crate) fn change<T>(&self, key: &LeaseKey, change: impl FnOnce(&mut Request) -> T) -> Option<T> {
+        self.table().noted.get_mut(&key.id).map(change)
     }
 
     /// Nothing of it is in the store.
     pub(crate) fn forget(&self, key: &LeaseKey) {
+        self.table().forget(key);
+    }
+
+    /// Somebody else has deleted the entry that was made in that revision. A call that has the request finds
+    /// that out by itself: its deletion may be on its way.
+    pub(crate) fn removed(&self, key: &LeaseKey, revision: i64) {
         let mut table = self.table();
-        if let Some(request) = table.noted.remove(&key.id).filter(|r| !r.unsure) {
-            table.free.insert(request.number);
+        let noted = table.noted.get(&key.id);
+        if !table.in_call.contains(&key.id) && noted.is_some_and(|r| r.state == State::InLine(revision)) {
+            table.forget(key);
         }
     }
 
@@ -270,5 +285,20 @@ mod tests {
         requests.forget(&key(1));
         requests.forget(&key(2));
         assert_eq!((sent(1), sent(2)), (1, 3));
+    }
+
+    #[test]
+    fn what_a_call_has_is_not_forgotten_by_a_renewal() {
+        let requests = Arc::new(Requests::default());
+        requests.send(&key(1), Mode::Exclusive).unwrap();
+        requests.change(&key(1), |r| r.state = State::InLine(7));
+        let call = requests.call(&key(1)).unwrap();
+        requests.removed(&key(1), 7);
+        assert!(requests.get(&key(1)).is_some());
+        drop(call);
+        requests.removed(&key(1), 6);
+        assert!(requests.get(&key(1)).is_some());
+        requests.removed(&key(1), 7);
+        assert!(requests.get(&key(1)).is_none());
     }
 }

@@ -9,10 +9,10 @@
 
 use async_trait::async_trait;
 use dlock_core::spi::{Converted, InLine as _, LeaseKey, RwLock};
-use dlock_core::{Error, ErrorKind, LossReason, Mode, Result};
+use dlock_core::{Error, LossReason, Mode, Result};
 use etcd_client::{Compare, CompareOp, GetOptions, PutOptions, Txn, TxnOp};
 
-use crate::failure::{in_line, unsupported};
+use crate::failure::{at_the_quota, unsupported};
 use crate::keys::behind;
 use crate::line::line_of;
 use crate::lock::EtcdLock;
@@ -68,11 +68,7 @@ impl EtcdLock {
             .when([Compare::create_revision(entry.clone(), CompareOp::Equal, own)])
             .and_then([TxnOp::put(entry, "", Some(as_it_is))]);
         // Asked again after an answer that was lost, it is written again.
-        let answer = session.write(txn).await.map_err(|e| match e.kind() {
-            // The write that exceeds the quota is carried out before it is refused.
-            ErrorKind::LimitReached => in_line(e),
-            _ => e,
-        })?;
+        let answer = session.write(txn).await.map_err(at_the_quota)?;
         match answer.succeeded() {
             true => {
                 session.requests.change(&request.key, |r| r.converted = true);

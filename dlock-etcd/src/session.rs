@@ -133,6 +133,15 @@ impl Session {
         answer.map_err(|e| told(e, ErrorKind::Unavailable, &link.at))
     }
 
+    /// Reads what was so in a revision that the member has told of. It tells just before it shows.
+    pub(crate) async fn get_at(&self, key: String, at: i64) -> Result<GetResponse> {
+        let then = || GetOptions::new().with_revision(at);
+        match self.get_by_itself(key.clone(), then()).await {
+            Err(_) => self.get(key, then()).await,
+            read => read,
+        }
+    }
+
     /// Reads in a transaction.
     pub(crate) async fn read(&self, txn: Txn) -> Result<TxnResponse> {
         self.transact(txn, ErrorKind::Unavailable).await

@@ -4,26 +4,23 @@
 //! ended. So nothing is missed, unless the store has forgotten it by compaction, or whoever watches is
 //! slow: then the state as a whole is told, and that something was skipped.
 //!
-//! *How a hold ended* is not seen from its entry. A release by force writes a key in the same revision. With
-//! a lease that ends goes the mark of its client, in the same revision; of other programs the lease is asked
-//! for. Everything else is a release. The member that tells of a revision is asked for what it knows of it by
-//! itself, so that a watcher is quicker than those who take turns. One that is not, since its member is far
-//! away, skips as if nobody took what it tells.
+//! What [a change](crate::holders) means is asked for. Where that takes longer than the next changes, since
+//! the member is far away, they are skipped as if nobody took what is told.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use dlock_core::spi::{InLine as _, Page, Watch};
-use dlock_core::{Change, Error, ErrorKind, Holder, Inspection, LockName, RequestId, Result};
+use dlock_core::spi::{Page, Watch};
+use dlock_core::{Change, Error, Inspection, LockName, Result};
 use etcd_client::{Event, EventType, GetOptions};
 use futures::channel::mpsc;
-use futures::future::{Either, poll_fn, select, try_join, try_join3};
-use futures::stream::{self, BoxStream};
-use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _};
+use futures::future::{Either, poll_fn, select, try_join};
+use futures::stream::BoxStream;
+use futures::{FutureExt as _, StreamExt as _};
 
-use crate::keys::{behind, read_request};
+use crate::keys::behind;
 use crate::line::{Entry, Line, line_of};
 use crate::link::revision;
 use crate::lock::EtcdLock;
@@ -33,14 +30,8 @@ use crate::watches::{Seen, What};
 /// Until a failed look is repeated.
 const AFTER_FAILURE: Duration = Duration::from_millis(200);
 
-/// How many changes may wait to be taken, or to be looked into.
+/// How many changes may wait to be taken, and how many revisions to be looked into.
 const AHEAD: usize = 64;
-
-/// How many holders are asked for at a time.
-const AT_ONCE: usize = 100;
-
-/// How long a client's lease lives unless it is renewed, and where the client is.
-type Client = (Duration, Option<Arc<str>>);
 
 impl EtcdLock {
     /// The line with the labels of its owners, and in which revision it was so.
@@ -50,84 +41,6 @@ impl EtcdLock {
         let how = GetOptions::new().with_range(behind(&line));
         let read = session.get(line, how).await?;
         Ok((line_of(read.kvs(), begins)?, revision!(read)))
-    }
-
-    async fn client(&self, session: &Session, entry: &Entry) -> Result<Client> {
-        if entry.lease == session.lease {
-            let ends = session.deadline.confirmed() + session.deadline.span();
-            let whereabouts = self.connection.settings.whereabouts.clone();
-            return Ok((session.now().until(ends), Some(whereabouts)));
-        }
-        let key = self.keys().session(entry.lease);
-        // The member has shown the entry, so it knows of the mark that was made before.
-        let mark = session.get_by_itself(key, GetOptions::new()).await?;
-        let mark = mark.kvs().first();
-        let mark = mark.and_then(|kv| kv.value_str().ok());
-        let read = mark.and_then(|mark| mark.strip_prefix("ttl=")?.split_once(' '));
-        Ok(match read {
-            // It may be heard of at any moment; this is what it has then.
-            Some((ttl, whereabouts)) => (
-                Duration::from_secs(ttl.parse().unwrap_or(0)),
-                Some(whereabouts.into()),
-            ),
-            None => (self.left(session, entry.lease).await?.unwrap_or_default(), None),
-        })
-    }
-
-    /// How long that lease has yet; `None` if it is not there any more.
-    async fn left(&self, session: &Session, lease: i64) -> Result<Option<Duration>> {
-        let (link, _) = session.link()?;
-        let mut leases = link.client.lease_client();
-        let answer = link.answer(leases.time_to_live(lease, None)).await;
-        let answer = answer.map_err(|e| self.connection.settings.told(e))?;
-        Ok(u64::try_from(answer.ttl()).ok().map(Duration::from_secs))
-    }
-
-    /// Whose an entry is that was there in that revision, and its label.
-    async fn owner<'a>(
-        &self,
-        session: &Session,
-        entry: &'a Entry,
-        at: i64,
-    ) -> Result<(RequestId, Option<&'a str>)> {
-        let label = str::from_utf8(&entry.value)
-            .ok()
-            .filter(|label| !label.is_empty());
-        if !entry.is_ours {
-            // It has its lease and nothing else.
-            return Ok((RequestId::new(entry.lease.cast_unsigned().into(), 0), label));
-        }
-        let name = entry.key.rsplit(|b| *b == b'/').next().unwrap_or_default();
-        let key = self.keys().request(&String::from_utf8_lossy(name));
-        let read = session
-            .get_by_itself(key, GetOptions::new().with_revision(at))
-            .await?;
-        let of_it = read.kvs().iter().find(|kv| kv.mod_revision() == entry.revision);
-        let (text, label) = match of_it {
-            Some(kv) => (kv.value(), label),
-            None => (&*entry.value, None),
-        };
-        let id = read_request(text).ok_or_else(|| no_request(entry))?;
-        Ok((id, label))
-    }
-
-    /// The holders that have these entries, in that revision.
-    async fn holders(
-        &self,
-        session: &Session,
-        entries: impl IntoIterator<Item = &Entry>,
-        at: i64,
-    ) -> Result<Vec<Holder>> {
-        let holders = entries.into_iter().map(|entry| async move {
-            let (client, owner) = (self.client(session, entry), self.owner(session, entry, at));
-            let ((expires_in, whereabouts), (id, label)) = try_join(client, owner).await?;
-            let holder = Holder::new(id, entry.mode(), entry.token(), expires_in);
-            Ok(holder
-                .with_owner(label.map(Into::into))
-                .with_whereabouts(whereabouts))
-        });
-        let holders: Vec<_> = holders.collect();
-        stream::iter(holders).buffered(AT_ONCE).try_collect().await
     }
 
     async fn inspection(&self, session: &Session, line: &Line, at: i64) -> Result<Inspection> {
@@ -148,39 +61,6 @@ impl EtcdLock {
         };
         self.reading(read).await
     }
-
-    /// How that holder ended, in that revision.
-    async fn ending(&self, session: &Session, name: &LockName, entry: &Entry, at: i64) -> Result<Change> {
-        let then = |key| {
-            let how = GetOptions::new().with_revision(at).with_keys_only();
-            session.get_by_itself(key, how)
-        };
-        let mark = self.keys().session(entry.lease);
-        let (forced, mark, (id, _)) = try_join3(
-            then(self.keys().forced(name)),
-            then(mark),
-            self.owner(session, entry, at - 1),
-        )
-        .await?;
-        if forced.kvs().first().is_some_and(|kv| kv.mod_revision() == at) {
-            return Ok(Change::Forced { id });
-        }
-        let is_there = match entry.is_ours {
-            true => !mark.kvs().is_empty(),
-            false => self.left(session, entry.lease).await?.is_some(),
-        };
-        Ok(match is_there {
-            true => Change::Released { id },
-            false => Change::Expired { id },
-        })
-    }
-}
-
-fn no_request(entry: &Entry) -> Error {
-    let key = entry.key.escape_ascii();
-    let message =
-        format!("the key `{key}` in etcd does not say whose it is: remove it, or use another prefix");
-    Error::new(ErrorKind::BackendData, message)
 }
 
 /// The stream of changes of one name.
@@ -276,8 +156,9 @@ impl Watching {
     /// Takes in what happened, one revision after the other.
     async fn take_in(&mut self, session: &Session, events: &[Event]) -> Result<()> {
         let revision = |event: &Event| event.kv().map_or(0, etcd_client::KeyValue::mod_revision);
-        self.skipped |= events.len() > AHEAD;
-        for group in events.chunk_by(|a, b| revision(a) == revision(b)) {
+        let groups: Vec<_> = events.chunk_by(|a, b| revision(a) == revision(b)).collect();
+        self.skipped |= groups.len() > AHEAD;
+        for group in groups {
             let at = revision(&group[0]);
             // Told already, before the connection broke.
             if at <= self.at {
@@ -323,13 +204,10 @@ impl Watching {
         let there: HashSet<_> = self.line.entries.iter().map(|e| e.revision).collect();
         let modes: HashMap<_, _> = was.iter().map(|e| (e.revision, e.mode)).collect();
         let ended = was.iter().filter(|e| !there.contains(&e.revision));
-        let ended: Vec<_> = ended
-            .map(|e| self.lock.ending(session, &self.name, e, self.at))
-            .collect();
-        let ended = stream::iter(ended).buffered(AT_ONCE).try_collect();
+        let ended = self.lock.endings(session, &self.name, ended, self.at);
         let granted = is.iter().filter(|e| modes.get(&e.revision) != Some(&e.mode));
-        let (mut changes, granted): (Vec<_>, _) =
-            try_join(ended, self.lock.holders(session, granted, self.at)).await?;
+        let granted = self.lock.holders(session, granted, self.at);
+        let (mut changes, granted) = try_join(ended, granted).await?;
         changes.extend(granted.into_iter().map(Change::Granted));
         Ok(changes)
     }

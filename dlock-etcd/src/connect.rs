@@ -102,6 +102,7 @@ impl Settings {
             key: self.keys.session(session.lease).into(),
             end: None,
             from: None,
+            deletions_only: true,
         };
         let (watches, mark, tending) = Watches::open(link, first).await?;
         session.runtime.spawn(tending.boxed());

@@ -114,7 +114,7 @@ impl EtcdLock {
             }
             Turn::Behind(behind) => {
                 self.leave(session, key).await?;
-                Attempt::Held(Wait::new(Wake::Push(self.change(session, behind))))
+                Attempt::Held(Wait::new(Wake::Push(self.change(session, request.mode, behind))))
             }
             Turn::Mismatch(other) => {
                 self.leave(session, key).await?;
@@ -146,7 +146,11 @@ impl EtcdLock {
                 None => match self.enter(session, request).await? {
                     Entered::InLine(revision, turn) => (revision, turn),
                     Entered::Held(behind) => {
-                        return Ok(Attempt::Held(Wait::new(Wake::Push(self.change(session, behind)))));
+                        return Ok(Attempt::Held(Wait::new(Wake::Push(self.change(
+                            session,
+                            request.mode,
+                            behind,
+                        )))));
                     }
                 },
             };

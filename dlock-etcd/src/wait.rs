@@ -32,11 +32,11 @@ use crate::session::Session;
 use crate::watches::{Seen, Watched, Watches, What};
 
 /// What a waiter watches of a line.
-#[derive(Default)]
 struct Watching {
     watched: HashMap<Vec<u8>, Watched>,
     /// The revision of the last look.
     at: i64,
+    mode: Mode,
 }
 
 impl EtcdLock {
@@ -50,7 +50,7 @@ impl EtcdLock {
     ) -> BoxStream<'static, Push> {
         let (lock, session, key) = (self.clone(), session.clone(), key.clone());
         // From now on: one that is polled late is told what came before.
-        let mut watching = Watching::default();
+        let mut watching = Watching::new(mode);
         let watches = session.link().ok().map(|(_, watches)| watches);
         if let Some(watches) = &watches {
             watching.watch(watches, &behind, None);
@@ -80,8 +80,13 @@ impl EtcdLock {
     }
 
     /// Tells when one of those keys has gone, to whoever is not in the line.
-    pub(crate) fn change(&self, session: &Arc<Session>, behind: Behind) -> BoxStream<'static, Push> {
-        let mut watching = Watching::default();
+    pub(crate) fn change(
+        &self,
+        session: &Arc<Session>,
+        mode: Mode,
+        behind: Behind,
+    ) -> BoxStream<'static, Push> {
+        let mut watching = Watching::new(mode);
         if let Ok((_, watches)) = session.link() {
             // Nobody looks again whether it was before the watch began.
             watching.watch(&watches, &behind, Some(behind.at + 1));
@@ -92,6 +97,14 @@ impl EtcdLock {
 }
 
 impl Watching {
+    fn new(mode: Mode) -> Self {
+        Self {
+            watched: HashMap::new(),
+            at: 0,
+            mode,
+        }
+    }
+
     /// Watches those that are in front now, and no others any more.
     fn watch(&mut self, watches: &Watches, behind: &Behind, from: Option<i64>) {
         // A watch from a revision of the past tells what came since.
@@ -103,6 +116,9 @@ impl Watching {
                     key: key.clone(),
                     end: None,
                     from,
+                    // A holder that becomes a reader lets in readers alone. What else is put by that name is
+                    // its next entry, far behind.
+                    deletions_only: self.mode != Mode::READER,
                 })
             });
         }

@@ -103,6 +103,7 @@ impl Watching {
             key: line.clone().into(),
             end: Some(behind(&line)),
             from: Some(self.at + 1),
+            deletions_only: false,
         });
         loop {
             let seen = {

@@ -13,7 +13,8 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use async_compat::CompatExt as _;
 use etcd_client::{
-    Error as Etcd, Event, WatchOptions, WatchRequestSender, WatchResponse, WatchResponseStream,
+    Error as Etcd, Event, WatchFilterType, WatchOptions, WatchRequestSender, WatchResponse,
+    WatchResponseStream,
 };
 use futures::StreamExt as _;
 use futures::channel::mpsc;
@@ -39,6 +40,8 @@ pub(crate) struct What {
     pub(crate) end: Option<Vec<u8>>,
     /// From this revision on, or from now on.
     pub(crate) from: Option<i64>,
+    /// What is put is not told.
+    pub(crate) deletions_only: bool,
 }
 
 enum Command {
@@ -129,6 +132,10 @@ fn options(id: i64, what: &What) -> WatchOptions {
     let options = WatchOptions::new()
         .with_watch_id(id)
         .with_start_revision(what.from.unwrap_or(0));
+    let options = match what.deletions_only {
+        true => options.with_filters([WatchFilterType::NoPut]),
+        false => options,
+    };
     match &what.end {
         Some(end) => options.with_range(end.clone()),
         None => options,

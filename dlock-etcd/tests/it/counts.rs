@@ -147,6 +147,25 @@ async fn a_hand_off_costs_two_proposals_and_wakes_one() {
     }
 }
 
+/// The holder joins again by the name that it had, while that is watched yet.
+#[tokio::test]
+async fn a_waiter_is_not_woken_by_who_joins_behind_it() {
+    let server = start().await;
+    let (a, b) = (open(&server).await, open(&server).await);
+    granted(&a, &ask(&key("x", 1, 1))).await;
+    let start = counts(&server).await;
+    let mut wait = waits(&b, &ask(&key("x", 2, 1))).await;
+    until("it watches", LONG, async || {
+        (counts(&server).await - start).told >= 1.0
+    })
+    .await;
+    let before = counts(&server).await;
+    a.release(&key("x", 1, 1), Release::Now).await.unwrap();
+    let _behind = waits(&a, &ask(&key("x", 1, 2))).await;
+    crate::turn(&mut wait).await;
+    assert_eq!((counts(&server).await - before).events, 1.0);
+}
+
 /// The whole client by one renewal, however much it holds, and in however many batches that is renewed: what
 /// was heard a moment ago is not asked for again.
 #[tokio::test]

@@ -16,7 +16,9 @@
 //! taken before the renewal is passed on to the leader. Before a member answers by way of a majority it has
 //! applied an entry of whoever leads now: so that leader's term is no later than the one in the answer. The
 //! member had applied an entry of that very term before it passed the renewal on. So it knew this leader, and
-//! passed it on to no earlier one.
+//! passed it on to no earlier one. (A member that has caught up by a snapshot tells an older term until it
+//! applies its next entry. For that to matter the same member would have to be cut off from all but a leader
+//! that stood still, and to catch up by thousands of entries between a renewal and the next answer.)
 //!
 //! The *next* leader gives every lease the whole of its ttl, and an election timeout, from when it begins:
 //! after the last renewal that counts.

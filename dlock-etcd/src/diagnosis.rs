@@ -53,7 +53,7 @@ impl EtcdLock {
                     .map(|a| format!("{:?}", a.alarm()))
                     .collect();
                 let text = format!(
-                    "raised: {}. Until it is disarmed nobody is granted a lock",
+                    "raised: {}. Until it is disarmed new requests are refused",
                     kinds.join(", ")
                 );
                 findings.push(Finding::problem("alarms", text));

@@ -54,10 +54,12 @@ impl EtcdLock {
         let now = line_of(read.kvs(), line.len())?;
         // Those that hold now, and nobody who comes in behind them.
         let mut left: Vec<_> = now.entries[..now.admitted()].to_vec();
-        for _ in 0..TRIES {
-            let Some(step) = left.chunks(AT_ONCE).next() else {
-                return Ok(());
-            };
+        let mut tries = TRIES;
+        while let Some(step) = left.chunks(AT_ONCE).next() {
+            if tries == 0 {
+                let message = "the holders of the lock changed again and again while they were ended";
+                return Err(Error::new(ErrorKind::Unavailable, message));
+            }
             let is_there = |revision, key: &[u8]| Compare::create_revision(key, CompareOp::Equal, revision);
             let all: Vec<_> = step.iter().map(|e| is_there(e.revision, &e.key)).collect();
             let mut ops: Vec<_> = step.iter().map(|e| TxnOp::delete(e.key.clone(), None)).collect();
@@ -76,16 +78,17 @@ impl EtcdLock {
                 Err(e) if e.kind() == ErrorKind::LimitReached && !was_full => ended.is_full = true,
                 Err(e) => return Err(e),
             }
+            tries -= 1;
             let read = session.get(line.clone(), how()).await?;
             let now = line_of(read.kvs(), line.len())?;
             let before = left.len();
             left.retain(|e| now.entries.iter().any(|n| n.revision == e.revision));
             if ended.is_full && !was_full {
-                // The write that exceeds the quota is carried out before it is refused.
+                // The write that exceeds the quota is carried out before it is refused; or they went by
+                // themselves.
                 ended.count += before - left.len();
             }
         }
-        let message = "the holders of the lock changed again and again while they were ended";
-        Err(Error::new(ErrorKind::Unavailable, message))
+        Ok(())
     }
 }

@@ -54,7 +54,7 @@ pub(crate) enum Entered {
 pub(crate) struct Behind {
     /// How many wait in front of it, where that is known.
     pub(crate) ahead: Option<u32>,
-    /// Keys of which one at least has to go, or to change.
+    /// Keys of which one at least has to go or, for a reader, to become a reader's.
     pub(crate) watch: Vec<Vec<u8>>,
     /// The revision that showed it.
     pub(crate) at: i64,

@@ -1,8 +1,8 @@
 //! Downgrade in place.
 //!
 //! The entry of the holder is written once more, as it is. That raises its version, which says that it is a
-//! reader now, and wakes whoever watches it: those are the ones that it now lets in. It keeps its place and
-//! its token.
+//! reader now, and wakes the readers that watch it: those are the ones that it now lets in. It keeps its
+//! place and its token.
 //!
 //! Why there is no upgrade: a reader's token is older than those of the writers that wait behind it, and they
 //! would be granted after it with smaller ones.
@@ -74,7 +74,10 @@ impl EtcdLock {
                 session.requests.change(&request.key, |r| r.converted = true);
                 Ok(())
             }
-            false => Err(Error::lost(LossReason::Refused)),
+            false => {
+                session.requests.forget(&request.key);
+                Err(Error::lost(LossReason::Refused))
+            }
         }
     }
 }

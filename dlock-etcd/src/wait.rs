@@ -5,7 +5,7 @@
 //!
 //! What could break it, and why it does not:
 //!
-//! * *The key goes, or becomes a reader, before it is watched.* The watch says at which revision it begins.
+//! * *The key goes, or becomes a reader's, before it is watched.* The watch says at which revision it begins.
 //!   If the look was at one before, there is another look.
 //! * *A waiter in front gives up.* Its deletion wakes the one behind it alone, which finds the next to watch.
 //! * *The connection breaks.* The stream ends, and the engine asks again.
@@ -116,8 +116,8 @@ impl Watching {
                     key: key.clone(),
                     end: None,
                     from,
-                    // A holder that becomes a reader lets in readers alone. What else is put by that name is
-                    // its next entry, far behind.
+                    // A holder that becomes a reader lets in readers alone, whoever joined meanwhile. What
+                    // else is put by that name is its next entry, far behind.
                     deletions_only: self.mode != Mode::READER,
                 })
             });

@@ -148,6 +148,8 @@ impl Watching {
 
     /// The state as a whole, since something was skipped.
     async fn snapshot(&mut self, session: &Session) -> Result<()> {
+        // What it was when something was skipped may be compacted by now.
+        (self.line, self.at) = self.lock.look_on(session, &self.name).await?;
         let now = self.lock.inspection(session, &self.line, self.at).await?;
         let told = Change::Snapshot { now, skipped: true };
         self.skipped = self.tell.try_send(Ok(told)).is_err();
@@ -160,6 +162,10 @@ impl Watching {
         let groups: Vec<_> = events.chunk_by(|a, b| revision(a) == revision(b)).collect();
         self.skipped |= groups.len() > AHEAD;
         for group in groups {
+            // All of it is looked at when there is room.
+            if self.skipped {
+                break;
+            }
             let at = revision(&group[0]);
             // Told already, before the connection broke.
             if at <= self.at {
@@ -170,9 +176,6 @@ impl Watching {
                 self.apply(event)?;
             }
             self.at = at;
-            if self.skipped {
-                continue;
-            }
             match self.differences(session, &before).await {
                 Ok(changes) => {
                     for change in changes {

@@ -245,6 +245,31 @@ async fn a_slow_consumer_costs_a_bounded_backlog() {
     assert_eq!(next(&mut slow).await, Change::Released { id: last.id });
 }
 
+/// It has skipped something, and takes what it is told only after the store has forgotten that.
+#[tokio::test]
+async fn a_slow_consumer_goes_on_after_a_compaction() {
+    let server = start().await;
+    let (lock, watcher) = (open(&server).await, open(&server).await);
+    let mut changes = watch(&watcher, "x").await;
+    let last = key("x", 1, 100);
+    for n in 0..100 {
+        let k = key("x", 1, n);
+        granted(&lock, &at_once(&k, X)).await;
+        lock.release(&k, Release::Now).await.unwrap();
+    }
+    granted(&lock, &at_once(&last, X)).await;
+    let other = granted(&lock, &at_once(&key("y", 1, 101), X)).await;
+    etcdctl(&server, &["compaction", &other.token.unwrap().to_string()]).await;
+    let is_last = |change: &Change| match change {
+        Change::Snapshot { now, .. } => now.holders.iter().any(|h| h.id == last.id),
+        Change::Granted(holder) => holder.id == last.id,
+        _ => false,
+    };
+    while !is_last(&next(&mut changes).await) {}
+    lock.release(&last, Release::Now).await.unwrap();
+    assert_eq!(next(&mut changes).await, Change::Released { id: last.id });
+}
+
 /// Its member tells all at once what happened in a long time.
 #[tokio::test]
 async fn what_comes_too_fast_is_skipped() {

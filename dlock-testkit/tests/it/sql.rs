@@ -10,6 +10,14 @@ use dlock_testkit::{
 
 const LONG: Duration = Duration::from_secs(20);
 
+/// Waits until a connection to PostgreSQL sleeps, and tells which. One of before may be seen for a while yet,
+/// so it is not enough that there is one.
+fn who_sleeps(server: &PostgresServer) -> i32 {
+    let pid = "SELECT coalesce(max(pid), 0) FROM pg_stat_activity WHERE wait_event = 'PgSleep'";
+    until("it sleeps", LONG, || Ok(server.number(pid)? > 0)).unwrap();
+    server.number(pid).unwrap().try_into().unwrap()
+}
+
 /// Whether nothing is answered while `pause` lasts, and the answer comes after it.
 fn stands_still(
     ask: impl Fn() -> String + Send + Sync + 'static,
@@ -34,7 +42,7 @@ fn postgres_keeps_what_it_has_answered_through_a_stop_and_a_crash() {
     // One of its processes has much to do when it is killed, and does not go on with it.
     let busy = std::thread::scope(|s| {
         let busy = s.spawn(|| server.ask("SELECT pg_sleep(60)"));
-        until("it sleeps", LONG, || Ok(server.backends()?.len() == 1)).unwrap();
+        who_sleeps(&server);
         server.ask("INSERT INTO kept VALUES (2)").unwrap();
         server.crash().unwrap();
         busy.join().unwrap()
@@ -77,7 +85,7 @@ fn a_paused_postgres_answers_nobody_until_it_goes_on() {
     let sleeps = server.clone();
     // Who is connected already gets no answer either, though another process is to give it.
     let connected = std::thread::spawn(move || sleeps.ask("SELECT 1 FROM pg_sleep(0.5)"));
-    until("it sleeps", LONG, || Ok(server.backends()?.len() == 1)).unwrap();
+    who_sleeps(&server);
     stands_still(
         move || asks.ask("SELECT 1").unwrap(),
         || {
@@ -101,14 +109,12 @@ fn connections_to_postgres_are_ended_and_cancelled_by_number() {
     let server = PostgresServer::start().unwrap();
     std::thread::scope(|s| {
         let asleep = s.spawn(|| server.ask("SELECT pg_sleep(60)"));
-        until("it sleeps", LONG, || Ok(server.backends()?.len() == 1)).unwrap();
-        let pid = server.backends().unwrap()[0];
+        let pid = who_sleeps(&server);
         server.cancel(pid).unwrap();
         let said = asleep.join().unwrap().unwrap_err().to_string();
         assert!(said.contains("canceling statement"), "{said}");
         let asleep = s.spawn(|| server.ask("SELECT pg_sleep(60)"));
-        until("it sleeps", LONG, || Ok(server.backends()?.len() == 1)).unwrap();
-        server.terminate(server.backends().unwrap()[0]).unwrap();
+        server.terminate(who_sleeps(&server)).unwrap();
         let said = asleep.join().unwrap().unwrap_err().to_string();
         assert!(said.contains("terminating connection"), "{said}");
     });
@@ -138,12 +144,7 @@ fn who_waits_in_postgres_is_seen() {
     std::thread::scope(|s| {
         let holds = "BEGIN; UPDATE t SET n = 2; SELECT pg_sleep(60); COMMIT";
         let holder = s.spawn(|| server.ask(holds));
-        until("it holds", LONG, || Ok(server.backends()?.len() == 1)).unwrap();
-        let holder_pid = server.backends().unwrap()[0];
-        until("it sleeps", LONG, || {
-            Ok(server.number("SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'")? == 1)
-        })
-        .unwrap();
+        let holder_pid = who_sleeps(&server);
         let waiter = s.spawn(|| server.ask("UPDATE t SET n = n + 10"));
         server.wait_until_blocked(1, LONG).unwrap();
         server.terminate(holder_pid).unwrap();

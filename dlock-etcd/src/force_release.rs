@@ -40,7 +40,7 @@ impl EtcdLock {
         match self.end_all(session, name, &mut ended).await {
             Ok(()) => Ok(u32::try_from(ended.count).unwrap_or(u32::MAX)),
             Err(e) if ended.count > 0 || ended.is_full => {
-                let message = "some holders of the lock were ended, and others may be holding it yet";
+                let message = "holders of the lock may have been ended, and others may be holding it yet";
                 Err(Error::new(ErrorKind::Unknown, message).with_source(e))
             }
             Err(e) => Err(e),

@@ -15,13 +15,6 @@
 //! another key forbids it from here on (`gone` in [`keys`](crate::keys)), for as long as the lease lives on
 //! which it would hang.
 //!
-//! # Names of entries
-//!
-//! The name of an entry has a number, of those that are free on the lease. It is free again when the entry
-//! has gone and each message that goes by its name was answered; otherwise it is never used again, so that a
-//! message which comes late meets nobody. With a name for each request a line would become slower with each:
-//! the index of etcd goes through all names that there were since the last compaction.
-//!
 //! An attempt, a release, an abandon and a conversion each take the request as [`InCall`] until their future
 //! has ended or is dropped. Another call of the same request is told `Unknown` at once: it has sent nothing,
 //! and comes again. It does not wait, since a future that nobody polls does not end.
@@ -37,6 +30,13 @@
 //! * *A renewal finds that the entry was removed.* It forgets the request only if no call has it, in one
 //!   step: so the number is not free while a deletion may be sent.
 //! * *The lease ends.* With it go the entries and all that forbids them; nothing is put on it any more.
+//!
+//! # Names of entries
+//!
+//! The name of an entry has a number, of those that are free on the lease. It is free again when the entry
+//! has gone and each message that goes by its name was answered; otherwise it is never used again, so that a
+//! message which comes late meets nobody. With a name for each request a line would become slower with each:
+//! the index of etcd goes through all names that there were since the last compaction.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

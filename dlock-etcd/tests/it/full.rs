@@ -3,8 +3,8 @@
 use std::io;
 use std::sync::Arc;
 
-use dlock_core::ErrorKind;
 use dlock_core::spi::{Lock as _, Release, Released, RenewItem, RenewOutcome};
+use dlock_core::{ErrorKind, FenceGate};
 use dlock_testkit::{EtcdOptions, EtcdServer};
 
 use crate::{LONG, X, at_once, client_of, granted, hands, key, line, open, queued, turn, waits, with};
@@ -65,6 +65,28 @@ async fn nobody_is_granted_anything_and_holders_let_go() {
     for n in [3, 4] {
         lock.abandon(&[key("y", 1, n)]).await.remove(0).unwrap();
     }
+}
+
+/// The write that exceeds the quota is carried out before it is refused, and looks like all after it.
+#[tokio::test]
+async fn a_write_through_the_gate_may_have_been_carried_out() {
+    let server = full().await;
+    let lock = open(&server).await;
+    let resource = key("report", 1, 1).name;
+    let write = async |token, value: &[u8]| {
+        let token = dlock_core::Token::new(token).unwrap();
+        FenceGate::write(&lock, &resource, token, value).await
+    };
+    assert!(write(1, b"a").await.unwrap().is_admitted());
+    hands(&server, fill).await;
+    let e = write(2, b"b").await.unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::Unknown, "{e}");
+    // What is refused by its token needs no write.
+    assert!(
+        !write(1, b"c")
+            .await
+            .is_ok_and(|admission| admission.is_admitted())
+    );
 }
 
 /// The store takes deletions alone, and not the key that says who ended it.

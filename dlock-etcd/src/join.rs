@@ -152,7 +152,7 @@ impl EtcdLock {
         let key = &request.key;
         let sent = session.requests.send(key, request.mode)?;
         let name = session.entry_name(&sent);
-        let (entry, gone) = (self.keys().entry(&key.name, &name), self.keys().gone(&name));
+        let (entry, gone) = (format!("{line}{name}"), self.keys().gone(&name));
         let put = |key, value| TxnOp::put(key, value, Some(PutOptions::new().with_lease(session.lease)));
         let id = request_text(key.id);
         let mut puts = match &request.owner {

@@ -57,17 +57,22 @@ impl Link {
     }
 
     /// The answer to a request, unless the connection breaks before.
-    pub(crate) async fn answer<T>(&self, asking: impl Future<Output = Result<T, Etcd>>) -> Result<T, Etcd> {
-        // The driver needs tokio around it.
-        let asking = std::pin::pin!(asking.compat());
-        match select(asking, std::pin::pin!(self.is_gone())).await {
-            Either::Left((answer, _)) => answer.inspect_err(|e| {
-                if is_login_old(e) {
-                    // The next connection has another login.
-                    self.break_off();
-                }
-            }),
-            Either::Right(_) => Err(Etcd::IoError(std::io::ErrorKind::ConnectionAborted.into())),
+    pub(crate) fn answer<'a, T>(
+        &'a self,
+        asking: impl Future<Output = Result<T, Etcd>> + Send + 'a,
+    ) -> impl Future<Output = Result<T, Etcd>> + Send + 'a {
+        // The driver needs tokio around it. Its futures are of 2 kB, which all around it would be twice.
+        let asking = Box::pin(asking.compat());
+        async move {
+            match select(asking, std::pin::pin!(self.is_gone())).await {
+                Either::Left((answer, _)) => answer.inspect_err(|e| {
+                    if is_login_old(e) {
+                        // The next connection has another login.
+                        self.break_off();
+                    }
+                }),
+                Either::Right(_) => Err(Etcd::IoError(std::io::ErrorKind::ConnectionAborted.into())),
+            }
         }
     }
 
@@ -83,7 +88,7 @@ impl Link {
 
     pub(crate) async fn get(&self, key: impl Into<Vec<u8>>, how: GetOptions) -> Result<GetResponse, Etcd> {
         let mut kv = self.client.kv_client().max_decoding_message_size(LARGEST_ANSWER);
-        self.answer(kv.get(key, Some(how))).await
+        self.answer(kv.get(key.into(), Some(how))).await
     }
 }
 

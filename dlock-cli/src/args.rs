@@ -23,6 +23,7 @@ The store is the URL of --url, else of DLOCK_URL, else of `url` in ~/.config/dlo
 Without any it is a SQLite file of the user: enough for the processes of one user on one machine.
   redis://host  rediss://host  redis+sentinel://a,b,c/master  redis+cluster://a,b
   postgres://user@host/database  mysql://user@host/database  zk://a,b,c  sqlite:///path/to/file
+  etcd://a,b,c (in a build with the feature `etcd`)
 A password stands in the URL, or in the file of --password-file (DLOCK_PASSWORD_FILE, `password_file`).";
 
 const EXAMPLES: &str = "\
@@ -94,7 +95,8 @@ pub(crate) struct Hold {
     /// For how long the lock stays taken after this host has vanished
     ///
     /// While all is well it is renewed long before. What is longer than this without an answer of the store
-    /// loses the lock, and ends the command.
+    /// loses the lock, and ends the command. In ZooKeeper and etcd, and in databases with
+    /// `strategy=session`, it is the session that counts: `session_timeout`, or `session_ttl`, in the URL.
     #[arg(long, default_value = "30s", value_parser = humantime::parse_duration)]
     pub(crate) ttl: Duration,
     /// How long the command has between TERM and KILL, a third of the ttl at most [default: a sixth of the

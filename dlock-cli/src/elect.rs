@@ -11,7 +11,8 @@ use crate::run::ended;
 use crate::signals::Signals;
 use crate::store::Store;
 
-/// Before a command that has ended is started again, and before the store is asked again that was away.
+/// Before a command that has ended is started again, before the store is asked again that was away, and
+/// before a leader that was lost stands again.
 const PAUSE: Duration = Duration::from_secs(1);
 
 pub(crate) async fn main(store: &Store, elect: Elect) -> Result<u8, Failure> {
@@ -52,7 +53,10 @@ pub(crate) async fn main(store: &Store, elect: Elect) -> Result<u8, Failure> {
             Ok(Outcome::Lost(why)) => {
                 let name = &elect.name;
                 eprintln!("dlock: the leadership of `{name}` was lost, and the command was ended: {why}");
-                continue;
+                match signals.unless_ended(tokio::time::sleep(PAUSE)).await {
+                    Ok(()) => continue,
+                    Err(signal) => return ended(&client, Ok(signal)).await,
+                }
             }
             Ok(Outcome::Ended(code)) => Ok(code),
             Err(e) => Err(e),

@@ -33,9 +33,21 @@ use crate::signals::Signals;
 /// How long the leash may take to be there.
 const STARTING: Duration = Duration::from_secs(10);
 
+/// How long a command has between TERM and KILL under a lock of that ttl.
+fn kill_after(asked: Option<Duration>, ttl: Duration) -> Result<Duration, Failure> {
+    match asked {
+        None => Ok((ttl / 6).min(Duration::from_secs(10))),
+        Some(asked) if asked <= ttl / 3 => Ok(asked),
+        Some(_) => Err(Failure::usage(format!(
+            "--kill-after is at most a third of the lock's ttl, which is {ttl:?}: {:?}",
+            ttl / 3
+        ))),
+    }
+}
+
 pub(crate) struct Job {
     command: Vec<OsString>,
-    kill_after: Duration,
+    kill_after: Option<Duration>,
     url: String,
     told_to_end: bool,
 }
@@ -50,17 +62,11 @@ pub(crate) enum Outcome {
 
 impl Job {
     pub(crate) fn new(hold: &Hold, command: Vec<OsString>, url: String) -> Result<Self, Failure> {
-        let kill_after = hold
-            .kill_after
-            .unwrap_or_else(|| (hold.ttl / 6).min(Duration::from_secs(10)));
-        if kill_after > hold.ttl / 3 {
-            let text = format!("--kill-after is at most a third of the ttl: {:?}", hold.ttl / 3);
-            return Err(Failure::usage(text));
-        }
+        kill_after(hold.kill_after, hold.ttl)?;
         leash::inherit_orphans();
         Ok(Self {
             command,
-            kill_after,
+            kill_after: hold.kill_after,
             url,
             told_to_end: false,
         })
@@ -94,13 +100,15 @@ impl Job {
     async fn start(&self, held: &Held) -> Result<(Child, UnixStream), Failure> {
         let cannot =
             |e: std::io::Error| Failure::new(code::NOT_STARTED, format!("cannot start the command: {e}"));
+        // That of a session may be shorter than what was asked for.
+        let kill_after = kill_after(self.kill_after, held.ttl())?;
         let folder = tempfile::tempdir().map_err(cannot)?;
         let socket = folder.path().join("leash");
         let listener = UnixListener::bind(&socket).map_err(cannot)?;
         let mut leash = Command::new(own_program().map_err(cannot)?)
             .arg(Leash::WORD)
             .arg(&socket)
-            .arg(self.kill_after.as_millis().to_string())
+            .arg(kill_after.as_millis().to_string())
             .args(&self.command)
             .env(
                 "DLOCK_NAME",

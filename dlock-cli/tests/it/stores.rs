@@ -146,4 +146,23 @@ fn zookeeper() {
     let site = Site::with(format!("zk://{}?session_timeout=9s", server.address()));
     all_of_it(&site, "9s");
     is_sound(&site, "ZooKeeper", &["one server alone"]);
+    outlasts_no_session(&site);
+}
+
+#[cfg(feature = "etcd")]
+#[test]
+fn etcd() {
+    let server = dlock_testkit::EtcdServer::start().unwrap();
+    let site = Site::with(format!("etcd://{}?session_timeout=9s", server.address()));
+    all_of_it(&site, "9s");
+    outlasts_no_session(&site);
+}
+
+/// A lock that lasts as long as a session of nine seconds, whatever ttl was asked for.
+fn outlasts_no_session(site: &Site) {
+    let run =
+        |args: &[&str]| site.run(&[&["run", "--ttl", "2m"], args, &["long", "--", "sleep", "0.1"]].concat());
+    assert_eq!(run(&[]), (0, String::new()));
+    let (code, _) = run(&["--kill-after", "4s"]);
+    assert_eq!(code, 125);
 }

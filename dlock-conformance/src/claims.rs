@@ -45,7 +45,7 @@ pub enum Need {
     Priority,
     /// Raised tokens, of a backend of `dlock`: what a quorum asks of its members.
     Raise,
-    /// Re-entrant acquires.
+    /// Re-entrant acquires. Claimed with [`Claims::claim`].
     Reentrant,
     /// Readers.
     Shared,
@@ -85,7 +85,7 @@ pub enum Need {
     /// the loss. Claimed with [`Claims::survives`].
     SurvivesRestart,
     /// Histories are legal when another server of the store takes over. Claimed with
-    /// [`Claims::safe_failover`].
+    /// [`Claims::claim`].
     SafeFailover,
     /// What is kept for the tokens of names that nobody uses any more is bounded. Taken back with
     /// [`Claims::without`] it says that every name that was ever used leaves something behind.
@@ -106,8 +106,10 @@ pub enum Need {
     /// Whoever connects has a password, or something like it. Taken back with [`Claims::without`] it says
     /// that nobody has.
     Secrets,
-    /// `tracing` is told of grants, renewals, losses and releases. Not claimed unless with
-    /// [`Claims::traced`].
+    /// Each grant, renewal, loss and release is one event of `tracing`, of a name that ends with `.acquired`,
+    /// `.renewed`, `.lost` or `.released`, with the fields `lock` and `id` (as the name and the guard show
+    /// them), and `token` where there is one. The engine of `dlock-core` tells so under its feature `tracing`,
+    /// which the kit turns on. Claimed with [`Claims::claim`].
     Events,
     /// A majority of several independent servers decides. Claimed with [`Claims::quorum`].
     Quorum,
@@ -150,6 +152,21 @@ pub enum Engine {
     /// The subject's own.
     Own,
 }
+
+/// What [`Capabilities`] do not carry, and few have.
+const UNUSUAL: &[Need] = &[Need::Reentrant, Need::SafeFailover, Need::Events];
+
+/// What they do not carry either, and backends of `dlock` have.
+const USUAL: &[Need] = &[
+    Need::AutoRenew,
+    Need::LossSignal,
+    Need::MaximumHold,
+    Need::OutlivesConnection,
+    Need::BoundedTokens,
+    Need::BoundedWakes,
+    Need::ForgetsNames,
+    Need::Secrets,
+];
 
 /// What a harness claims: capabilities, bounds, waivers.
 ///
@@ -235,6 +252,9 @@ impl Claims {
     /// the mean, strict priorities, skew 1 % + 2 ms, two round trips for an acquire and its release. Readers
     /// and writers are served in line if there is a queue, in any order if not; a watcher is told where
     /// changes are missing, and at most 1024 wait for it.
+    ///
+    /// It is a backend of `dlock`, with the engine of `dlock-core` above it. Re-entrant acquires, a safe
+    /// failover and events are claimed with [`claim`](Self::claim).
     pub fn new(product: impl Into<String>, version: impl Into<String>, capabilities: Capabilities) -> Self {
         Self {
             reentry_depth: Owner::MAX_DEPTH,
@@ -265,8 +285,23 @@ impl Claims {
             members: None,
             engine: Engine::Inherited,
             waivers: Vec::new(),
-            // Claimed by a method of their own each.
-            without: vec![Need::Reentrant, Need::SafeFailover, Need::Events],
+            without: UNUSUAL.to_vec(),
+        }
+    }
+
+    /// The claims of a library that waits, renews and loses by itself, within the same bounds: what its
+    /// capabilities say, and a lock that excludes, is tried for and waited for. Of all that capabilities do
+    /// not carry it claims nothing, unless by [`claim`](Self::claim): not that guards renew themselves, nor
+    /// that they tell of a loss, nor that a hold ends after a longest time.
+    pub fn foreign(
+        product: impl Into<String>,
+        version: impl Into<String>,
+        capabilities: Capabilities,
+    ) -> Self {
+        Self {
+            engine: Engine::Own,
+            without: [UNUSUAL, USUAL].concat(),
+            ..Self::new(product, version, capabilities)
         }
     }
 
@@ -304,25 +339,19 @@ impl Claims {
         self
     }
 
-    /// The subject waits, renews and loses by itself, not through the engine of `dlock-core`.
-    pub fn own_engine(mut self) -> Self {
-        self.engine = Engine::Own;
+    /// Claims what [`Capabilities`] does not carry and is not claimed by itself. What they do carry, or takes
+    /// a number (`SurvivesRestart`, `Quorum`), is claimed there and by a method of its own.
+    pub fn claim(mut self, need: Need) -> Self {
+        self.without.retain(|other| *other != need);
         self
     }
 
-    /// Takes back a claim that [`Capabilities`] does not carry: `Try`, `Wait`, `AutoRenew`, `LossSignal`,
-    /// `MaximumHold` of a foreign library.
+    /// Takes back a claim.
     ///
     /// Without `Lock`, `Try` or `Wait` there is no profile to earn: the other rules run, and the run ends
     /// with exit code 4.
     pub fn without(mut self, need: Need) -> Self {
         self.without.push(need);
-        self
-    }
-
-    /// Claims re-entrant acquires, which [`Capabilities`] does not carry: they are not the store's.
-    pub fn reentrant(mut self) -> Self {
-        self.without.retain(|need| *need != Need::Reentrant);
         self
     }
 
@@ -338,21 +367,6 @@ impl Claims {
     /// to all of them, and goes on when some of them are away.
     pub fn quorum(mut self, members: usize) -> Self {
         self.members = Some(members);
-        self
-    }
-
-    /// Claims that exclusion holds when another server of the store takes over.
-    pub fn safe_failover(mut self) -> Self {
-        self.without.retain(|need| *need != Need::SafeFailover);
-        self
-    }
-
-    /// Claims that each grant, renewal, loss and release is one event of `tracing`, of a name that ends with
-    /// `.acquired`, `.renewed`, `.lost` or `.released`, with the fields `lock` and `id` (as the guard and the
-    /// name show them), and `token` where there is one. The engine of `dlock-core` tells so under its feature
-    /// `tracing`, which the kit turns on.
-    pub fn traced(mut self) -> Self {
-        self.without.retain(|need| *need != Need::Events);
         self
     }
 

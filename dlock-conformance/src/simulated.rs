@@ -170,8 +170,8 @@ fn claimed(product: &str, capabilities: Capabilities) -> Claims {
         .op_bound(Duration::from_millis(500))
         .cancel_prompt(Duration::from_millis(50))
         .drop_prompt(Duration::from_millis(50))
-        .reentrant()
-        .traced()
+        .claim(Need::Reentrant)
+        .claim(Need::Events)
 }
 
 /// What a store by itself claims.
@@ -179,7 +179,7 @@ pub(crate) fn claims(store: &Memory) -> Claims {
     claimed("dlock memory (simulated)", capabilities_of(&*store.connect()))
         .wake_p99(Duration::from_millis(20))
         .survives(Restart::InOrder)
-        .safe_failover()
+        .claim(Need::SafeFailover)
 }
 
 impl Harness for Simulated {

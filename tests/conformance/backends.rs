@@ -530,10 +530,10 @@ trait Cluster: Send + Sync {
 impl Harness for Subjects {
     fn claims(&self) -> Claims {
         if let Store::Sql(store) = &self.store {
-            return store.claims().reentrant().traced();
+            return store.claims().claim(Need::Reentrant).claim(Need::Events);
         }
         if let Store::Cluster(store) = &self.store {
-            return store.claims().reentrant().traced();
+            return store.claims().claim(Need::Reentrant).claim(Need::Events);
         }
         let (product, capabilities, slack) = match &self.store {
             Store::Memory(store, _) => ("dlock memory", spi::capabilities_of(&*store.connect()), 150),
@@ -556,8 +556,8 @@ impl Harness for Subjects {
         };
         let claims = Claims::new(product, env!("CARGO_PKG_VERSION"), capabilities)
             .slack(Duration::from_millis(slack))
-            .reentrant()
-            .traced();
+            .claim(Need::Reentrant)
+            .claim(Need::Events);
         match &self.store {
             Store::Memory(..) => claims.survives(Restart::InOrder),
             Store::Sqlite { .. } => claims.survives(Restart::Crash),

@@ -8,7 +8,7 @@ use dlock::etcd::Config;
 use dlock::spi::Lock;
 use dlock::{Capabilities, Client, Result, Runtime};
 use dlock_conformance::hooks::{Hooks, Restart};
-use dlock_conformance::{Claims, Cx};
+use dlock_conformance::{Claims, Cx, Need};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
@@ -94,7 +94,7 @@ impl Cluster for Etcd {
             .give_up(TIMEOUT * 2 + Duration::from_millis(500));
         match self.addresses.len() {
             1 => claims,
-            _ => claims.safe_failover(),
+            _ => claims.claim(Need::SafeFailover),
         }
     }
 

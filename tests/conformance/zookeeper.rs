@@ -8,7 +8,7 @@ use dlock::spi::Lock;
 use dlock::zookeeper::Config;
 use dlock::{Capabilities, Client, Result, Runtime};
 use dlock_conformance::hooks::{Hooks, Restart};
-use dlock_conformance::{Claims, Cx};
+use dlock_conformance::{Claims, Cx, Need};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
@@ -106,7 +106,7 @@ impl Cluster for ZooKeeper {
             .give_up(TIMEOUT * 2 + Duration::from_millis(500));
         match self.addresses.len() {
             1 => claims,
-            _ => claims.safe_failover(),
+            _ => claims.claim(Need::SafeFailover),
         }
     }
 

@@ -9,6 +9,7 @@ use std::time::Duration;
 use dlock_core::{ErrorKind, LockName, Timestamp};
 
 use super::{Cx, NO_SERVERS};
+use crate::claims::Engine;
 use crate::harness::{Harness, Process};
 use crate::lock::lock;
 use crate::network::Network;
@@ -37,6 +38,16 @@ impl Cx {
         match harness.connect(self).await {
             Ok(connected) => {
                 self.0.run.connects();
+                let is_backend = connected.backend().is_some();
+                if is_backend != (self.claims().engine == Engine::Inherited) {
+                    let (what, claims) = match is_backend {
+                        true => ("is a backend of dlock", "new"),
+                        false => ("has no backend of dlock under it", "foreign"),
+                    };
+                    return Err(Failure::Kit(format!(
+                        "the client {what}, so what it claims begins with `Claims::{claims}`"
+                    )));
+                }
                 if lock(&self.0.clients).iter().any(|c| Arc::ptr_eq(c, &connected)) {
                     return Err(Failure::Kit(
                         "the harness gave a client that it had given before: `Harness::connect` is to make \

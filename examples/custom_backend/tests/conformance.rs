@@ -21,7 +21,7 @@ impl Harness for Acme {
         let capabilities = capabilities_of(&FileLock::new(self.directory.path()));
         Claims::new("acme-file-lock", env!("CARGO_PKG_VERSION"), capabilities)
             .slack(Duration::from_millis(250))
-            .traced()
+            .claim(Need::Events)
             // Who may write to the directory has the locks: there is no password that could be told.
             .without(Need::Secrets)
             // A file tells nobody that it was let go of: each who waits looks for itself.

@@ -10,10 +10,10 @@ use std::sync::Arc;
 use dlock_conformance::network::{Cut, Fault, FaultGuard, Network, Traffic};
 use dlock_conformance::simulated::Simulated;
 use dlock_conformance::{
-    Access, Claims, Clockwork, Conditions, Cx, Effort, Harness, Kind, Need, Options, Rule, Subject, Test,
-    rules, run, run_once,
+    Access, Claims, Clockwork, Conditions, Cx, Effort, Engine, Harness, Kind, Need, Options, Rule, Subject,
+    Test, rules, run, run_once,
 };
-use dlock_core::{Result, Runtime};
+use dlock_core::{Capabilities, Result, Runtime};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
@@ -30,6 +30,8 @@ enum Trick {
     Refuses(Option<Need>),
     /// Says yes to all that it is asked, without a store.
     Agrees,
+    /// Is no backend of `dlock`, and claims what one does.
+    Pretends,
     /// Its networks do nothing.
     IdleNetwork,
     /// The same client whenever it is asked for a new one.
@@ -54,7 +56,11 @@ impl Dishonest {
 
 impl Harness for Dishonest {
     fn claims(&self) -> Claims {
-        self.world.claims()
+        let mut claims = self.world.claims();
+        if let Trick::Agrees = self.trick {
+            claims.engine = Engine::Own;
+        }
+        claims
     }
 
     fn runtime(&self) -> Arc<dyn Runtime> {
@@ -68,7 +74,7 @@ impl Harness for Dishonest {
                     inner: self.world.connect(cx).await?,
                     what,
                 }),
-                Trick::Agrees => Arc::new(agreeing::Agreeing::new(
+                Trick::Agrees | Trick::Pretends => Arc::new(agreeing::Agreeing::new(
                     self.claims().capabilities,
                     self.runtime(),
                 )),
@@ -226,7 +232,7 @@ fn saying_yes_keeps_no_rule_about_excluding_waiting_or_expiring() {
     // What is left asks nothing but that a free lock is granted, and what a guard says of itself.
     let kept = [
         "2.02", "2.09", "3.01", "3.04", "4.07", "4.08", "4.10", "5.06", "5.08", "6.03", "7.01", "7.03",
-        "7.04", "7.05", "7.17", "9.03", "17.02", "17.07",
+        "4.12", "7.04", "7.05", "7.17", "9.03", "17.02", "17.07",
     ];
     let passed = passes(Trick::Agrees, |rule| {
         rule.test != Test::K && !kept.contains(&rule.id)
@@ -235,6 +241,25 @@ fn saying_yes_keeps_no_rule_about_excluding_waiting_or_expiring() {
     let report = run(Dishonest::new(1, Trick::Agrees), &Options::default());
     assert_ne!(report.exit_code(), 0);
     assert!(!report.summary().contains("| success"), "{}", report.summary());
+}
+
+#[test]
+fn a_foreign_library_is_not_judged_as_a_backend() {
+    let mut options = Options::default();
+    options.filters = vec!["1.01".to_owned()];
+    let report = run(Dishonest::new(1, Trick::Pretends), &options);
+    assert_eq!(report.exit_code(), 3);
+    let why = report.rules[0].outcome.text();
+    assert!(why.contains("`Claims::foreign`"), "{why}");
+    let claims = Claims::foreign("acme", "1.0", Capabilities::new("acme"));
+    let taken_for_granted = [
+        Need::LossSignal,
+        Need::AutoRenew,
+        Need::MaximumHold,
+        Need::Namespaces,
+    ];
+    assert!(!taken_for_granted.iter().any(|need| claims.has(*need)));
+    assert!(claims.missing_basis().is_empty() && claims.claim(Need::LossSignal).has(Need::LossSignal));
 }
 
 #[test]

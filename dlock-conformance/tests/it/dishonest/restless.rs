@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dlock_conformance::{Ask, Held, Observe, Reply, Subject};
+use dlock_core::spi;
 use dlock_core::{Capabilities, FenceGate, LockName, Runtime};
 use futures::FutureExt;
 use futures::future::{Either, select};
@@ -55,5 +56,9 @@ impl Subject for Restless {
 
     fn close(&self) -> Reply<'_, ()> {
         self.inner.close()
+    }
+
+    fn backend(&self) -> Option<&Arc<dyn spi::Lock>> {
+        self.inner.backend()
     }
 }

@@ -105,7 +105,7 @@ impl Config {
             #[cfg(not(feature = "tls"))]
             "etcds" => {
                 return Err(crate::failure::unsupported(
-                    "this build of dlock-etcd has not its feature `tls`, which the URL asks for",
+                    "`etcds://` needs the feature `etcd-tls` of dlock-rs, or `tls` of dlock-etcd",
                 ));
             }
             _ => {

@@ -101,7 +101,10 @@ pub(crate) fn told(e: Etcd, away: ErrorKind, at: &str) -> Error {
             ErrorKind::Unavailable,
             "has too much to do and sent the request back",
         ),
-        Some((code::UNIMPLEMENTED, _)) => (ErrorKind::Unsupported, "is too old: dlock needs etcd 3.4"),
+        Some((code::UNIMPLEMENTED, _)) => (
+            ErrorKind::Unsupported,
+            "is no etcd, or an old one: dlock needs etcd 3.4",
+        ),
         Some((_, text)) if text.contains("compacted") => (
             ErrorKind::Unavailable,
             "has just compacted what it was asked for: ask again",

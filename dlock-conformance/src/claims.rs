@@ -108,8 +108,8 @@ pub enum Need {
     Secrets,
     /// Each grant, renewal, loss and release is one event of `tracing`, of a name that ends with `.acquired`,
     /// `.renewed`, `.lost` or `.released`, with the fields `lock` and `id` (as the name and the guard show
-    /// them), and `token` where there is one. The engine of `dlock-core` tells so under its feature `tracing`,
-    /// which the kit turns on. Claimed with [`Claims::claim`].
+    /// them), and `token` where there is one. The engine of `dlock-core` tells so under its feature
+    /// `tracing`, which the kit turns on. Claimed with [`Claims::claim`].
     Events,
     /// A majority of several independent servers decides. Claimed with [`Claims::quorum`].
     Quorum,

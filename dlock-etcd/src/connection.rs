@@ -240,10 +240,19 @@ impl Connection {
         self.signal(&Signal::Lost(LostLeases::All, LossReason::SessionLost));
     }
 
-    /// Nobody keeps the lease any more.
-    pub(crate) fn ended(&self) {
-        let mut state = self.state();
-        (state.session, state.kept) = (None, false);
+    /// Nobody keeps the lease any more, unless somebody uses it again by now. Whether nobody does. Look and
+    /// end are one step: who comes later begins another one.
+    pub(crate) fn end_unused(&self) -> bool {
+        let is_closed = self.check_open().is_err();
+        {
+            let mut state = self.state();
+            if !is_closed && !state.left {
+                return false;
+            }
+            (state.session, state.kept) = (None, false);
+        }
+        self.changed.notify(usize::MAX);
+        true
     }
 
     /// Whoever closes it uses it no more, though his stream may be there yet: it is closed with the last one.

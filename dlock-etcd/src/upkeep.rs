@@ -103,8 +103,9 @@ pub(crate) async fn keep(
                 }
             }
             Ended::Unused => {
-                if let Some(connection) = connection {
-                    connection.ended();
+                if connection.is_some_and(|c| !c.end_unused()) {
+                    (leased, link) = (Some(this), Some(attached.link));
+                    continue;
                 }
                 if session.requests.shut_if_idle() {
                     let mut leases = attached.link.client.lease_client();
@@ -202,8 +203,7 @@ async fn connect(
     loop {
         {
             let connection = weak.upgrade()?;
-            if !connection.is_used() {
-                connection.ended();
+            if connection.end_unused() {
                 return None;
             }
             match connection.attach(leased.take(), link.take(), *member).await {

@@ -140,6 +140,26 @@ async fn closing_one_client_of_a_lease_ends_nothing_of_the_others() {
     .await;
 }
 
+/// The upkeep ends when the last one has gone, and begins again with the next: who comes just then waits for
+/// neither.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_comes_as_the_last_one_goes_is_served() {
+    let server = start().await;
+    let lock = open(&server).await;
+    for n in 0..1_000 {
+        let client = client_of(lock.clone());
+        let from = Instant::now();
+        client.inspect("x").await.unwrap();
+        assert!(from.elapsed() < LONG / 10, "{n}: {:?}", from.elapsed());
+        drop(client);
+        // Not long enough for a timer.
+        for _ in 0..fastrand::u32(0..6_000) {
+            std::hint::spin_loop();
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
 #[tokio::test]
 async fn a_lock_stays_held_while_its_server_is_started_again() {
     let server = start().await;

@@ -195,8 +195,8 @@ impl Session {
     /// Waits for a renewal of the lease that is sent after this call.
     pub(crate) async fn be_heard(&self) -> Result<()> {
         self.ask().await.unwrap_or_else(|_| {
-            let message = "the lease of this client in etcd has ended, or nobody looks after it any more: the \
-                           client was closed, or its runtime shut down";
+            let message = "the lease of this client in etcd has ended, or nobody looks after it any more: \
+                           the client was closed, or its runtime shut down";
             Err(Error::new(ErrorKind::Unavailable, message))
         })
     }

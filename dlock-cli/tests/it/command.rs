@@ -36,7 +36,7 @@ fn exit_codes_are_told_apart() {
         (
             &["run", "--ttl", "9s", "--kill-after", "4s", "x", "--", "true"],
             125,
-            "a third of the ttl: 3s",
+            "which is 9s: 3s",
         ),
         (
             &["run", "--url", "redis://127.0.0.1:1", "x", "--", "true"],

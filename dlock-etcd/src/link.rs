@@ -61,7 +61,7 @@ impl Link {
         &'a self,
         asking: impl Future<Output = Result<T, Etcd>> + Send + 'a,
     ) -> impl Future<Output = Result<T, Etcd>> + Send + 'a {
-        // The driver needs tokio around it. Its futures are of 2 kB, which all around it would be twice.
+        // The driver needs tokio around it. Boxed: each layer around a future of 2 kB would hold it twice.
         let asking = Box::pin(asking.compat());
         async move {
             match select(asking, std::pin::pin!(self.is_gone())).await {

@@ -152,7 +152,10 @@ impl EtcdLock {
         let key = &request.key;
         let sent = session.requests.send(key, request.mode)?;
         let name = session.entry_name(&sent);
-        let (entry, gone) = (format!("{line}{name}"), self.keys().gone(&name));
+        let (entry, gone) = (
+            format!("{line}{name}"),
+            self.keys().gone(session.lease, sent.number),
+        );
         let put = |key, value| TxnOp::put(key, value, Some(PutOptions::new().with_lease(session.lease)));
         let id = request_text(key.id);
         let mut puts = match &request.owner {
@@ -160,7 +163,7 @@ impl EtcdLock {
             None => vec![put(entry, id)],
         };
         // Of a copy that comes late this does not hold, and nobody hears what is answered.
-        let is_allowed = create(&gone, CompareOp::Equal, 0);
+        let is_allowed = Compare::version(gone, CompareOp::Less, sent.over + 1);
         let read = TxnOp::get(line, Some(self.in_front(line, request.mode, None)));
         let txn = match room {
             Some(room) => Txn::new().when([is_allowed, room]).and_then(puts).or_else([read]),
@@ -285,7 +288,7 @@ impl EtcdLock {
         Ok(Some(revision))
     }
 
-    /// If the entry is there does that, and forbids it otherwise.
+    /// If the entry is there does that, and ends this use of its number otherwise.
     async fn certain(
         &self,
         session: &Session,
@@ -293,13 +296,19 @@ impl EtcdLock {
         there: impl Into<Vec<TxnOp>>,
     ) -> Result<TxnResponse> {
         session.requests.change(&request.key, |r| r.unsure = true);
-        let gone = self.keys().gone(&session.entry_name(request));
+        let gone = self.keys().gone(session.lease, request.number);
         let put = PutOptions::new().with_lease(session.lease);
         let is_there = create(&self.entry(session, request), CompareOp::Greater, 0);
         let txn = Txn::new().when([is_there]).and_then(there);
-        session
+        let answer = session
             .write(txn.or_else([TxnOp::put(gone, "", Some(put))]))
-            .await
+            .await?;
+        // Whatever was sent was carried out, or is refused.
+        session.requests.change(&request.key, |r| {
+            r.unsure = request.unsure;
+            r.over += i64::from(!answer.succeeded());
+        });
+        Ok(answer)
     }
 
     /// The same, and takes the entry out of the line. Whether it was granted, and in which revision it was

@@ -3,7 +3,7 @@
 //! ```text
 //! dlock/orders/694d71ddaa0f8b20-0-x      an entry of the lock `orders`: lease, number on it, mode
 //! dlock/orders/694d71ddaa0f8b16          an entry of `etcdctl lock dlock/orders`
-//! dlock!/gone/694d71ddaa0f8b20-0-x       that entry was abandoned, and is not to be made any more
+//! dlock!/gone/694d71ddaa0f8b20-0         which uses of that number are over: as many as its version
 //! dlock!/requests/694d71ddaa0f8b20-0-x   which request made that entry, in the same revision
 //! dlock!/sessions/694d71ddaa0f8b20       a client is there: its lease, its machine and process
 //! dlock!/forced/orders                   holders of `orders` were last ended by force in this revision
@@ -56,9 +56,9 @@ impl Keys {
         format!("{}{entry}", self.line(name))
     }
 
-    /// What keeps that entry from being made.
-    pub(crate) fn gone(&self, entry: &str) -> String {
-        format!("{}gone/{entry}", self.ours)
+    /// What keeps earlier entries with that number from being made.
+    pub(crate) fn gone(&self, lease: i64, number: u32) -> String {
+        format!("{}gone/{lease:x}-{number:x}", self.ours)
     }
 
     /// Which request has that entry, if it is labelled.

@@ -12,8 +12,8 @@
 //! A request is noted as *sent* before anything is, so whatever comes of it is looked for. Etcd has no
 //! order of messages: one that was not answered may be carried out long after, when the connection is
 //! another one. So whoever comes next first makes it certain: the entry is there, or never will be, since
-//! another key forbids it from here on (`gone` in [`keys`](crate::keys)), for as long as the lease lives on
-//! which it would hang.
+//! this use of its number is over (`gone` in [`keys`](crate::keys)) for as long as the lease lives on which
+//! it would hang.
 //!
 //! An attempt, a release, an abandon and a conversion each take the request as [`InCall`] until their future
 //! has ended or is dropped. Another call of the same request is told `Unknown` at once: it has sent nothing,
@@ -34,11 +34,13 @@
 //! # Names of entries
 //!
 //! The name of an entry has a number, of those that are free on the lease. It is free again when the entry
-//! has gone and each message that goes by its name was answered; otherwise it is never used again, so that a
-//! message which comes late meets nobody. With a name for each request a line would become slower with each:
-//! the index of etcd goes through all names that there were since the last compaction.
+//! has gone and each message that goes by its name was answered or is refused from here on: an entry is put
+//! only if the version of the number's `gone` is not above what it was when the number was taken. Otherwise
+//! it is never used again, so that a message which comes late meets nobody. With a name for each request a
+//! line would become slower with each: the index of etcd goes through all names that there were since the
+//! last compaction.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use dlock_core::spi::LeaseKey;
@@ -54,6 +56,8 @@ pub(crate) struct Request {
     pub(crate) mode: Mode,
     /// The number in its entry's name.
     pub(crate) number: u32,
+    /// How many uses of that number were ended: the version of its `gone`.
+    pub(crate) over: i64,
     pub(crate) state: State,
     /// A message about its entry was not answered, and may be carried out yet.
     pub(crate) unsure: bool,
@@ -82,8 +86,8 @@ pub(crate) struct Requests(Mutex<Table>);
 struct Table {
     noted: HashMap<RequestId, Request>,
     in_call: HashSet<RequestId>,
-    /// Numbers that were in use, and from which on none was.
-    free: BTreeSet<u32>,
+    /// Numbers that were in use, with how many uses were ended, and from which on none was.
+    free: BTreeMap<u32, i64>,
     unused: u32,
     /// Nothing is asked for any more, and nothing is handed out.
     over: bool,
@@ -92,7 +96,7 @@ struct Table {
 impl Table {
     fn forget(&mut self, key: &LeaseKey) {
         if let Some(request) = self.noted.remove(&key.id).filter(|r| !r.unsure) {
-            self.free.insert(request.number);
+            self.free.insert(request.number, request.over);
         }
     }
 }
@@ -168,14 +172,15 @@ impl Requests {
             let message = "the lease of this client in etcd has ended; another one is being made";
             return Err(Error::new(ErrorKind::Unavailable, message));
         }
-        let number = table.free.pop_first().unwrap_or_else(|| {
+        let (number, over) = table.free.pop_first().unwrap_or_else(|| {
             table.unused += 1;
-            table.unused - 1
+            (table.unused - 1, 0)
         });
         let request = Request {
             key: key.clone(),
             mode,
             number,
+            over,
             state: State::Sent,
             unsure: false,
             granted: false,

@@ -7,6 +7,7 @@ use dlock_core::spi::{Abandoned, Acquire, Attempt, Lock as _, Push, Release, Rel
 use dlock_core::{ErrorKind, Result};
 use dlock_etcd::EtcdLock;
 use dlock_testkit::{EtcdServer, Proxy};
+use futures::FutureExt as _;
 
 use crate::late::Late;
 use crate::{
@@ -101,7 +102,7 @@ async fn an_acquire_whose_answer_was_lost_is_found_with_its_token() {
         let grant = granted_in_the_end(&lock, &request).await;
         assert_eq!(grant.token.unwrap().get(), made.unsigned_abs());
         assert_eq!(granted(&lock, &request).await.token, grant.token);
-        assert_eq!(names(&server).await, [entry(&lock, u32::from(n == 1))]);
+        assert_eq!(names(&server).await, [entry(&lock, 0)]);
         assert_eq!(released(&lock, n).await, Released::Released);
         assert_eq!(released(&lock, n).await, Released::NotHeld);
     }
@@ -143,9 +144,11 @@ async fn the_copy_of_a_try_that_was_given_up_is_refused() {
     let request = queued(&key("x", 1, 1), X);
     unheard(&lock, &late, &request, &entry(&lock, 0)).await;
     granted_in_the_end(&lock, &request).await;
-    assert_eq!(names(&server).await, [entry(&lock, 1)]);
+    let made = async || (names(&server).await, line(&server).await[0].mod_revision());
+    let before = made().await;
+    assert_eq!(before.0, [entry(&lock, 0)]);
     deliver(&server, &late, 1.0).await;
-    assert_eq!(names(&server).await, [entry(&lock, 1)]);
+    assert_eq!(made().await, before, "though it goes by the same name");
     assert_eq!(released(&lock, 1).await, Released::Released);
     assert!(line(&server).await.is_empty());
 }
@@ -157,7 +160,7 @@ async fn a_copy_that_arrives_after_its_abandon_leaves_nothing() {
     let lock = open_at(late.address()).await;
     for (n, how) in [at_once, queued].into_iter().enumerate() {
         let k = key("x", 1, n as u64);
-        unheard(&lock, &late, &how(&k, X), &entry(&lock, n as u32)).await;
+        unheard(&lock, &late, &how(&k, X), &entry(&lock, 0)).await;
         let abandoned = in_the_end(async || lock.abandon(std::slice::from_ref(&k)).await.remove(0)).await;
         assert_eq!(abandoned, Abandoned::Nothing);
         deliver(&server, &late, 1.0).await;
@@ -165,11 +168,30 @@ async fn a_copy_that_arrives_after_its_abandon_leaves_nothing() {
         let again = lock.attempt(&how(&k, X)).await.unwrap_err();
         assert_eq!(again.kind(), ErrorKind::Lost, "{again}");
     }
-    let forbids = keys(&server, "dlock!/gone/").await;
-    assert_eq!(forbids.len(), 2);
-    for key in forbids {
-        assert_eq!(key.lease(), lock.lease_id().unwrap(), "it goes with the client");
+    let gone = keys(&server, "dlock!/gone/").await;
+    assert_eq!(gone.len(), 1);
+    assert_eq!(gone[0].version(), 2, "one for each");
+    assert_eq!(
+        gone[0].lease(),
+        lock.lease_id().unwrap(),
+        "it goes with the client"
+    );
+}
+
+#[tokio::test]
+async fn calls_that_are_dropped_do_not_fill_the_store() {
+    let server = start().await;
+    let lock = open(&server).await;
+    let k = |n| key("x", 1, n);
+    for n in 1..=50 {
+        assert!(lock.attempt(&queued(&k(n), X)).now_or_never().is_none());
+        let abandoned = lock.abandon(&[k(n)]).await.remove(0).unwrap();
+        assert!(!matches!(abandoned, Abandoned::Withdrawn), "{abandoned:?}");
     }
+    assert!(line(&server).await.is_empty());
+    assert!(keys(&server, "dlock!/gone/").await.len() <= 1);
+    granted(&lock, &queued(&k(51), X)).await;
+    assert_eq!(names(&server).await, [entry(&lock, 0)]);
 }
 
 /// It is there already when it is abandoned, and its client has not heard of it.

@@ -183,21 +183,8 @@ fn conclusion(report: &Report, command: &Arguments) -> String {
     for problem in &report.problems {
         text.push_str(&format!("\n{problem}\n"));
     }
-    let counts: Vec<String> = Kind::ALL
-        .iter()
-        .filter(|kind| report.count(**kind) > 0)
-        .map(|kind| format!("{} {kind}", report.count(*kind)))
-        .collect();
-    let total = match report.total() {
-        None => "no rule was run".to_owned(),
-        Some(_) if report.exit_code() == 0 => "no rule that ran failed".to_owned(),
-        Some(kind) => kind.to_string(),
-    };
-    text.push_str(&format!(
-        "\nconformance: {total} ({}); {:.1} s",
-        counts.join(", "),
-        report.took.as_secs_f64()
-    ));
+    let (verdict, took) = (report.verdict(), report.took.as_secs_f64());
+    text.push_str(&format!("\nconformance: {verdict}; {took:.1} s"));
     if let Some(directory) = &command.options.report_to {
         text.push_str(&format!("\nreports: {}", directory.display()));
     }

@@ -1,6 +1,7 @@
 //! What a run says: `report.json` is the truth, the other forms are made from it.
 
 mod junit;
+mod profiles;
 mod summary;
 pub(crate) mod text;
 pub mod timeline;
@@ -9,6 +10,7 @@ mod types;
 use std::io::{self, Write as _};
 use std::path::Path;
 
+pub use self::profiles::{Profile, State};
 pub use self::types::{Report, RuleReport, SCHEMA};
 use crate::history::{Head, store};
 use crate::options::Histories;

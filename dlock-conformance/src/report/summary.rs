@@ -9,10 +9,9 @@ use serde_json::{Value, json};
 
 use super::text::first_line;
 use super::{Report, RuleReport};
-use crate::claims::{Engine, Need};
+use crate::claims::Engine;
 use crate::outcome::Kind;
-use crate::rule::{Access, Level, order};
-use crate::rules;
+use crate::rule::{Access, order};
 
 pub(super) fn markdown(report: &Report) -> String {
     let mut text = String::new();
@@ -133,90 +132,17 @@ fn not_proven(text: &mut String, report: &Report) {
 }
 
 /// What each profile has come to.
-pub(super) fn profiles(text: &mut String, report: &Report) {
-    let mut profiles: BTreeMap<&str, Vec<Kind>> = BTreeMap::new();
-    let mut reached = Vec::new();
-    for rule in report.rules.iter().filter(|r| r.level == Level::Must) {
-        if let Some(declared) = rules::find(&rule.id) {
-            let kind = rule.outcome.kind();
-            if kind == Kind::Pass {
-                reached.push(declared.access);
-            }
-            // Hands at the server, and the simulator, are asked of nobody: that they were there is said by
-            // the letters.
-            if kind == Kind::NotRun && matches!(declared.access, Access::H | Access::S) {
-                continue;
-            }
-            profiles.entry(profile(declared.needs)).or_default().push(kind);
-        }
-    }
-    let reached: Vec<String> = [Access::A, Access::P, Access::C, Access::H, Access::S]
-        .iter()
-        .filter(|access| reached.contains(access))
-        .map(|access| format!("{access:?}"))
-        .collect();
+fn profiles(text: &mut String, report: &Report) {
+    let reached: Vec<String> = report.reached().iter().map(|a| format!("{a:?}")).collect();
     let _ = writeln!(
         text,
-        "## Profiles (MUST rules; access {})\n\n| profile | |\n|---|---|",
+        "## Profiles (MUST rules; access {})\n\n| profile | | what it proves |\n|---|---|---|",
         reached.join(", ")
     );
-    for (name, kinds) in profiles {
-        let count = |kind: Kind| kinds.iter().filter(|k| **k == kind).count();
-        let red = count(Kind::Fail) + count(Kind::Error) + count(Kind::Inconclusive);
-        let open = count(Kind::NotRun) + count(Kind::Waived);
-        let passed = count(Kind::Pass);
-        let state = if red > 0 {
-            format!("failed ({red} of {})", kinds.len())
-        } else if passed == 0 && open == 0 {
-            "not claimed".to_owned()
-        } else if !report.missing_basis.is_empty() || passed == 0 {
-            format!("none ({passed} passed, {open} not run or waived)")
-        } else if open > 0 || !report.complete {
-            let mut why = vec![format!("{passed} passed")];
-            if open > 0 {
-                why.push(format!("{open} not run or waived"));
-            }
-            if !report.complete {
-                why.push("the run was filtered".to_owned());
-            }
-            format!("partial ({})", why.join(", "))
-        } else {
-            format!("success ({passed} passed)")
-        };
-        let _ = writeln!(text, "| {name} | {state} |");
+    for profile in report.profiles() {
+        let _ = writeln!(text, "| {} | {profile} | {} |", profile.name, profile.proves);
     }
     let _ = writeln!(text);
-}
-
-/// What a rule's profile is called: the first thing that it needs beyond a plain lock.
-pub(super) fn profile(needs: &[Need]) -> &'static str {
-    let has = |list: &[Need]| needs.iter().any(|n| list.contains(n));
-    if has(&[Need::Quorum]) {
-        "Quorum"
-    } else if has(&[Need::Fence, Need::FenceDurable, Need::Resource]) {
-        "Fencing"
-    } else if has(&[Need::Shared, Need::Permits, Need::Downgrade, Need::Upgrade]) {
-        "Shared"
-    } else if has(&[Need::Priority]) {
-        "Priority"
-    } else if has(&[Need::Fair]) {
-        "Fair"
-    } else if has(&[Need::Reentrant]) {
-        "Reentrant"
-    } else if has(&[Need::Watch, Need::Inspect, Need::ForceRelease]) {
-        "Watch"
-    } else if has(&[
-        Need::Lease,
-        Need::PerGrantTtl,
-        Need::Renew,
-        Need::AutoRenew,
-        Need::LossSignal,
-        Need::MaximumHold,
-    ]) {
-        "Lease"
-    } else {
-        "Core"
-    }
 }
 
 /// Puts this run's line into the summary of all runs: one entry per backend and runtime, the last one counts.

@@ -1,16 +1,12 @@
 //! What stands behind the forms of a report; the forms themselves are tested from outside.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use dlock_core::Capabilities;
-
-use super::summary::{profile, profiles};
+use super::profiles::profile_of;
 use super::*;
 use crate::attempt::{Attempt, run_once};
-use crate::claims::{Claims, Need};
+use crate::claims::Need;
 use crate::cx::{Conditions, Effort};
-use crate::options::Options;
 use crate::outcome::Outcome;
 use crate::rules;
 use crate::simulated::Simulated;
@@ -59,23 +55,6 @@ fn each_rule_counts_to_one_profile() {
         (&[Need::Lock, Need::Renew], "Lease"),
         (&[Need::Lock, Need::Try, Need::Wait], "Core"),
     ] {
-        assert_eq!(profile(needs), name, "{needs:?}");
+        assert_eq!(profile_of(needs), name, "{needs:?}");
     }
-}
-
-#[test]
-fn a_profile_is_a_success_only_if_every_rule_of_it_was_run() {
-    let state = |outcomes: &[Outcome]| {
-        let rules = outcomes.iter().map(|o| rule(o.clone(), Vec::new())).collect();
-        let claims = Claims::new("acme", "1.2", Capabilities::new("store"));
-        let none = Duration::ZERO;
-        let report = Report::new(&claims, "sim", &Options::default(), none, none, rules);
-        let mut text = String::new();
-        profiles(&mut text, &report);
-        let line = text.lines().find_map(|l| l.strip_prefix("| Lease | "));
-        line.map(|l| l.trim_end_matches(" |").to_owned())
-    };
-    assert_eq!(state(&[Outcome::Pass]).as_deref(), Some("success (1 passed)"));
-    let partly = state(&[Outcome::Pass, not_run()]);
-    assert_eq!(partly.as_deref(), Some("partial (1 passed, 1 not run or waived)"));
 }

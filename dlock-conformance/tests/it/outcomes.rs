@@ -376,7 +376,7 @@ fn a_profile_of_a_filtered_run_is_partial_and_says_so() {
     let line = report.summary();
     let line = line.lines().find(|l| l.starts_with("| Core |")).unwrap();
     assert!(
-        line.contains("partial (1 passed") && line.contains("the run was filtered"),
+        line.contains("partly (1 passed") && line.contains("the run was filtered"),
         "{line}"
     );
 }

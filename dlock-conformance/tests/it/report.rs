@@ -257,16 +257,16 @@ fn a_profile_is_whole_only_if_all_of_its_rules_passed() {
         let head = format!("| {name} | ");
         let summary = report.summary();
         let found = summary.lines().find_map(|l| l.strip_prefix(&head));
-        found.map(|l| l.trim_end_matches(" |").to_owned())
+        found.and_then(|l| l.split(" | ").next()).map(str::to_owned)
     };
     let cases: [(&[Kind], &str); 7] = [
-        (&[Pass, Pass], "success (2 passed)"),
+        (&[Pass, Pass], "proven (2 passed)"),
         (&[Unsupported], "not claimed"),
         (
             &[Pass, NotRun, NotRun, Waived],
-            "partial (1 passed, 3 not run or waived)",
+            "partly (1 passed, 3 not run or waived)",
         ),
-        (&[NotRun], "none (0 passed, 1 not run or waived)"),
+        (&[NotRun], "partly (0 passed, 1 not run or waived)"),
         (&[Pass, Fail, Fail], "failed (2 of 3)"),
         (&[Pass, Error, Error, Inconclusive, Fail, Fail], "failed (5 of 6)"),
         (&[Inconclusive, NotRun], "failed (1 of 2)"),
@@ -276,48 +276,67 @@ fn a_profile_is_whole_only_if_all_of_its_rules_passed() {
     }
     let mut filtered = of_kinds(&[Pass]);
     filtered.complete = false;
-    let state = "partial (1 passed, the run was filtered)";
+    let state = "partly (1 passed, the run was filtered)";
     assert_eq!(line(&filtered, "Priority").as_deref(), Some(state));
     let mut without_basis = of_kinds(&[Pass, Pass, NotRun, Waived, Waived]);
     without_basis.missing_basis = vec![Need::Lock];
-    let state = "none (2 passed, 3 not run or waived)";
+    let state = "partly (2 passed, 3 not run or waived, [Lock] is not claimed, on which all rest)";
     assert_eq!(line(&without_basis, "Priority").as_deref(), Some(state));
     // What is not binding, and what has no test, is in none.
-    let mut should = rule("8.09", Fail);
-    should.level = Level::Should;
-    let report = report(vec![should, rule("99.01", Fail)]);
+    let report = report(vec![rule("8.09", Fail), rule("99.01", Fail)]);
     assert_eq!(line(&report, "Priority"), None);
 }
 
 #[test]
-fn profiles_say_with_what_means_rules_passed_and_ask_hands_and_the_simulator_of_nobody() {
+fn profiles_say_with_what_access_they_were_earned() {
     // A proxy, hands, a child process twice, the simulator, the API alone.
     let ids = ["3.03", "7.06", "7.15", "8.06", "15.06", "8.08"];
     let table = |kind: Kind, means: &str| {
         let report = report(ids.map(|id| rule(id, kind)).to_vec());
-        paragraph(&report, &format!("## Profiles (MUST rules; access {means})"))
+        let table = paragraph(&report, &format!("## Profiles (MUST rules; access {means})"));
+        let cells = table
+            .lines()
+            .skip(2)
+            .map(|line| line.split(" | ").collect::<Vec<_>>());
+        let rows: Vec<String> = cells.map(|row| format!("{} {}", &row[0][2..], row[1])).collect();
+        rows.join(", ")
     };
     assert_eq!(
         table(Kind::Pass, "A, P, C, H, S"),
         "\
-| profile | |
-|---|---|
-| Core | success (1 passed) |
-| Fair | success (1 passed) |
-| Fencing | success (2 passed) |
-| Lease | success (1 passed) |
-| Priority | success (1 passed) |"
+Core proven (1 passed), Lease proven (1 passed), Fencing proven (2 passed), Fair proven (1 passed), \
+Priority proven (1 passed)"
     );
     assert_eq!(
         table(Kind::NotRun, ""),
         "\
-| profile | |
-|---|---|
-| Fair | none (0 passed, 1 not run or waived) |
-| Fencing | none (0 passed, 1 not run or waived) |
-| Lease | none (0 passed, 1 not run or waived) |
-| Priority | none (0 passed, 1 not run or waived) |"
+Lease partly (0 passed, 1 not run or waived), Fencing partly (0 passed, 1 not run or waived), \
+Fair partly (0 passed, 1 not run or waived), Priority partly (0 passed, 1 not run or waived)"
     );
+}
+
+#[test]
+fn the_verdict_says_first_what_is_broken() {
+    use Kind::{Fail, NotRun, Pass, Waived};
+    let mut whole = report(vec![
+        rule("1.01", Pass),
+        rule("3.01", Fail),
+        rule("5.02", NotRun),
+        rule("8.08", Pass),
+        rule("8.06", Waived),
+    ]);
+    assert_eq!(
+        whole.verdict(),
+        "failed: Lease (3.01); proven: Core, Priority; partly: Fair (1 open); \
+         1 fail, 1 not run, 1 waived, 2 pass"
+    );
+    whole.problems = vec!["a panic".to_owned()];
+    whole.complete = false;
+    assert_eq!(
+        whole.verdict(),
+        "1 fail, 1 not run, 1 waived, 2 pass; with problems beside the rules"
+    );
+    assert_eq!(report(Vec::new()).verdict(), "no rule was run");
 }
 
 #[test]

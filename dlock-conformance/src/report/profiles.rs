@@ -1,0 +1,247 @@
+//! Profiles: which rules belong together, and what a run proves of each.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Report, RuleReport};
+use crate::claims::Need;
+use crate::outcome::Kind;
+use crate::rule::{Access, Level, Rule};
+use crate::rules;
+
+/// What a run says of a profile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum State {
+    /// Each of its rules passed.
+    Proven,
+    /// None failed, and some were not run or are waived.
+    Partly,
+    /// One failed, could not be told, or ended in an error.
+    Failed,
+    /// None of its rules is called for by the claims.
+    NotClaimed,
+}
+
+/// What a run says of the MUST rules that belong together.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Profile {
+    /// What it is called.
+    pub name: &'static str,
+    /// What it proves, in one line.
+    pub proves: &'static str,
+    /// How it came out.
+    pub state: State,
+    /// How many of its rules passed.
+    pub passed: usize,
+    /// Those that failed, could not be told, or ended in an error.
+    pub failed: Vec<String>,
+    /// Those that were not run, or are waived.
+    pub open: Vec<String>,
+    /// Why it is not proven although each rule passed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub but: Option<String>,
+}
+
+/// All profiles, in the order in which one reads them, with what each proves.
+const PROFILES: [(&str, &str); 9] = [
+    (
+        "Core",
+        "one holder at a time; nobody ends another's hold; calls that are dropped or fail leave nothing",
+    ),
+    (
+        "Lease",
+        "a hold ends with its ttl and not before; a renewal prolongs it; a loss is told in time",
+    ),
+    (
+        "Fencing",
+        "tokens grow with each grant, and a gate refuses what a stale holder writes",
+    ),
+    (
+        "Shared",
+        "readers share and writers do not; no more permits are out than there are",
+    ),
+    ("Fair", "waiters are served in the order in which they came"),
+    (
+        "Priority",
+        "urgent waiters go first, and the others are served as promised",
+    ),
+    (
+        "Reentrant",
+        "an owner takes again what it holds, and nobody else does",
+    ),
+    (
+        "Watch",
+        "each change is told; holders and waiters can be seen, and holders ended by an operator",
+    ),
+    ("Quorum", "a majority of the servers decides, and one may be lost"),
+];
+
+/// To which profile a rule counts: by the first thing that it needs beyond a plain lock.
+pub(crate) fn profile_of(needs: &[Need]) -> &'static str {
+    use Need::{
+        AutoRenew, Downgrade, Fair, Fence, FenceDurable, ForceRelease, Inspect, Lease, LossSignal,
+        MaximumHold, PerGrantTtl, Permits, Priority, Quorum, Reentrant, Renew, Resource, Shared, Upgrade,
+        Watch,
+    };
+    let lists: [(&[Need], &str); 8] = [
+        (&[Quorum], "Quorum"),
+        (&[Fence, FenceDurable, Resource], "Fencing"),
+        (&[Shared, Permits, Downgrade, Upgrade], "Shared"),
+        (&[Priority], "Priority"),
+        (&[Fair], "Fair"),
+        (&[Reentrant], "Reentrant"),
+        (&[Watch, Inspect, ForceRelease], "Watch"),
+        (
+            &[Lease, PerGrantTtl, Renew, AutoRenew, LossSignal, MaximumHold],
+            "Lease",
+        ),
+    ];
+    let found = lists
+        .iter()
+        .find(|(list, _)| needs.iter().any(|need| list.contains(need)));
+    found.map_or("Core", |(_, name)| name)
+}
+
+/// The profiles of rules that came out like that. `but`: why none of them is whole.
+pub(crate) fn profiles(rules: &[(&Rule, Kind)], but: Option<&str>) -> Vec<Profile> {
+    let mut profiles = Vec::new();
+    for (name, proves) in PROFILES {
+        let (mut passed, mut failed, mut open) = (0, Vec::new(), Vec::new());
+        let mut any = false;
+        for (rule, kind) in rules {
+            // Hands at the server, and the simulator, are asked of nobody: that they were there is said by
+            // the letters.
+            let asked = *kind != Kind::NotRun || !matches!(rule.access, Access::H | Access::S);
+            if rule.level != Level::Must || profile_of(rule.needs) != name || !asked {
+                continue;
+            }
+            any = true;
+            match kind {
+                Kind::Pass => passed += 1,
+                Kind::Fail | Kind::Error | Kind::Inconclusive => failed.push(rule.id.to_owned()),
+                Kind::NotRun | Kind::Waived => open.push(rule.id.to_owned()),
+                Kind::Unsupported => {}
+            }
+        }
+        let state = match (passed, failed.len(), open.len()) {
+            (_, 1.., _) => State::Failed,
+            (0, _, 0) => State::NotClaimed,
+            (_, _, 0) if but.is_none() => State::Proven,
+            _ => State::Partly,
+        };
+        if any {
+            profiles.push(Profile {
+                name,
+                proves,
+                state,
+                passed,
+                failed,
+                open,
+                but: but.filter(|_| state == State::Partly).map(str::to_owned),
+            });
+        }
+    }
+    profiles
+}
+
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Proven => "proven",
+            Self::Partly => "partly",
+            Self::Failed => "failed",
+            Self::NotClaimed => "not claimed",
+        })
+    }
+}
+
+impl fmt::Display for Profile {
+    /// Its state, with the numbers of rules that made it so.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.state {
+            State::NotClaimed => return write!(f, "{}", self.state),
+            State::Failed => {
+                let all = self.passed + self.failed.len() + self.open.len();
+                return write!(f, "failed ({} of {all})", self.failed.len());
+            }
+            _ => write!(f, "{} ({} passed", self.state, self.passed)?,
+        }
+        if !self.open.is_empty() {
+            write!(f, ", {} not run or waived", self.open.len())?;
+        }
+        match &self.but {
+            Some(but) => write!(f, ", {but})"),
+            None => f.write_str(")"),
+        }
+    }
+}
+
+impl Report {
+    /// What the run says of each profile that has a rule in it.
+    pub fn profiles(&self) -> Vec<Profile> {
+        profiles(&self.declared(), self.but().as_deref())
+    }
+
+    /// The verdict in one line: what is broken, what is proven, and how many rules came out in each way.
+    pub fn verdict(&self) -> String {
+        let profiles = self.profiles();
+        let of = |state, told: fn(&Profile) -> String| {
+            let some = profiles.iter().filter(|p| p.state == state);
+            let some: Vec<String> = some.map(told).collect();
+            (!some.is_empty()).then(|| format!("{state}: {}", some.join(", ")))
+        };
+        let name = |p: &Profile| p.name.to_owned();
+        let mut parts = Vec::new();
+        if self.complete {
+            parts.extend(of(State::Failed, |p| {
+                format!("{} ({})", p.name, p.failed.join(", "))
+            }));
+            parts.extend(of(State::Proven, name));
+            parts.extend(of(State::Partly, |p| match &p.but {
+                Some(but) => format!("{} ({but})", p.name),
+                None => format!("{} ({} open)", p.name, p.open.len()),
+            }));
+        }
+        let counts = Kind::ALL.iter().filter(|kind| self.count(**kind) > 0);
+        let counts: Vec<String> = counts
+            .map(|kind| format!("{} {kind}", self.count(*kind)))
+            .collect();
+        parts.push(match counts.is_empty() {
+            true => "no rule was run".to_owned(),
+            false => counts.join(", "),
+        });
+        parts.extend((!self.problems.is_empty()).then(|| "with problems beside the rules".to_owned()));
+        parts.join("; ")
+    }
+
+    /// Why no profile is whole, whatever passed.
+    fn but(&self) -> Option<String> {
+        match () {
+            () if !self.missing_basis.is_empty() => Some(format!(
+                "{:?} is not claimed, on which all rest",
+                self.missing_basis
+            )),
+            () if !self.complete => Some("the run was filtered".to_owned()),
+            () => None,
+        }
+    }
+
+    /// With what means rules of a profile passed.
+    pub(crate) fn reached(&self) -> Vec<Access> {
+        let declared = self.declared();
+        let passed = |access| {
+            let mut rules = declared.iter().filter(|(rule, _)| rule.access == access);
+            rules.any(|(rule, kind)| rule.level == Level::Must && *kind == Kind::Pass)
+        };
+        let all = [Access::A, Access::P, Access::C, Access::H, Access::S];
+        all.into_iter().filter(|access| passed(*access)).collect()
+    }
+
+    fn declared(&self) -> Vec<(&'static Rule, Kind)> {
+        let declared = |r: &RuleReport| Some((rules::find(&r.id)?, r.outcome.kind()));
+        self.rules.iter().filter_map(declared).collect()
+    }
+}

@@ -1,5 +1,6 @@
 //! Profiles: which rules belong together, and what a run proves of each.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -7,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::{Report, RuleReport};
 use crate::claims::Need;
 use crate::outcome::Kind;
-use crate::rule::{Access, Level, Rule};
+use crate::rule::{Access, Level};
 use crate::rules;
 
 /// What a run says of a profile.
@@ -105,24 +106,31 @@ pub(crate) fn profile_of(needs: &[Need]) -> &'static str {
     found.map_or("Core", |(_, name)| name)
 }
 
+/// What came of a MUST rule, and to which profile it counts.
+pub(crate) struct Counted<'a> {
+    pub(crate) rule: &'a str,
+    pub(crate) profile: &'a str,
+    pub(crate) access: Access,
+    pub(crate) kind: Kind,
+}
+
 /// The profiles of rules that came out like that. `but`: why none of them is whole.
-pub(crate) fn profiles(rules: &[(&Rule, Kind)], but: Option<&str>) -> Vec<Profile> {
+pub(crate) fn profiles(rules: &[Counted<'_>], but: Option<&str>) -> Vec<Profile> {
     let mut profiles = Vec::new();
     for (name, proves) in PROFILES {
         let (mut passed, mut failed, mut open) = (0, Vec::new(), Vec::new());
         let mut any = false;
-        for (rule, kind) in rules {
+        for counted in rules.iter().filter(|counted| counted.profile == name) {
             // Hands at the server, and the simulator, are asked of nobody: that they were there is said by
             // the letters.
-            let asked = *kind != Kind::NotRun || !matches!(rule.access, Access::H | Access::S);
-            if rule.level != Level::Must || profile_of(rule.needs) != name || !asked {
+            if counted.kind == Kind::NotRun && matches!(counted.access, Access::H | Access::S) {
                 continue;
             }
             any = true;
-            match kind {
+            match counted.kind {
                 Kind::Pass => passed += 1,
-                Kind::Fail | Kind::Error | Kind::Inconclusive => failed.push(rule.id.to_owned()),
-                Kind::NotRun | Kind::Waived => open.push(rule.id.to_owned()),
+                Kind::Fail | Kind::Error | Kind::Inconclusive => failed.push(counted.rule.to_owned()),
+                Kind::NotRun | Kind::Waived => open.push(counted.rule.to_owned()),
                 Kind::Unsupported => {}
             }
         }
@@ -145,6 +153,33 @@ pub(crate) fn profiles(rules: &[(&Rule, Kind)], but: Option<&str>) -> Vec<Profil
         }
     }
     profiles
+}
+
+/// A verdict in one line: what is broken, what is proven, and how many rules came out in each way.
+pub(crate) fn verdict(profiles: Option<Vec<Profile>>, counts: &BTreeMap<Kind, usize>) -> String {
+    let mut parts = Vec::new();
+    for state in [State::Failed, State::Proven, State::Partly] {
+        let told = |p: &Profile| match (p.state, &p.but) {
+            (State::Failed, _) => format!("{} ({})", p.name, p.failed.join(", ")),
+            (State::Partly, Some(but)) => format!("{} ({but})", p.name),
+            (State::Partly, None) => format!("{} ({} open)", p.name, p.open.len()),
+            _ => p.name.to_owned(),
+        };
+        let some = profiles.iter().flatten().filter(|p| p.state == state);
+        let some: Vec<String> = some.map(told).collect();
+        if !some.is_empty() {
+            parts.push(format!("{state}: {}", some.join(", ")));
+        }
+    }
+    let counts: Vec<String> = counts
+        .iter()
+        .map(|(kind, count)| format!("{count} {kind}"))
+        .collect();
+    parts.push(match counts.is_empty() {
+        true => "no rule was run".to_owned(),
+        false => counts.join(", "),
+    });
+    parts.join("; ")
 }
 
 impl fmt::Display for State {
@@ -182,39 +217,16 @@ impl fmt::Display for Profile {
 impl Report {
     /// What the run says of each profile that has a rule in it.
     pub fn profiles(&self) -> Vec<Profile> {
-        profiles(&self.declared(), self.but().as_deref())
+        profiles(&self.counted(), self.but().as_deref())
     }
 
     /// The verdict in one line: what is broken, what is proven, and how many rules came out in each way.
     pub fn verdict(&self) -> String {
-        let profiles = self.profiles();
-        let of = |state, told: fn(&Profile) -> String| {
-            let some = profiles.iter().filter(|p| p.state == state);
-            let some: Vec<String> = some.map(told).collect();
-            (!some.is_empty()).then(|| format!("{state}: {}", some.join(", ")))
-        };
-        let name = |p: &Profile| p.name.to_owned();
-        let mut parts = Vec::new();
-        if self.complete {
-            parts.extend(of(State::Failed, |p| {
-                format!("{} ({})", p.name, p.failed.join(", "))
-            }));
-            parts.extend(of(State::Proven, name));
-            parts.extend(of(State::Partly, |p| match &p.but {
-                Some(but) => format!("{} ({but})", p.name),
-                None => format!("{} ({} open)", p.name, p.open.len()),
-            }));
+        let mut told = verdict(self.complete.then(|| self.profiles()), &self.counts);
+        if !self.problems.is_empty() {
+            told.push_str("; with problems beside the rules");
         }
-        let counts = Kind::ALL.iter().filter(|kind| self.count(**kind) > 0);
-        let counts: Vec<String> = counts
-            .map(|kind| format!("{} {kind}", self.count(*kind)))
-            .collect();
-        parts.push(match counts.is_empty() {
-            true => "no rule was run".to_owned(),
-            false => counts.join(", "),
-        });
-        parts.extend((!self.problems.is_empty()).then(|| "with problems beside the rules".to_owned()));
-        parts.join("; ")
+        told
     }
 
     /// Why no profile is whole, whatever passed.
@@ -225,23 +237,29 @@ impl Report {
                 self.missing_basis
             )),
             () if !self.complete => Some("the run was filtered".to_owned()),
+            () if !self.problems.is_empty() => Some("the run had problems beside the rules".to_owned()),
             () => None,
         }
     }
 
     /// With what means rules of a profile passed.
     pub(crate) fn reached(&self) -> Vec<Access> {
-        let declared = self.declared();
-        let passed = |access| {
-            let mut rules = declared.iter().filter(|(rule, _)| rule.access == access);
-            rules.any(|(rule, kind)| rule.level == Level::Must && *kind == Kind::Pass)
-        };
+        let counted = self.counted();
+        let passed = |access| counted.iter().any(|c| c.access == access && c.kind == Kind::Pass);
         let all = [Access::A, Access::P, Access::C, Access::H, Access::S];
         all.into_iter().filter(|access| passed(*access)).collect()
     }
 
-    fn declared(&self) -> Vec<(&'static Rule, Kind)> {
-        let declared = |r: &RuleReport| Some((rules::find(&r.id)?, r.outcome.kind()));
-        self.rules.iter().filter_map(declared).collect()
+    fn counted(&self) -> Vec<Counted<'_>> {
+        let counted = |r: &'_ RuleReport| {
+            let rule = rules::find(&r.id).filter(|rule| rule.level == Level::Must)?;
+            Some(Counted {
+                rule: rule.id,
+                profile: profile_of(rule.needs),
+                access: rule.access,
+                kind: r.outcome.kind(),
+            })
+        };
+        self.rules.iter().filter_map(counted).collect()
     }
 }

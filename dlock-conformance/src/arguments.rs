@@ -115,6 +115,7 @@ impl Arguments {
                 "--seed" => options.seed = seed(&value()?)?,
                 "--attempt-seed" => options.attempt_seed = Some(seed(&value()?)?),
                 "--report" => options.report_to = Some(PathBuf::from(value()?)),
+                "--certificate" => options.certificate_to = Some(PathBuf::from(value()?)),
                 "--histories" => options.histories = Histories::All,
                 "--help" | "-h" => return Err(String::new()),
                 _ if flag.starts_with('-') => return Err(format!("no such flag: {flag}")),

@@ -13,7 +13,7 @@ use crate::policy::{Merging, RwPolicy};
 
 /// What a rule needs of the subject. A rule whose needs are not claimed is *Unsupported*, after the honesty
 /// rules have seen that the subject refuses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Need {
@@ -132,7 +132,7 @@ impl Skew {
 }
 
 /// A rule that is known not to hold, and why. Shown in every report; never a pass.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Waiver {
     /// The number of the rule.
     pub rule: String,
@@ -143,7 +143,7 @@ pub struct Waiver {
 }
 
 /// Whose engine does the waiting, renewing and losing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Engine {
     /// That of `dlock-core`: rules of the engine layer are listed as inherited, and not credited to the

@@ -72,7 +72,7 @@ pub fn main_with<H: Harness>(harness: impl FnOnce() -> H) -> ExitCode {
 
 const HELP: &str = "\
 usage: cargo test --test conformance -- [FILTER...] [FLAGS]
-       cargo test --test conformance -- verify FILE...
+       cargo test --test conformance -- verify PATH...
   FILTER              a rule's number (3.02) or a part of a test's name
                       one that matches no rule runs none, says so, and ends with 0, as in libtest
   --seed 0x..         the seed of the run
@@ -81,7 +81,10 @@ usage: cargo test --test conformance -- [FILTER...] [FLAGS]
   --report DIR        where reports go (a run without filter: target/conformance)
   --histories         keep what happened in every rule that records it, not only in those that did not pass
                       (DIR/history, or target/conformance/history)
-  verify FILE...      judge stored histories again, without the store
+  --certificate DIR   what all rules proved, in DIR/<backend>-<runtime>: a file, the histories that rules were
+                      judged by, and a badge
+  verify PATH...      judge histories and certificates again, without the store; a directory stands for the
+                      certificates in it
   --exact, --skip F, --list, --format pretty|terse, --test-threads N, --quiet, --nocapture, --color C,
   --ignored, --include-ignored: as in libtest";
 

@@ -9,6 +9,7 @@ mod arguments;
 mod attempt;
 mod canary;
 mod catalogue;
+mod certificate;
 pub mod checker;
 pub mod claims;
 mod cli;
@@ -53,6 +54,7 @@ mod verify;
 pub use arguments::{Arguments, Value};
 pub use attempt::{Attempt, run_once};
 pub use catalogue::rules_json;
+pub use certificate::{Certificate, Certified, Kept};
 pub use claims::{Claims, Engine, Need, Skew, Waiver};
 #[doc(hidden)]
 pub use cli::main_with;

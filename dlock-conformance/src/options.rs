@@ -41,6 +41,8 @@ pub struct Options {
     pub histories_to: Option<PathBuf>,
     /// Which histories are kept.
     pub histories: Histories,
+    /// Where the certificate of a run of all rules goes, in a directory of its own; `None`: nowhere.
+    pub certificate_to: Option<PathBuf>,
     /// The command that runs one rule again, up to its number: `cargo test --test conformance --`.
     pub replay: String,
 }
@@ -58,6 +60,7 @@ impl Default for Options {
             report_to: None,
             histories_to: None,
             histories: Histories::NotPassed,
+            certificate_to: None,
             replay: "cargo test --test conformance --".to_owned(),
         }
     }

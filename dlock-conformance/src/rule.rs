@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::claims::Need;
 use crate::cx::Cx;
@@ -35,7 +35,7 @@ pub enum Layer {
 }
 
 /// What the kit needs besides the API.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Access {
     /// The API alone.
     A,
@@ -73,7 +73,7 @@ pub enum Test {
 }
 
 /// How surely a planted bug shows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, serde::Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Detection {
     /// In every run: 20 of 20.

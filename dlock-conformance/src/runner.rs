@@ -4,6 +4,8 @@
 //! canary watching; then, one after the other, those that disturb others, with hands at the store. What saw
 //! too little beside others runs once more alone. In a simulation all run one after the other.
 
+use std::io;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -11,6 +13,7 @@ use dlock_core::Runtime;
 
 use crate::attempt::{Attempt, attempt};
 use crate::canary::Canary;
+use crate::certificate::Certificate;
 use crate::claims::Engine;
 use crate::cx::Conditions;
 use crate::harness::Harness;
@@ -142,13 +145,22 @@ fn write(mut report: Report, options: &Options) -> Report {
             directory.display()
         ));
     }
-    if let Some(directory) = &options.report_to
-        && let Err(error) = report.write_to(directory)
-    {
-        report.problems.push(format!(
-            "the reports could not be written to {}: {error}",
-            directory.display()
-        ));
+    let written = [
+        (
+            "reports",
+            &options.report_to,
+            Report::write_to as fn(&Report, &Path) -> io::Result<()>,
+        ),
+        ("certificate", &options.certificate_to, Certificate::write),
+    ];
+    for (what, directory, write) in written {
+        if let Some(directory) = directory
+            && let Err(error) = write(&report, directory)
+        {
+            let directory = directory.display();
+            let problem = format!("the {what} could not be written to {directory}: {error}");
+            report.problems.push(problem);
+        }
     }
     report
 }

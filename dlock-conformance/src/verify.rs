@@ -1,17 +1,24 @@
-//! Stored histories, judged again: with the checkers of this kit, and without the store that they come from.
+//! Stored histories and certificates, judged again: with the checkers of this kit, and without the store that
+//! they come from.
 
 use std::fs::File;
 use std::io::{self, BufReader, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use flate2::bufread::MultiGzDecoder;
+
+use crate::certificate::{Certificate, Certified, FILE, SCHEMA, certified, rules_hash, sha256};
 use crate::checker::{Judgement, wgl};
 use crate::history::{Event, Head, load};
+use crate::outcome::Kind;
 use crate::report::timeline;
 
-/// Judges each file by what its head asks for, and says what came of it.
+/// Judges each history by what its head asks for, and each certificate by its histories, and says what came
+/// of it. A directory stands for the certificate in it, or for those in the directories in it.
 ///
-/// The exit code: 0 if all are legal, 1 if one is illegal, 2 if one could not be decided within the budget, 3
-/// if one could not be read, is no history, or has the checkers contradict each other. The worst of them.
+/// The exit code: 0 if all are legal, 1 if one is illegal or a certificate is refused, 2 if one could not be
+/// decided within the budget, 3 if one could not be read, is no history, or has the checkers contradict each
+/// other. The worst of them.
 ///
 /// # Errors
 /// Those of `out`.
@@ -19,18 +26,165 @@ pub fn verify<P: AsRef<Path>>(files: impl IntoIterator<Item = P>, mut out: impl 
     let mut worst = 0;
     for file in files {
         let file = file.as_ref();
-        write!(out, "{}: ", file.display())?;
-        worst = worst.max(
-            match File::open(file).and_then(|opened| load(BufReader::new(opened))) {
-                Ok((head, events)) => judged(&head, &events, &mut out)?,
-                Err(why) => {
-                    writeln!(out, "cannot be read: {why}")?;
-                    3
-                }
-            },
-        );
+        let found = certificates(file);
+        for path in &found {
+            write!(out, "{}: ", path.display())?;
+            worst = worst.max(judge_certificate(path, &mut out)?);
+        }
+        if found.is_empty() {
+            write!(out, "{}: ", file.display())?;
+            worst = worst.max(
+                match File::open(file).and_then(|opened| load(BufReader::new(opened))) {
+                    Ok((head, events)) => judged(&head, &events, &mut out)?,
+                    Err(why) => {
+                        writeln!(out, "cannot be read: {why}")?;
+                        3
+                    }
+                },
+            );
+        }
     }
     Ok(worst)
+}
+
+/// Those that a path stands for, in order; none where it is something else.
+pub(crate) fn certificates(path: &Path) -> Vec<PathBuf> {
+    if path.file_name().is_some_and(|name| name == FILE) {
+        return vec![path.to_owned()];
+    }
+    let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
+    let inside = entries.map(|entry| entry.path().join(FILE));
+    let mut all: Vec<PathBuf> = std::iter::once(path.join(FILE)).chain(inside).collect();
+    all.retain(|path| path.is_file());
+    all.sort();
+    all
+}
+
+fn judge_certificate(path: &Path, out: &mut impl Write) -> io::Result<u8> {
+    match checked(path) {
+        Ok((certificate, judged, undecided)) => {
+            let Certificate {
+                product,
+                version,
+                runtime,
+                kit,
+                ..
+            } = &certificate;
+            writeln!(out, "{product} {version} on {runtime}, kit {kit}")?;
+            writeln!(out, "  {}", certificate.verdict())?;
+            let rest = certificate.results.len() - judged;
+            writeln!(
+                out,
+                "  {judged} histories were judged again, {rest} rules leave none; those are as the run saw them"
+            )?;
+            if certificate.rules != rules_hash() {
+                writeln!(out, "  this kit has other rules than the one that made it")?;
+            }
+            if undecided > 0 {
+                writeln!(
+                    out,
+                    "  {undecided} histories could not be decided within the budget"
+                )?;
+            }
+            Ok(if undecided > 0 { 2 } else { 0 })
+        }
+        Err(why) => {
+            writeln!(out, "refused: {why}")?;
+            Ok(1)
+        }
+    }
+}
+
+/// The certificate in that file, how many of its histories were judged, and how many could not be.
+fn checked(path: &Path) -> Result<(Certificate, usize, usize), String> {
+    let certificate = read(path)?;
+    let (mut judged, mut undecided) = (0, 0);
+    for result in &certificate.results {
+        let Some(legal) = judge_result(&certificate, result, path)? else {
+            continue;
+        };
+        judged += 1;
+        match legal {
+            Judgement::Illegal(violation) if result.outcome.kind() == Kind::Pass => {
+                let rule = &result.rule;
+                return Err(format!(
+                    "rule {rule} is said to have passed, and its history is illegal: {violation}"
+                ));
+            }
+            Judgement::Unknown(_) => undecided += 1,
+            _ => {}
+        }
+    }
+    Ok((certificate, judged, undecided))
+}
+
+/// Reads a certificate and sees whether it agrees with itself.
+pub(crate) fn read(path: &Path) -> Result<Certificate, String> {
+    let text = std::fs::read_to_string(path).map_err(|why| format!("it cannot be read: {why}"))?;
+    let certificate: Certificate = serde_json::from_str(&text)
+        .map_err(|why| format!("it is no certificate that this kit reads: {why}"))?;
+    let schema = certificate.schema;
+    if schema != SCHEMA {
+        return Err(format!("its form is {schema}, and this kit reads {SCHEMA}"));
+    }
+    // What is not read, blanks say, would not be hashed.
+    if text != certificate.text() || certificate.digest != certificate.hash() {
+        return Err("it was changed after it was made: its digest is another one".to_owned());
+    }
+    if certificate.profiles != certificate.states() {
+        return Err("its profiles are not what came of its rules".to_owned());
+    }
+    let columns = |result: &Certified| (result.rule.clone(), result.profile.clone(), result.access);
+    if certificate.rules == rules_hash() && !certificate.results.iter().map(columns).eq(certified()) {
+        return Err("its rules are not those of the kit that it names".to_owned());
+    }
+    Ok(certificate)
+}
+
+/// Judges the history of a rule again, if it has one.
+fn judge_result(
+    certificate: &Certificate,
+    result: &Certified,
+    path: &Path,
+) -> Result<Option<Judgement>, String> {
+    let Some(kept) = &result.history else {
+        return Ok(None);
+    };
+    let rule = &result.rule;
+    if kept.file != format!("{rule}.jsonl.gz") {
+        return Err(format!(
+            "the history of rule {rule} is in a file that is not its own: {}",
+            kept.file
+        ));
+    }
+    let bytes = std::fs::read(path.with_file_name(&kept.file))
+        .map_err(|why| format!("the history {} cannot be read: {why}", kept.file))?;
+    if sha256(&bytes) != kept.sha256 {
+        return Err(format!(
+            "the history {} is another one than the certificate's",
+            kept.file
+        ));
+    }
+    let (head, events) = load(BufReader::new(MultiGzDecoder::new(&bytes[..])))
+        .map_err(|why| format!("the history {} cannot be read: {why}", kept.file))?;
+    let is_its_own = head.rule == *rule
+        && head.product == certificate.product
+        && head.target == certificate.label
+        && result.seeds.last() == Some(&head.seed)
+        && !head.asked.is_empty();
+    if !is_its_own {
+        return Err(format!("the history {} is of another run", kept.file));
+    }
+    let mut worst = Judgement::Legal;
+    for asked in &head.asked {
+        match asked.check.judge(&events, &asked.model, wgl::BUDGET) {
+            Ok(Judgement::Legal) => {}
+            Ok(illegal @ Judgement::Illegal(_)) => return Ok(Some(illegal)),
+            Ok(unknown) => worst = unknown,
+            Err(why) => return Err(format!("the history {} is not judged: {why}", kept.file)),
+        }
+    }
+    Ok(Some(worst))
 }
 
 fn judged(head: &Head, events: &[Event], out: &mut impl Write) -> io::Result<u8> {
@@ -60,4 +214,131 @@ fn judged(head: &Head, events: &[Event], out: &mut impl Write) -> io::Result<u8>
         worst = worst.max(code);
     }
     Ok(worst)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::sync::OnceLock;
+
+    use super::*;
+    use crate::certificate::packed;
+    use crate::history::store;
+    use crate::options::Options;
+    use crate::outcome::Outcome;
+    use crate::runner::run;
+    use crate::simulated::Simulated;
+
+    /// A certificate in a directory of its own, which is removed again.
+    struct Own(PathBuf);
+
+    impl Own {
+        fn new(test: &str) -> Self {
+            static MADE: OnceLock<(Certificate, BTreeMap<String, Vec<u8>>)> = OnceLock::new();
+            let (certificate, histories) = MADE.get_or_init(|| {
+                let report = run(Simulated::new(1), &Options::default());
+                Certificate::of(&report).unwrap()
+            });
+            let name = format!("dlock-certificate-{test}-{}", std::process::id());
+            let own = Self(std::env::temp_dir().join(name));
+            certificate.put(histories, &own.0.join("one")).unwrap();
+            own
+        }
+
+        fn file(&self, name: &str) -> PathBuf {
+            self.0.join("one").join(name)
+        }
+    }
+
+    impl Drop for Own {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn said(path: &Path) -> (u8, String) {
+        let mut out = Vec::new();
+        let code = verify([path], &mut out).unwrap();
+        (code, String::from_utf8(out).unwrap())
+    }
+
+    #[track_caller]
+    fn refused(own: &Own, why: &str) {
+        let (code, text) = said(&own.0);
+        assert!(code == 1 && text.contains(why), "{text}");
+    }
+
+    /// Makes the hashes agree again, as somebody would who forges a certificate.
+    fn forge(own: &Own, change: impl FnOnce(&mut Certificate)) {
+        let mut certificate = read(&own.file(FILE)).unwrap();
+        change(&mut certificate);
+        for kept in certificate.results.iter_mut().filter_map(|r| r.history.as_mut()) {
+            kept.sha256 = sha256(std::fs::read(own.file(&kept.file)).unwrap());
+        }
+        certificate.digest = certificate.hash();
+        std::fs::write(own.file(FILE), certificate.text()).unwrap();
+    }
+
+    #[test]
+    fn a_certificate_is_accepted_as_it_was_made() {
+        let own = Own::new("accepted");
+        for path in [own.file(FILE), own.0.join("one"), own.0.clone()] {
+            let (code, text) = said(&path);
+            assert!(
+                code == 0 && text.contains("histories were judged again"),
+                "{text}"
+            );
+            assert!(text.contains("proven: Core"), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_certificate_that_was_changed_is_refused() {
+        let own = Own::new("changed");
+        let all = std::fs::read_dir(own.0.join("one")).unwrap();
+        let all = all.map(|entry| entry.unwrap().path());
+        for path in all.filter(|path| path.extension().is_some_and(|end| end != "svg")) {
+            let bytes = std::fs::read(&path).unwrap();
+            for at in (0..bytes.len()).step_by(1 + bytes.len() / 12) {
+                let mut changed = bytes.clone();
+                changed[at] ^= 1;
+                std::fs::write(&path, changed).unwrap();
+                refused(&own, "refused: ");
+            }
+            std::fs::write(&path, &bytes).unwrap();
+        }
+        std::fs::copy(own.file("1.01.jsonl.gz"), own.file("7.02.jsonl.gz")).unwrap();
+        refused(&own, "7.02.jsonl.gz is another one");
+        std::fs::remove_file(own.file("7.02.jsonl.gz")).unwrap();
+        refused(&own, "7.02.jsonl.gz cannot be read");
+    }
+
+    #[test]
+    fn a_forged_certificate_is_refused() {
+        let forged = |change: fn(&mut Certificate), why: &str| {
+            let own = Own::new("forged");
+            forge(&own, change);
+            refused(&own, why);
+        };
+        forged(|c| c.results.retain(|r| r.rule != "3.01"), "not those of the kit");
+        let not_run = |c: &mut Certificate| {
+            let reason = String::new();
+            c.results[2].outcome = Outcome::NotRun { reason };
+        };
+        forged(not_run, "profiles are not what came of");
+        forged(|c| c.product.push('!'), "is of another run");
+        forged(|c| c.schema += 1, "its form is 2");
+        let own = Own::new("illegal");
+        let path = own.file("1.01.jsonl.gz");
+        let bytes = std::fs::read(&path).unwrap();
+        let (head, mut events) = load(BufReader::new(MultiGzDecoder::new(&bytes[..]))).unwrap();
+        for event in &mut events {
+            event.token = event.token.map(|_| 7);
+        }
+        let mut text = Vec::new();
+        store(&head, &events, &mut text).unwrap();
+        std::fs::write(&path, packed(&text).unwrap()).unwrap();
+        forge(&own, |_| {});
+        refused(&own, "its history is illegal");
+    }
 }

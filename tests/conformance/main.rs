@@ -42,7 +42,8 @@ const HELP: &str =
   --seed N     the seed of the run
   --attempt-seed N  the seed of one attempt, as a report gives it: to run a rule again just as it was
   --histories  keep what happened in every rule that records it, not only in those that did not pass
-  verify FILE...  judge stored histories again, without the store
+  --certificate DIR  where certificates of whole runs go, one directory for each
+  verify PATH...  judge histories and certificates again, without the store
   --list, --format pretty|terse, --exact, --skip NAME, --ignored, --include-ignored, --nocapture,
   --show-output, --quiet, --color C: as in libtest";
 

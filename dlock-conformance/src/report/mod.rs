@@ -10,6 +10,7 @@ mod types;
 use std::io::{self, Write as _};
 use std::path::Path;
 
+pub(crate) use self::profiles::{Counted, profile_of, profiles, verdict};
 pub use self::profiles::{Profile, State};
 pub use self::types::{Report, RuleReport, SCHEMA};
 use crate::history::{Head, store};

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use super::profiles::profile_of;
 use super::*;
 use crate::attempt::{Attempt, run_once};
 use crate::claims::Need;

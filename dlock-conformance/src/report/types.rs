@@ -1,6 +1,6 @@
 //! What a report holds.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
@@ -11,6 +11,7 @@ use crate::cx::Effort;
 use crate::options::Options;
 use crate::outcome::{Kind, Outcome};
 use crate::rule::{Access, Layer, Level, Rule, Test};
+use crate::rules;
 
 /// The version of the form of `report.json`.
 pub const SCHEMA: u32 = 1;
@@ -35,6 +36,8 @@ pub struct Report {
     pub engine: Engine,
     /// What was claimed, for a reader: capabilities, and the claims of the kit.
     pub capabilities: String,
+    /// What was claimed of all that rules need.
+    pub claims: BTreeSet<Need>,
     /// Bounds that were claimed.
     pub bounds: BTreeMap<&'static str, String>,
     /// Of these, the ones that are much wider than usual.
@@ -151,7 +154,7 @@ impl Report {
         options: &Options,
         canary_p999: Duration,
         took: Duration,
-        rules: Vec<RuleReport>,
+        reports: Vec<RuleReport>,
     ) -> Self {
         let bounds = [
             ("slack", format!("{:?}", claims.slack)),
@@ -181,8 +184,9 @@ impl Report {
             ("merging", format!("{:?}", claims.merging)),
             ("watch_backlog", claims.watch_backlog.to_string()),
         ];
+        let needs = rules::all().flat_map(|rule| rule.needs);
         let mut counts = BTreeMap::new();
-        for rule in &rules {
+        for rule in &reports {
             *counts.entry(rule.outcome.kind()).or_default() += 1;
         }
         let ended = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -195,6 +199,7 @@ impl Report {
             runtime,
             engine: claims.engine,
             capabilities: format!("{:?}", claims.capabilities),
+            claims: needs.copied().filter(|need| claims.has(*need)).collect(),
             bounds: bounds.into(),
             wide_bounds: claims.wide(),
             missing_basis: claims.missing_basis(),
@@ -206,7 +211,7 @@ impl Report {
             took,
             canary_p999,
             counts,
-            rules,
+            rules: reports,
             problems: Vec::new(),
         }
     }

@@ -2,8 +2,8 @@
 //! the pages that tell of it. `scripts/matrix` builds it, in a copy of the workspace.
 
 pub mod matrix;
-pub mod museum;
 mod page;
 pub(crate) mod planted;
 
 pub use self::page::page;
+pub use crate::museum;

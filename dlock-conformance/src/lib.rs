@@ -22,6 +22,9 @@ pub mod history;
 pub mod hooks;
 mod lock;
 mod mode;
+#[doc(hidden)]
+#[path = "../saboteur/museum/mod.rs"]
+pub mod museum;
 mod nanos;
 pub mod network;
 mod options;

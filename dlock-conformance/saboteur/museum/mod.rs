@@ -18,7 +18,7 @@ mod waiting;
 
 pub use self::day::Day;
 pub use self::exhibit::{End, Exhibit, Hall};
-pub use self::rebuilt::{Planted, REBUILT, of as rebuilt};
+pub use self::rebuilt::{Planted, REBUILT, WRAPPERS, of as rebuilt};
 pub use self::waiting::{Absent, WAITING};
 
 /// All of it, in the order of the page.

@@ -49,3 +49,23 @@ pub static REBUILT: &[Planted] = &[
     always("13.02", "second_lock_drops_first"),
     always("15.08", "cleanup_tried_once"),
 ];
+
+/// Bugs of what is around the store and the engine, as wrappers in the kit itself.
+pub const WRAPPERS: [&str; 16] = [
+    "client_walltime_deadline",
+    "dead_head_blocks",
+    "double_release_frees_next",
+    "full_store_keeps_holders",
+    "hair_trigger_loss",
+    "kill_leaks",
+    "no_reconnect",
+    "no_recover_after_heal",
+    "no_recovery",
+    "owner_from_pid_time",
+    "partition_blocks_all",
+    "process_local_lock",
+    "renew_recreates",
+    "resume_thinks_valid",
+    "server_walltime",
+    "zombie_write_wins",
+];

@@ -14,7 +14,7 @@ fn rules_json_is_up_to_date() {
 /// here, that nothing is missing.
 #[test]
 fn the_museum_shows_every_exhibit() {
-    use crate::exhibition::{WAITING, exhibits};
+    use dlock_conformance::museum::{WAITING, exhibits};
 
     let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/MUSEUM.md")).unwrap();
     for exhibit in exhibits() {

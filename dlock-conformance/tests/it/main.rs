@@ -4,10 +4,6 @@
 mod catalogue;
 mod checker;
 mod dishonest;
-/// The stories, which the kit itself is built without.
-#[allow(dead_code, unreachable_pub, unused_imports)] // the page shows what is not asked about here
-#[path = "../../saboteur/museum/mod.rs"]
-mod exhibition;
 mod fixture;
 mod histories;
 mod hooks;
@@ -19,5 +15,3 @@ mod rng;
 mod simulated;
 mod sweep;
 mod timeline;
-
-use dlock_conformance::{Detection, Rule, rules};

@@ -2,9 +2,8 @@
 
 use std::collections::HashSet;
 
+use dlock_conformance::museum::{End, REBUILT, WAITING, WRAPPERS, exhibits};
 use dlock_conformance::rules;
-
-use crate::exhibition::{End, REBUILT, WAITING, exhibits};
 
 #[test]
 fn every_exhibit_has_a_planted_bug() {
@@ -21,26 +20,6 @@ fn every_rebuilt_bug_is_on_show_and_is_no_rules_own() {
         assert!(own.is_some_and(|own| own != Some(rebuilt.bug)), "{}", rebuilt.bug);
     }
 }
-
-/// Bugs of what is around the store and the engine, as wrappers in the kit itself.
-const WRAPPERS: [&str; 16] = [
-    "client_walltime_deadline",
-    "dead_head_blocks",
-    "double_release_frees_next",
-    "full_store_keeps_holders",
-    "hair_trigger_loss",
-    "kill_leaks",
-    "no_reconnect",
-    "no_recover_after_heal",
-    "no_recovery",
-    "owner_from_pid_time",
-    "partition_blocks_all",
-    "process_local_lock",
-    "renew_recreates",
-    "resume_thinks_valid",
-    "server_walltime",
-    "zombie_write_wins",
-];
 
 #[test]
 fn every_planted_bug_is_a_diff_or_a_wrapper() {

@@ -1,7 +1,13 @@
-//! Prints `RULES.json`: `cargo run -p dlock-conformance --example rules > dlock-conformance/RULES.json`.
+//! Prints what is made from the declarations of the rules:
+//! `cargo run -p dlock-conformance --example rules > dlock-conformance/RULES.json`, and with the argument
+//! `page`: `cargo run -p dlock-conformance --example rules -- page > docs/rules.md`.
 
 use std::io::{self, Write};
 
 fn main() -> io::Result<()> {
-    io::stdout().write_all(dlock_conformance::rules_json().as_bytes())
+    let text = match std::env::args().nth(1).as_deref() {
+        Some("page") => dlock_conformance::rules_page(),
+        _ => dlock_conformance::rules_json(),
+    };
+    io::stdout().write_all(text.as_bytes())
 }

@@ -4,6 +4,7 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use crate::book::explain;
 use crate::cx::Effort;
 use crate::options::{Histories, Options};
 use crate::verify::verify;
@@ -25,6 +26,8 @@ pub struct Arguments {
     pub quiet: bool,
     /// Stored histories to be judged again, instead of running rules.
     pub verify: Option<Vec<PathBuf>>,
+    /// Rules that are to be explained, instead.
+    pub explain: Option<Vec<String>>,
 }
 
 /// Gives the value of the flag that is being read.
@@ -36,20 +39,21 @@ impl Arguments {
     ///
     /// # Errors
     /// With what the program is to end where nothing is to be run: `help` was asked for or is of need, or
-    /// stored histories were, which have been [judged](verify) then.
+    /// stored histories or what rules say were, which have been [judged](verify) or told then.
     pub fn from_env(
         help: &str,
         own: impl FnMut(&str, Value<'_>) -> Result<bool, String>,
     ) -> Result<Self, ExitCode> {
         let mut out = io::stdout();
         match Self::parse(std::env::args().skip(1), own) {
-            Ok(arguments) => match &arguments.verify {
-                Some(files) => {
-                    let code = verify(files, &mut out);
-                    Err(code.map_or(ExitCode::FAILURE, ExitCode::from))
-                }
-                None => Ok(arguments),
-            },
+            Ok(arguments) => {
+                let code = match (&arguments.verify, &arguments.explain) {
+                    (Some(files), _) => verify(files, &mut out),
+                    (None, Some(names)) => explain(names, &mut out),
+                    (None, None) => return Ok(arguments),
+                };
+                Err(code.map_or(ExitCode::FAILURE, ExitCode::from))
+            }
             // Asked for, help is an answer and no failure.
             Err(problem) if problem.is_empty() => {
                 let _ = writeln!(out, "{help}");
@@ -80,6 +84,14 @@ impl Arguments {
                 );
             }
             command.verify = Some(files);
+            return Ok(command);
+        }
+        if args.next_if(|first| first == "explain").is_some() {
+            let names: Vec<String> = args.collect();
+            if names.is_empty() {
+                return Err("explain needs the numbers of rules, or parts of their names".to_owned());
+            }
+            command.explain = Some(names);
             return Ok(command);
         }
         while let Some(arg) = args.next() {

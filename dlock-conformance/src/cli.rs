@@ -1,9 +1,10 @@
 //! The first door: the own `main` of a test binary with `harness = false`.
 //!
 //! It takes the flags of libtest that `cargo test` and `cargo nextest` give, and its own `--seed`,
-//! `--attempt-seed`, `--full`, `--histories` and `--report`, or `verify` and files. A flag that it does not
-//! know is refused: a setting that is silently ignored is worse than none. A filter that matches no rule is
-//! no failure, as in libtest, since `cargo test NAME` gives it to every test binary; it is said, though.
+//! `--attempt-seed`, `--full`, `--histories` and `--report`, `verify` and files, or `explain` and rules. A
+//! flag that it does not know is refused: a setting that is silently ignored is worse than none. A filter
+//! that matches no rule is no failure, as in libtest, since `cargo test NAME` gives it to every test binary;
+//! it is said, though.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -73,6 +74,7 @@ pub fn main_with<H: Harness>(harness: impl FnOnce() -> H) -> ExitCode {
 const HELP: &str = "\
 usage: cargo test --test conformance -- [FILTER...] [FLAGS]
        cargo test --test conformance -- verify PATH...
+       cargo test --test conformance -- explain RULE...
   FILTER              a rule's number (3.02) or a part of a test's name
                       one that matches no rule runs none, says so, and ends with 0, as in libtest
   --seed 0x..         the seed of the run
@@ -85,6 +87,8 @@ usage: cargo test --test conformance -- [FILTER...] [FLAGS]
                       judged by, and a badge
   verify PATH...      judge histories and certificates again, without the store; a directory stands for the
                       certificates in it
+  explain RULE...     all that is known of these rules: why, what needs them, their planted and real bugs
+                      (of all: docs/rules.md in the repository); 2 if there is no such rule
   --exact, --skip F, --list, --format pretty|terse, --test-threads N, --quiet, --nocapture, --color C,
   --ignored, --include-ignored: as in libtest";
 
@@ -293,6 +297,7 @@ mod tests {
             &["--seed"],
             &["--exact=yes"],
             &["--format", "json"],
+            &["explain"],
         ] {
             assert!(parsed(args).is_err(), "{args:?}");
         }

@@ -7,6 +7,7 @@
 pub mod agent;
 mod arguments;
 mod attempt;
+mod book;
 mod canary;
 mod catalogue;
 mod certificate;
@@ -56,6 +57,7 @@ mod verify;
 
 pub use arguments::{Arguments, Value};
 pub use attempt::{Attempt, run_once};
+pub use book::rules_page;
 pub use catalogue::rules_json;
 pub use certificate::{Certificate, Certified, Kept};
 pub use claims::{Claims, Engine, Need, Skew, Waiver};

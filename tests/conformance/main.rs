@@ -44,6 +44,7 @@ const HELP: &str =
   --histories  keep what happened in every rule that records it, not only in those that did not pass
   --certificate DIR  where certificates of whole runs go, one directory for each
   verify PATH...  judge histories and certificates again, without the store
+  explain RULE...  all that is known of these rules: why, what they need, their planted and real bugs
   --list, --format pretty|terse, --exact, --skip NAME, --ignored, --include-ignored, --nocapture,
   --show-output, --quiet, --color C: as in libtest";
 

@@ -10,6 +10,15 @@ fn rules_json_is_up_to_date() {
     );
 }
 
+#[test]
+fn the_page_of_rules_is_up_to_date() {
+    let stored = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/rules.md")).unwrap();
+    assert!(
+        stored == dlock_conformance::rules_page(),
+        "docs/rules.md is stale: run `cargo run -p dlock-conformance --example rules -- page > docs/rules.md`"
+    );
+}
+
 /// The figures in it are compared with what is measured where bugs can be planted (`scripts/matrix --check`);
 /// here, that nothing is missing.
 #[test]

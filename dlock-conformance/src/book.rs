@@ -4,9 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{self, Write};
 
-use dlock_core::Capabilities;
-
-use crate::claims::{Claims, Need};
 use crate::museum::{WRAPPERS, exhibits};
 use crate::options::Options;
 use crate::rule::{Access, Detection, Layer, Rule, Test, order};
@@ -101,7 +98,7 @@ pub fn rules_page() -> String {
     page += NEEDS;
     let mut by_claim = BTreeMap::<String, BTreeSet<String>>::new();
     for need in rules::all().flat_map(|rule| rule.needs) {
-        let claim = claimed(*need).replace(&format!("Need::{need:?}"), "..");
+        let claim = need.claimed().replace(&format!("Need::{need:?}"), "..");
         by_claim.entry(claim).or_default().insert(format!("`{need:?}`"));
     }
     for (claim, needs) in by_claim {
@@ -182,7 +179,7 @@ fn told(rule: &Rule, form: Form) -> String {
 fn items(rule: &Rule, form: Form) -> Vec<(&'static str, String)> {
     let needs = rule.needs.iter().map(|need| match form {
         Page => format!("`{need:?}`"),
-        Terminal => format!("`{need:?}` ({})", claimed(*need)),
+        Terminal => format!("`{need:?}` ({})", need.claimed()),
     });
     let layer = match rule.layer {
         Layer::Backend => "the store and its driver",
@@ -256,21 +253,6 @@ fn link(text: &str, file: &str, form: Form) -> String {
         Terminal => format!(
             "{text} ({}/blob/HEAD/dlock-conformance/{file})",
             env!("CARGO_PKG_REPOSITORY")
-        ),
-    }
-}
-
-/// What claims that need, and what takes it back.
-fn claimed(need: Need) -> String {
-    let plain = Claims::new("", "", Capabilities::new(""));
-    match need {
-        Need::SurvivesRestart => "claimed only by `.survives(..)`".to_owned(),
-        Need::Quorum => "claimed only by `.quorum(..)`".to_owned(),
-        _ if plain.has(need) => format!("claimed until `.without(Need::{need:?})` takes it back"),
-        _ if plain.claim(need).has(need) => format!("claimed only by `.claim(Need::{need:?})`"),
-        _ => format!(
-            "declared in `Capabilities`; taken back there, or this alone by \
-                `.without(Need::{need:?})`"
         ),
     }
 }

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use crate::catalogue::rules_json;
-use crate::claims::{Engine, Need, Waiver};
+use crate::claims::{BASIS, Engine, Need, Waiver};
 use crate::cx::Effort;
 use crate::history::{Head, store};
 use crate::outcome::{Kind, Outcome};
@@ -239,9 +239,8 @@ impl Certificate {
             })
         }
         let counted: Vec<_> = self.results.iter().filter_map(counted).collect();
-        let basis = [Need::Lock, Need::Try, Need::Wait];
         let but = match () {
-            () if !basis.iter().all(|need| self.claims.contains(need)) => {
+            () if !BASIS.iter().all(|need| self.claims.contains(need)) => {
                 Some("a lock, a try or a wait is not claimed")
             }
             () if !self.problems.is_empty() => Some("the run had problems beside the rules"),

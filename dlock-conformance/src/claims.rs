@@ -96,6 +96,12 @@ pub enum Need {
     /// A name that nobody uses any more leaves nothing in the store for good, whichever way it fell out of
     /// use. Taken back with [`Claims::without`] it says that it does.
     ForgetsNames,
+    /// A guard that is dropped frees its name within [`Claims::drop_prompt`], while its client and runtime
+    /// live. Taken back with [`Claims::without`] it says that the name stays taken until the ttl ends.
+    DropFrees,
+    /// No waiter waits much longer than the others: [`Claims::starvation_factor`]. Taken back with
+    /// [`Claims::without`] it says that some may.
+    BoundedWaits,
     /// There is a limit to what one client may hold, or to how many may wait for a name.
     Limits,
     /// A store can be shared by programs in namespaces of their own, of `dlock`'s: not claimed by libraries
@@ -113,6 +119,22 @@ pub enum Need {
     Events,
     /// A majority of several independent servers decides. Claimed with [`Claims::quorum`].
     Quorum,
+}
+
+impl Need {
+    /// What claims it, and what takes it back.
+    pub(crate) fn claimed(self) -> String {
+        let plain = Claims::new("", "", Capabilities::new(""));
+        match self {
+            Self::SurvivesRestart => "claimed only by `.survives(..)`".to_owned(),
+            Self::Quorum => "claimed only by `.quorum(..)`".to_owned(),
+            _ if plain.has(self) => format!("claimed until `.without(Need::{self:?})` takes it back"),
+            _ if plain.claim(self).has(self) => format!("claimed only by `.claim(Need::{self:?})`"),
+            _ => format!(
+                "declared in `Capabilities`; taken back there, or this alone by `.without(Need::{self:?})`"
+            ),
+        }
+    }
 }
 
 /// How far two clocks may drift apart: a part of the time measured, and a fixed part.
@@ -153,6 +175,9 @@ pub enum Engine {
     Own,
 }
 
+/// What every profile rests on.
+pub(crate) const BASIS: [Need; 3] = [Need::Lock, Need::Try, Need::Wait];
+
 /// What [`Capabilities`] do not carry, and few have.
 const UNUSUAL: &[Need] = &[Need::Reentrant, Need::SafeFailover, Need::Events];
 
@@ -164,6 +189,8 @@ const USUAL: &[Need] = &[
     Need::OutlivesConnection,
     Need::BoundedTokens,
     Need::BoundedWakes,
+    Need::BoundedWaits,
+    Need::DropFrees,
     Need::ForgetsNames,
     Need::Secrets,
 ];
@@ -292,23 +319,27 @@ impl Claims {
     /// The claims of a library that waits, renews and loses by itself, within the same bounds: what its
     /// capabilities say, and a lock that excludes, is tried for and waited for. Of all that capabilities do
     /// not carry it claims nothing, unless by [`claim`](Self::claim): not that guards renew themselves, nor
-    /// that they tell of a loss, nor that a hold ends after a longest time.
+    /// that they tell of a loss, nor that a hold ends after a longest time. Its locks are leases if that is
+    /// the nature of its capabilities.
     pub fn foreign(
         product: impl Into<String>,
         version: impl Into<String>,
         capabilities: Capabilities,
     ) -> Self {
+        let mut without = [UNUSUAL, USUAL].concat();
+        if capabilities.nature != Nature::Lease {
+            without.push(Need::Lease);
+        }
         Self {
             engine: Engine::Own,
-            without: [UNUSUAL, USUAL].concat(),
+            without,
             ..Self::new(product, version, capabilities)
         }
     }
 
     /// What every profile rests on and is not claimed here: an exclusive lock, a try, a wait.
     pub fn missing_basis(&self) -> Vec<Need> {
-        let basis = [Need::Lock, Need::Try, Need::Wait];
-        basis.into_iter().filter(|need| !self.has(*need)).collect()
+        BASIS.into_iter().filter(|need| !self.has(*need)).collect()
     }
 
     setters! {
@@ -396,7 +427,8 @@ impl Claims {
         match need {
             Need::Lock | Need::Try | Need::Wait | Need::Lease | Need::LossSignal | Need::Reentrant => true,
             Need::MaximumHold | Need::BoundedTokens | Need::BoundedWakes | Need::SafeFailover => true,
-            Need::ForgetsNames | Need::Secrets | Need::Events | Need::OutlivesConnection => true,
+            Need::BoundedWaits | Need::DropFrees | Need::ForgetsNames | Need::Secrets | Need::Events => true,
+            Need::OutlivesConnection => true,
             Need::SurvivesRestart => self.restart.is_some(),
             Need::Quorum => self.members.is_some(),
             Need::Limits => caps.max_held.is_some() || caps.max_waiters.is_some(),

@@ -3,7 +3,9 @@
 use std::fmt::Write as _;
 
 use super::RuleReport;
+use crate::claims::BASIS;
 use crate::outcome::Kind;
+use crate::rules;
 
 impl RuleReport {
     /// The failure text: what broke, why it matters, what was seen, how to see it again.
@@ -21,6 +23,11 @@ impl RuleReport {
         // An error, a panic say, is not what the rule is about.
         if !self.check_first.is_empty() && self.outcome.kind() != Kind::Error {
             let _ = writeln!(text, "  check this first: {}", self.check_first);
+        }
+        let needs = rules::find(&self.id).into_iter().flat_map(|rule| rule.needs);
+        // Without these there is nothing to be proven.
+        for need in needs.filter(|need| !BASIS.contains(need)) {
+            let _ = writeln!(text, "  called for by {need:?}: {}", need.claimed());
         }
         for (n, attempt) in self.attempts.iter().enumerate() {
             let _ = write!(

@@ -68,7 +68,7 @@ async fn compete(
                     cx.evidence("contended");
                 }
                 cx.sleep(rng.duration(least, most)).await;
-                match drops(&mut rng) {
+                match drops(&mut rng) && cx.has(Need::DropFrees) {
                     true => lane.drop_guard(held),
                     false => lane.release(&held).await.seen("the holder releases")?,
                 }

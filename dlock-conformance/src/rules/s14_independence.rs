@@ -90,7 +90,7 @@ async fn one_client_many_operations(cx: Cx) -> Verdict {
             if i % 4 == 2 && cx.has(Need::Renew) {
                 lane.renew(&held).await.seen("renewing")?;
             }
-            if i % 4 == 3 {
+            if i % 4 == 3 && cx.has(Need::DropFrees) {
                 lane.drop_guard(held);
             } else {
                 lane.release(&held).await.seen("releasing")?;

@@ -299,7 +299,7 @@ async fn duplicates_are_harmless(cx: Cx) -> Verdict {
                 task.sleep(rng.duration(ms(1), ms(12))).await;
                 match rng.below(4) {
                     0 => lane.renew(&held).await.seen("renews what it holds")?,
-                    1 => {
+                    1 if task.has(Need::DropFrees) => {
                         lane.drop_guard(held);
                         continue;
                     }

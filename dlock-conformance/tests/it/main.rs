@@ -5,6 +5,7 @@ mod catalogue;
 mod checker;
 mod dishonest;
 mod fixture;
+mod foreign;
 mod histories;
 mod hooks;
 mod museum;

@@ -240,7 +240,7 @@ fn saying_yes_keeps_no_rule_about_excluding_waiting_or_expiring() {
     assert_eq!(passed, NOTHING);
     let report = run(Dishonest::new(1, Trick::Agrees), &Options::default());
     assert_ne!(report.exit_code(), 0);
-    assert!(!report.summary().contains("| success"), "{}", report.summary());
+    assert!(!report.summary().contains("| proven"), "{}", report.summary());
 }
 
 #[test]

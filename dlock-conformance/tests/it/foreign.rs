@@ -1,0 +1,166 @@
+//! Libraries with nothing but a lock, a try, an unlock and an extension: what they do right passes, and what
+//! fails is their own.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use dlock_conformance::simulated::Simulated;
+use dlock_conformance::{
+    Claims, Clockwork, Cx, Foreign, Harness, Kind, Library, Need, Options, Reply, Report, Subject, run,
+};
+use dlock_core::{Capabilities, Capability, LockName, Result, Runtime, Timestamp};
+use futures::FutureExt;
+use futures::future::{BoxFuture, ready};
+
+/// Who holds a name until when.
+type Table = Arc<Mutex<HashMap<LockName, (u64, Timestamp)>>>;
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Fault {
+    None,
+    /// An unlock does not look whose lock it is.
+    UnlocksAnybody,
+    /// Nor does an extension.
+    ExtendsAnybody,
+    /// A lock lasts a second longer than was asked for.
+    Outlasts,
+    /// It is granted whoever has it.
+    Grants,
+}
+
+/// A lock library over a table of holders that nothing is told of.
+struct Polling {
+    table: Table,
+    runtime: Arc<dyn Runtime>,
+    fault: Fault,
+}
+
+struct Guard(LockName, u64);
+
+impl Polling {
+    fn take(&self, name: &LockName, ttl: Duration) -> Option<Guard> {
+        let mut table = self.table.lock().unwrap();
+        let now = self.runtime.now();
+        let last = table.get(name).copied();
+        if last.is_some_and(|(_, until)| until > now) && self.fault != Fault::Grants {
+            return None;
+        }
+        let holder = last.map_or(1, |(holder, _)| holder + 1);
+        let more = Duration::from_secs(u64::from(self.fault == Fault::Outlasts));
+        table.insert(name.clone(), (holder, now + ttl + more));
+        Some(Guard(name.clone(), holder))
+    }
+
+    /// Whether it was held yet by whoever has that guard; until when it is now.
+    fn set(&self, guard: &Guard, until: Timestamp, careless: Fault) -> bool {
+        let mut table = self.table.lock().unwrap();
+        let (holder, end) = table.get_mut(&guard.0).unwrap();
+        let is_held = (*holder == guard.1 && *end > self.runtime.now()) || self.fault == careless;
+        if is_held {
+            *end = until;
+        }
+        is_held
+    }
+}
+
+impl Library for Polling {
+    type Guard = Guard;
+
+    fn try_lock<'a>(&'a self, name: &'a LockName, ttl: Duration) -> Reply<'a, Option<Guard>> {
+        ready(Ok(self.take(name, ttl))).boxed()
+    }
+
+    fn lock<'a>(&'a self, name: &'a LockName, ttl: Duration) -> Reply<'a, Guard> {
+        async move {
+            loop {
+                match self.take(name, ttl) {
+                    Some(guard) => return Ok(guard),
+                    None => self.runtime.sleep(Duration::from_millis(5)).await,
+                }
+            }
+        }
+        .boxed()
+    }
+
+    fn unlock(&self, guard: Guard) -> Reply<'_, bool> {
+        ready(Ok(self.set(&guard, self.runtime.now(), Fault::UnlocksAnybody))).boxed()
+    }
+
+    fn extend<'a>(&'a self, guard: &'a mut Guard, ttl: Duration) -> Reply<'a, bool> {
+        ready(Ok(self.set(
+            guard,
+            self.runtime.now() + ttl,
+            Fault::ExtendsAnybody,
+        )))
+        .boxed()
+    }
+}
+
+struct World {
+    world: Simulated,
+    table: Table,
+    fault: Fault,
+}
+
+impl World {
+    fn report(fault: Fault) -> Report {
+        let (world, table) = (Simulated::new(1), Table::default());
+        run(World { world, table, fault }, &Options::default())
+    }
+}
+
+impl Harness for World {
+    fn claims(&self) -> Claims {
+        let can = Capabilities::new("polling").with_all([Capability::Renew, Capability::PerGrantTtl]);
+        Claims::foreign("polling", "1.0", can).claim(Need::OutlivesConnection)
+    }
+
+    fn runtime(&self) -> Arc<dyn Runtime> {
+        self.world.runtime()
+    }
+
+    fn connect<'a>(&'a self, _: &'a Cx) -> BoxFuture<'a, Result<Arc<dyn Subject>>> {
+        let library = Polling {
+            table: Arc::clone(&self.table),
+            runtime: self.runtime(),
+            fault: self.fault,
+        };
+        let subject = Foreign::new(library, self.claims().capabilities, self.runtime());
+        ready(Ok(Arc::new(subject) as Arc<dyn Subject>)).boxed()
+    }
+
+    fn clockwork(&self) -> Arc<dyn Clockwork> {
+        self.world.clockwork()
+    }
+}
+
+/// The rules that failed or could not be told, with what was seen.
+fn red(report: &Report) -> Vec<String> {
+    let red = report.rules.iter().filter(|rule| rule.outcome.is_red());
+    red.map(|rule| format!("{}: {}", rule.id, rule.outcome.text()))
+        .collect()
+}
+
+#[test]
+fn a_library_that_does_what_it_claims_fails_in_nothing() {
+    let report = World::report(Fault::None);
+    assert_eq!(red(&report), Vec::<String>::new());
+    assert!(report.count(Kind::Pass) > 50, "{}", report.summary());
+}
+
+#[test]
+fn what_fails_is_the_fault_of_the_library() {
+    for (fault, rule) in [
+        (Fault::UnlocksAnybody, "3.06"),
+        (Fault::ExtendsAnybody, "5.03"),
+        (Fault::Outlasts, "3.01"),
+        (Fault::Grants, "1.01"),
+    ] {
+        let seen = red(&World::report(fault));
+        assert!(
+            seen.iter().any(|line| line.starts_with(rule)),
+            "{fault:?}: {seen:#?}"
+        );
+    }
+}

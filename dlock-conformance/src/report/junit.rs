@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use super::text::first_line;
+use super::text::{escape, first_line};
 use super::{Report, RuleReport};
 use crate::outcome::Kind;
 
@@ -60,34 +60,4 @@ fn case(xml: &mut String, rule: &RuleReport) {
         _ => write!(xml, "<skipped message=\"{message}\"/>"),
     };
     xml.push_str("</testcase>\n");
-}
-
-/// Text for XML 1.0, which has no way at all to write most control characters.
-fn escape(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '<' => escaped.push_str("&lt;"),
-            '>' => escaped.push_str("&gt;"),
-            '&' => escaped.push_str("&amp;"),
-            '"' => escaped.push_str("&quot;"),
-            '\n' | '\t' => escaped.push(c),
-            c if c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}') => escaped.push('\u{fffd}'),
-            c => escaped.push(c),
-        }
-    }
-    escaped
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_xml_cannot_say_is_replaced() {
-        assert_eq!(
-            escape("a<b>\"&\u{1}\u{1b}\n"),
-            "a&lt;b&gt;&quot;&amp;\u{fffd}\u{fffd}\n"
-        );
-    }
 }

@@ -1,6 +1,7 @@
 //! What a run says: `report.json` is the truth, the other forms are made from it.
 
 mod junit;
+mod page;
 mod profiles;
 mod summary;
 pub(crate) mod text;
@@ -23,8 +24,14 @@ impl Report {
         summary::markdown(self)
     }
 
-    /// Writes `report.json`, `junit.xml` and `summary.md` to `<directory>/<backend>-<runtime>/`, and this
-    /// run's line into `<directory>/summary.json`.
+    /// One page for people, that loads nothing and runs no script. Histories of rules that did not pass are
+    /// judged again, to be drawn.
+    pub fn html(&self) -> String {
+        page::html(self)
+    }
+
+    /// Writes `report.json`, `junit.xml`, `summary.md` and `report.html` to
+    /// `<directory>/<backend>-<runtime>/`, and this run's line into `<directory>/summary.json`.
     ///
     /// # Errors
     /// Those of the file system.
@@ -34,6 +41,7 @@ impl Report {
         std::fs::write(own.join("report.json"), serde_json::to_vec_pretty(self)?)?;
         std::fs::write(own.join("junit.xml"), junit::xml(self))?;
         std::fs::write(own.join("summary.md"), self.summary())?;
+        std::fs::write(own.join("report.html"), self.html())?;
         summary::merge(self, &directory.join("summary.json"))
     }
 

@@ -21,7 +21,11 @@ pub(super) fn markdown(report: &Report) -> String {
         "# {} {} on {}: conformance\n",
         report.product, report.version, report.runtime
     );
-    not_proven(&mut text, report);
+    let _ = writeln!(text, "**Not proven by this run:**\n");
+    for line in not_proven(report) {
+        let _ = writeln!(text, "- {line}");
+    }
+    text.push('\n');
     let _ = writeln!(text, "## Counts\n");
     for kind in Kind::ALL {
         if report.count(kind) > 0 {
@@ -61,9 +65,9 @@ fn cell(text: &str) -> String {
     text.replace('|', "\\|").replace('\n', " ")
 }
 
-/// What a reader must not believe after a green tick.
-fn not_proven(text: &mut String, report: &Report) {
-    let _ = writeln!(text, "**Not proven by this run:**\n");
+/// What a reader must not believe after a green tick, in lines.
+pub(super) fn not_proven(report: &Report) -> Vec<String> {
+    let mut lines = Vec::new();
     for (kind, says) in [
         (Kind::Error, "the kit itself failed on"),
         (Kind::Fail, "broken"),
@@ -78,57 +82,48 @@ fn not_proven(text: &mut String, report: &Report) {
             .map(|r| r.id.as_str())
             .collect();
         if !ids.is_empty() {
-            let _ = writeln!(text, "- {says} ({}): {}", ids.len(), ids.join(", "));
+            lines.push(format!("{says} ({}): {}", ids.len(), ids.join(", ")));
         }
     }
     let no_network = |r: &RuleReport| r.outcome.kind() == Kind::NotRun && r.access.contains(&Access::P);
     if report.rules.iter().any(no_network) {
-        let _ = writeln!(
-            text,
-            "- what happens when the network fails, or a request is sent again or comes late: the harness \
-                names no server to put a proxy before (`Harness::servers`)"
-        );
+        let line = "what happens when the network fails, or a request is sent again or comes late: the \
+            harness names no server to put a proxy before (`Harness::servers`)";
+        lines.push(line.to_owned());
     }
     let no_hands = |r: &RuleReport| r.outcome.kind() == Kind::NotRun && r.access.contains(&Access::H);
     if report.rules.iter().any(no_hands) {
-        let _ = writeln!(
-            text,
-            "- what a restart, a step of its clock or foreign data does to the store, as far as the harness \
-                has no hands at it (`Harness::hooks`)"
-        );
+        let line = "what a restart, a step of its clock or foreign data does to the store, as far as the \
+            harness has no hands at it (`Harness::hooks`)";
+        lines.push(line.to_owned());
     }
     if !report.missing_basis.is_empty() {
-        let _ = writeln!(
-            text,
-            "- any profile: {:?} is not claimed, on which all of them rest",
+        lines.push(format!(
+            "any profile: {:?} is not claimed, on which all of them rest",
             report.missing_basis
-        );
+        ));
     }
-    for problem in &report.problems {
-        let _ = writeln!(text, "- anything else than that: {problem}");
-    }
+    let problems = report.problems.iter();
+    lines.extend(problems.map(|problem| format!("anything else than that: {problem}")));
     if !report.wide_bounds.is_empty() {
-        let _ = writeln!(
-            text,
-            "- what tighter bounds would show; claimed are wide ones: {}",
+        lines.push(format!(
+            "what tighter bounds would show; claimed are wide ones: {}",
             report.wide_bounds.join(", ")
-        );
+        ));
     }
     if !report.complete {
-        let _ = writeln!(text, "- this run was filtered: most rules were not asked for");
+        lines.push("this run was filtered: most rules were not asked for".to_owned());
     }
     if report.engine == Engine::Inherited {
         let inherited = report.rules.iter().filter(|r| r.inherited).count();
-        let _ = writeln!(
-            text,
-            "- {inherited} rules are kept by the engine of dlock-core, not by the backend"
-        );
+        lines.push(format!(
+            "{inherited} rules are kept by the engine of dlock-core, not by the backend"
+        ));
     }
-    let _ = writeln!(
-        text,
-        "- black-box tests refute, they do not prove; exclusion by leases holds only while clocks and \
-            pauses stay within the claims\n"
-    );
+    let line = "black-box tests refute, they do not prove; exclusion by leases holds only while clocks and \
+        pauses stay within the claims";
+    lines.push(line.to_owned());
+    lines
 }
 
 /// What each profile has come to.

@@ -74,9 +74,26 @@ pub(crate) fn first_line(text: &str) -> String {
     words.collect::<Vec<_>>().join(" ")
 }
 
+/// Text for XML 1.0 and HTML. The former has no way at all to write most control characters.
+pub(crate) fn escape(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '&' => escaped.push_str("&amp;"),
+            '"' => escaped.push_str("&quot;"),
+            '\n' | '\t' => escaped.push(c),
+            c if c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}') => escaped.push('\u{fffd}'),
+            c => escaped.push(c),
+        }
+    }
+    escaped
+}
+
 #[cfg(test)]
 mod tests {
-    use super::first_line;
+    use super::{escape, first_line};
 
     #[test]
     fn long_words_are_cut_short_and_short_ones_are_not() {
@@ -91,6 +108,14 @@ mod tests {
         assert_eq!(
             first_line(&longer),
             format!("{}[... 61 characters]", "n".repeat(30))
+        );
+    }
+
+    #[test]
+    fn what_xml_cannot_say_is_replaced() {
+        assert_eq!(
+            escape("a<b>\"&\u{1}\u{1b}\n"),
+            "a&lt;b&gt;&quot;&amp;\u{fffd}\u{fffd}\n"
         );
     }
 }

@@ -448,7 +448,10 @@ fn a_report_is_written_in_all_of_its_forms() {
     report.write_to(&scratch.0).unwrap();
     let own = scratch.0.join("store-sim");
     assert_eq!(names(&scratch.0), ["store-sim", "summary.json"]);
-    assert_eq!(names(&own), ["junit.xml", "report.json", "summary.md"]);
+    assert_eq!(
+        names(&own),
+        ["junit.xml", "report.html", "report.json", "summary.md"]
+    );
     let read = |path: PathBuf| std::fs::read_to_string(path).unwrap();
     let json = |path: PathBuf| -> serde_json::Value { serde_json::from_str(&read(path)).unwrap() };
     assert_eq!(json(own.join("report.json"))["rules"][0]["id"], "8.08");

@@ -1,9 +1,7 @@
-//! Time to the right, on a real scale, with idle spans cut out and marked.
+//! Time to the right, on a real scale, with idle spans cut out and marked. A column is a letter or a pixel.
 
 use std::collections::BTreeSet;
-
-/// What stands in every row where time was cut out.
-pub(super) const BREAK: &str = "//";
+use std::ops::Range;
 
 /// How many spans are cut out at most: with more of them nobody sees how long anything took.
 const BREAKS: usize = 4;
@@ -12,6 +10,8 @@ const BREAKS: usize = 4;
 pub(super) struct Axis {
     pieces: Vec<Piece>,
     columns: usize,
+    /// How wide the mark of a cut is.
+    mark: usize,
 }
 
 /// A span of time without a cut.
@@ -24,7 +24,7 @@ struct Piece {
 
 impl Axis {
     /// An axis for these times; empty if there are none.
-    pub(super) fn new(times: &BTreeSet<u64>, columns: usize) -> Self {
+    pub(super) fn new(times: &BTreeSet<u64>, columns: usize, mark: usize) -> Self {
         let times: Vec<u64> = times.iter().copied().collect();
         let cuts = idle(&times);
         let mut bounds: Vec<(u64, u64)> = Vec::new();
@@ -36,13 +36,13 @@ impl Axis {
         }
         let drawn: u64 = bounds.iter().map(|(from, to)| to - from).sum();
         // Each piece gets a column, each cut its mark, and what is left is shared by length.
-        let fixed = bounds.len() + bounds.len().saturating_sub(1) * BREAK.len();
+        let fixed = bounds.len() + bounds.len().saturating_sub(1) * mark;
         let shared = columns.saturating_sub(fixed) as u128;
         let mut pieces = Vec::new();
         let mut at = 0;
         for (i, (from, to)) in bounds.into_iter().enumerate() {
             if i > 0 {
-                at += BREAK.len();
+                at += mark;
             }
             let wide = (shared * u128::from(to - from)).checked_div(u128::from(drawn));
             let end = at + 1 + wide.unwrap_or(0) as usize;
@@ -53,7 +53,11 @@ impl Axis {
             });
             at = end;
         }
-        Self { pieces, columns: at }
+        Self {
+            pieces,
+            columns: at,
+            mark,
+        }
     }
 
     pub(super) fn columns(&self) -> usize {
@@ -82,13 +86,10 @@ impl Axis {
         Some(piece.from + into.checked_div(wide).unwrap_or(0) as u64)
     }
 
-    /// Puts the marks of the cuts into a row.
-    pub(super) fn cut(&self, row: &mut [char]) {
-        for piece in self.pieces.iter().skip(1) {
-            for (i, mark) in BREAK.chars().enumerate() {
-                row[piece.columns.0 - BREAK.len() + i] = mark;
-            }
-        }
+    /// The columns of the cuts.
+    pub(super) fn cuts(&self) -> impl Iterator<Item = Range<usize>> {
+        let rest = self.pieces.iter().skip(1);
+        rest.map(|p| p.columns.0 - self.mark..p.columns.0)
     }
 
     /// How long each cut is.
@@ -96,27 +97,25 @@ impl Axis {
         self.pieces.windows(2).map(|p| p[1].from - p[0].to).collect()
     }
 
-    /// The row of times: `|12.3` at the begin of each piece, and as often as there is room.
-    pub(super) fn ruler(&self) -> String {
-        const EVERY: usize = 16;
+    /// Times at the begin of each piece, every so many columns, and only where there is room for one, with a
+    /// line or a sign before it, of letters that are so wide.
+    pub(super) fn labels(&self, every: usize, letter: usize) -> Vec<(usize, String)> {
         let drawn = self.pieces.iter().map(|p| p.to - p.from).sum();
-        let mut row = vec![' '; self.columns];
-        self.cut(&mut row);
-        let mut free = 0;
+        let (mut labels, mut free) = (Vec::new(), 0);
         for column in 0..self.columns {
             let starts = self.pieces.iter().any(|p| p.columns.0 == column);
-            let Some(at) = self.time(column).filter(|_| starts || column % EVERY == 0) else {
+            let Some(at) = self.time(column).filter(|_| starts || column % every == 0) else {
                 continue;
             };
-            let label: Vec<char> = format!("|{}", digits(at, drawn)).chars().collect();
-            let room = column >= free && column + label.len() <= self.columns;
-            let is_clear = || row[column..column + label.len()].iter().all(|c| *c == ' ');
-            if room && is_clear() {
-                row[column..column + label.len()].copy_from_slice(&label);
-                free = column + label.len() + 1;
+            let label = digits(at, drawn);
+            let end = column + (1 + label.len()) * letter;
+            let is_clear = || self.cuts().all(|cut| end <= cut.start || cut.end <= column);
+            if column >= free && end <= self.columns && is_clear() {
+                labels.push((column, label));
+                free = end + letter;
             }
         }
-        row.into_iter().collect()
+        labels
     }
 }
 
@@ -166,7 +165,7 @@ mod tests {
             at += gap;
             times.insert(at);
         }
-        Axis::new(&times, columns)
+        Axis::new(&times, columns, 2)
     }
 
     #[test]
@@ -183,20 +182,22 @@ mod tests {
     }
 
     #[test]
-    fn the_ruler_is_as_exact_as_its_columns_and_has_a_blank_between_two_times() {
-        let cases: [(&[u64], usize, &str); 3] = [
-            (&[9_000_000], 33, "|0.000          |4.500"),
-            (&[10_000_000], 33, "|0.0            |5.0"),
+    fn labels_are_as_exact_as_their_columns_and_have_a_blank_between_two() {
+        let cases: [(&[u64], usize, &[(usize, &str)]); 3] = [
+            (&[9_000_000], 33, &[(0, "0.000"), (16, "4.500")]),
+            (&[10_000_000], 33, &[(0, "0.0"), (16, "5.0")]),
             // A column for each millisecond. The label of the second piece ends where the one of column 16
             // would begin.
             (
                 &[7_000_000, 193_000_000, 41_000_000],
                 52,
-                "|0.0    //|200.0                |222.0",
+                &[(0, "0.0"), (10, "200.0"), (32, "222.0")],
             ),
         ];
-        for (gaps, columns, ruler) in cases {
-            assert_eq!(axis(gaps, columns).ruler().trim_end(), ruler);
+        for (gaps, columns, expected) in cases {
+            let labels = axis(gaps, columns).labels(16, 1);
+            let labels: Vec<_> = labels.iter().map(|(at, label)| (*at, label.as_str())).collect();
+            assert_eq!(labels, expected);
         }
     }
 }

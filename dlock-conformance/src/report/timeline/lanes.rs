@@ -1,7 +1,6 @@
-//! The rows of the lanes: what each client did, saw and believed.
+//! The lanes: what each client did, saw and believed. Their rows in text.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 
 use super::axis::Axis;
 use crate::history::{Event, EventKind, Op, OpOutcome, Told};
@@ -61,7 +60,9 @@ impl<'a> Canvas<'a> {
     }
 
     pub(super) fn finish(mut self) -> String {
-        self.axis.cut(&mut self.cells);
+        for column in self.axis.cuts().flatten() {
+            self.cells[column] = '/';
+        }
         let text: String = self.cells.into_iter().collect();
         text.trim_end().to_owned()
     }
@@ -69,23 +70,31 @@ impl<'a> Canvas<'a> {
 
 /// What is drawn of one operation, or one guard.
 #[derive(Default)]
-struct Line {
+pub(super) struct Line {
+    pub(super) unit: u64,
     /// Asked and answered.
-    asked: Option<(u64, u64, char)>,
+    pub(super) asked: Option<(u64, u64, char)>,
     /// Held from then on.
-    held: Option<u64>,
-    token: Option<u64>,
+    pub(super) held: Option<u64>,
+    pub(super) token: Option<u64>,
     /// Believed until then.
-    believed: u64,
+    pub(super) believed: u64,
     /// Let go of from then until then, and how it came out.
-    let_go: Option<(u64, u64, char)>,
-    signs: Vec<(u64, char)>,
+    pub(super) let_go: Option<(u64, u64, char)>,
+    pub(super) signs: Vec<(u64, char)>,
 }
 
 /// All lanes.
 pub(super) struct Lanes {
     lanes: BTreeMap<u32, Vec<Line>>,
     marked: Vec<u32>,
+}
+
+/// A lane that is drawn.
+pub(super) struct Shown<'a> {
+    pub(super) lane: u32,
+    pub(super) is_marked: bool,
+    pub(super) lines: &'a [Line],
 }
 
 impl Lanes {
@@ -97,7 +106,14 @@ impl Lanes {
                 continue;
             }
             // A guard that another lane renews or releases is drawn where it was acquired.
-            let lane = || (event.lane, Line::default());
+            let lane = || {
+                let unit = event.unit();
+                let line = Line {
+                    unit,
+                    ..Line::default()
+                };
+                (event.lane, line)
+            };
             let (_, line) = lines.entry(event.unit()).or_insert_with(lane);
             line.event(event, &mut invoked);
         }
@@ -115,24 +131,32 @@ impl Lanes {
         }
     }
 
-    /// As many rows as are allowed, the marked ones first among them, and how many there are more.
-    pub(super) fn rows(&self, axis: &Axis, most: usize) -> (String, usize) {
+    /// As many as are allowed, the marked ones first among them, and how many there are more.
+    pub(super) fn shown(&self, most: usize) -> (impl Iterator<Item = Shown<'_>>, usize) {
         let mut order: Vec<u32> = self.lanes.keys().copied().collect();
         order.sort_by_key(|lane| (!self.marked.contains(lane), *lane));
         let hidden = order.len().saturating_sub(most);
         order.truncate(most);
         order.sort_unstable();
-        let mut text = String::new();
-        for lane in order {
-            let mut row = Canvas::new(axis);
-            for line in &self.lanes[&lane] {
-                line.draw(&mut row);
-            }
-            let mark = if self.marked.contains(&lane) { '>' } else { ' ' };
-            // Writing to a string cannot fail.
-            let _ = writeln!(text, "{mark} {:<9} {}", format!("lane {lane}"), row.finish());
+        let shown = order.into_iter().map(|lane| Shown {
+            lane,
+            is_marked: self.marked.contains(&lane),
+            lines: &self.lanes[&lane],
+        });
+        (shown, hidden)
+    }
+}
+
+impl Shown<'_> {
+    /// Its row in text.
+    pub(super) fn row(&self, axis: &Axis) -> String {
+        let mut row = Canvas::new(axis);
+        for line in self.lines {
+            line.draw(&mut row);
         }
-        (text, hidden)
+        let mark = if self.is_marked { '>' } else { ' ' };
+        let label = format!("lane {}", self.lane);
+        format!("{mark} {label:<9} {}\n", row.finish())
     }
 }
 
@@ -249,7 +273,7 @@ mod tests {
     #[test]
     fn words_are_written_where_they_just_fit() {
         // A column for each nanosecond.
-        let axis = Axis::new(&BTreeSet::from([0, 9]), 10);
+        let axis = Axis::new(&BTreeSet::from([0, 9]), 10, 2);
         for (words, written) in [("F a", "   F a"), ("F ab", "")] {
             let mut row = Canvas::new(&axis);
             row.write(3, 5, words);

@@ -1,4 +1,4 @@
-//! A history as a drawing in plain text: what a person looks at first when a rule fails.
+//! A history as a drawing, in plain text and for the page: what a person looks at first when a rule fails.
 //!
 //! Time runs to the right on a real scale; idle spans are cut out where `//` stands. One row per lane shows
 //! what the client saw and believed, the rows below what the store granted, with token numbers; faults and
@@ -6,6 +6,7 @@
 
 mod axis;
 mod lanes;
+pub mod svg;
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -15,15 +16,16 @@ use self::lanes::{Canvas, Lanes};
 use crate::checker::Violation;
 use crate::history::{Event, EventKind, Model, Op, OpOutcome, Span, spans};
 
-/// How wide a drawing is, its labels aside.
+/// How wide a drawing is, its labels aside, and how wide the mark where time was cut out.
 const COLUMNS: usize = 84;
+const CUT: usize = 2;
 
 /// How many lanes are drawn at most, and how many rows of grants.
 const LANES: usize = 12;
 const GRANTS: usize = 6;
 
 /// How many operations are told of below the drawing at most.
-const TOLD: usize = 8;
+pub(super) const TOLD: usize = 8;
 
 /// How many operations are drawn of a history of which nothing is known but that it ended badly.
 const LATEST: usize = 12;
@@ -31,16 +33,23 @@ const LATEST: usize = 12;
 /// What a violation is about: the operations of the least history that is illegal, to their ends, with those
 /// that it names marked.
 pub fn of(violation: &Violation, events: &[Event], model: &Model) -> String {
-    let least = violation.minimal.iter().map(Event::unit);
-    let units: BTreeSet<u64> = least.chain(violation.operations.iter().copied()).collect();
-    let shown = only(events, &violation.name, &units);
-    draw(&shown, &violation.operations, model)
+    draw(&about(violation, events), &violation.operations, model)
 }
 
 /// The last operations on the name of the last event.
 pub fn latest(events: &[Event], model: &Model) -> String {
+    draw(&ending(events), &[], model)
+}
+
+fn about(violation: &Violation, events: &[Event]) -> Vec<Event> {
+    let least = violation.minimal.iter().map(Event::unit);
+    let units: BTreeSet<u64> = least.chain(violation.operations.iter().copied()).collect();
+    only(events, &violation.name, &units)
+}
+
+fn ending(events: &[Event]) -> Vec<Event> {
     let Some(name) = events.iter().rev().find(|e| !e.is_fault()).map(|e| &e.name) else {
-        return String::new();
+        return Vec::new();
     };
     let mut units = BTreeSet::new();
     for event in events.iter().rev().filter(|e| e.name == *name && !e.is_fault()) {
@@ -48,7 +57,7 @@ pub fn latest(events: &[Event], model: &Model) -> String {
             units.insert(event.unit());
         }
     }
-    draw(&only(events, name, &units), &[], model)
+    only(events, name, &units)
 }
 
 fn only(events: &[Event], name: &str, units: &BTreeSet<u64>) -> Vec<Event> {
@@ -59,24 +68,86 @@ fn only(events: &[Event], name: &str, units: &BTreeSet<u64>) -> Vec<Event> {
         .collect()
 }
 
+/// What either form of a drawing shows.
+struct Scene {
+    axis: Axis,
+    lanes: Lanes,
+    /// What the store granted, the marked ones first.
+    grants: Vec<Span>,
+    bands: Vec<Band>,
+    /// The time in which the marked grants are held at once; the moments of their returns, if they never are.
+    clash: Vec<(u64, u64)>,
+}
+
+impl Scene {
+    fn new(events: &[Event], marked: &[u64], model: &Model, columns: usize, cut: usize) -> Self {
+        let mut grants: Vec<Span> = spans(events, model).into_values().flatten().collect();
+        grants.sort_by_key(|s| (!marked.contains(&s.op_id), s.begin));
+        Self {
+            axis: Axis::new(&times(events, &grants, marked), columns, cut),
+            lanes: Lanes::read(events, marked),
+            bands: bands(events),
+            clash: clash(&grants, marked),
+            grants,
+        }
+    }
+
+    /// The row of each of these spans of time, of as many rows as are allowed: the first in which it meets no
+    /// other.
+    fn rows(&self, of: impl Iterator<Item = (u64, u64)>, most: usize) -> Vec<Option<usize>> {
+        let mut rows: Vec<Vec<(usize, usize)>> = Vec::new();
+        let mut place = |(from, until)| {
+            let (left, right) = (self.axis.column(from), self.axis.column(until));
+            let free = |taken: &Vec<(usize, usize)>| taken.iter().all(|(l, r)| right < *l || *r < left);
+            let row = rows.iter().position(free).unwrap_or(rows.len());
+            if row == rows.len() {
+                rows.push(Vec::new());
+            }
+            rows[row].push((left, right));
+            Some(row).filter(|row| *row < most)
+        };
+        of.map(|span| place(span)).collect()
+    }
+}
+
+/// From when until when a grant may be held.
+fn extent(span: &Span) -> (u64, u64) {
+    let end = span.end_by.unwrap_or(span.end_from).max(span.end_from);
+    (span.begin.0, end)
+}
+
 /// These events, with the operations `marked` among them; at most 40 lines. The history must be valid.
 pub fn draw(events: &[Event], marked: &[u64], model: &Model) -> String {
-    let names = spans(events, model);
-    let grants: Vec<&Span> = names.values().flatten().collect();
-    let axis = Axis::new(&times(events, &grants, marked), COLUMNS);
+    let scene = Scene::new(events, marked, model, COLUMNS, CUT);
+    let axis = &scene.axis;
     if axis.columns() == 0 {
         return String::new();
     }
-    let mut text = format!("  {:<9} {}\n", "ms", axis.ruler().trim_end());
-    let drawn = Lanes::read(events, marked);
-    let (shown, hidden) = drawn.rows(&axis, LANES);
-    text.push_str(&shown);
+    let mut row = vec![' '; axis.columns()];
+    for column in axis.cuts().flatten() {
+        row[column] = '/';
+    }
+    for (column, label) in axis.labels(16, 1) {
+        for (cell, c) in row[column..].iter_mut().zip(format!("|{label}").chars()) {
+            *cell = c;
+        }
+    }
+    let ruler: String = row.into_iter().collect();
+    let mut text = format!("  {:<9} {}\n", "ms", ruler.trim_end());
+    let (shown, hidden) = scene.lanes.shown(LANES);
+    text.extend(shown.map(|lane| lane.row(axis)));
     if hidden > 0 {
         let _ = writeln!(text, "  and {hidden} lanes more");
     }
-    text.push_str(&granted(&grants, marked, &axis));
-    text.push_str(&faults(events, &axis));
-    text.push_str(&clash(&grants, marked, &axis));
+    text.push_str(&granted(&scene));
+    text.push_str(&faults(&scene));
+    if !scene.clash.is_empty() {
+        let mut row = Canvas::new(axis);
+        for (from, until) in &scene.clash {
+            row.fill(*from, *until, '^');
+        }
+        let _ = writeln!(text, "> {:<9} {}", "here", row.finish());
+    }
     let _ = writeln!(text, "  {}", legend(&text));
     let cuts: Vec<String> = axis.left_out().into_iter().map(shown_ms).collect();
     if !cuts.is_empty() {
@@ -92,7 +163,7 @@ pub fn draw(events: &[Event], marked: &[u64], model: &Model) -> String {
 }
 
 /// All times of the events, and the ends of marked leases if they are not far beyond.
-fn times(events: &[Event], grants: &[&Span], marked: &[u64]) -> BTreeSet<u64> {
+fn times(events: &[Event], grants: &[Span], marked: &[u64]) -> BTreeSet<u64> {
     let mut times: BTreeSet<u64> = events.iter().map(|e| e.t_mono_ns).collect();
     for event in events.iter().filter(|e| e.kind == EventKind::CanaryStall) {
         times.insert(event.t_mono_ns.saturating_sub(event.ttl_ns.unwrap_or(0)));
@@ -109,36 +180,24 @@ fn times(events: &[Event], grants: &[&Span], marked: &[u64]) -> BTreeSet<u64> {
 }
 
 /// What the store granted: held for sure, and possibly held before and after.
-fn granted(grants: &[&Span], marked: &[u64], axis: &Axis) -> String {
-    let mut order: Vec<&&Span> = grants.iter().collect();
-    order.sort_by_key(|s| (!marked.contains(&s.op_id), s.begin));
-    let mut rows: Vec<(Canvas, Vec<(usize, usize)>)> = Vec::new();
+fn granted(scene: &Scene) -> String {
+    let mut rows: Vec<Canvas> = Vec::new();
     let mut hidden = 0;
-    for span in order {
-        let end = span.end_by.unwrap_or(span.end_from).max(span.end_from);
-        let (left, right) = (axis.column(span.begin.0), axis.column(end));
-        let free = |taken: &[(usize, usize)]| taken.iter().all(|(l, r)| right < *l || *r < left);
-        let place = match rows.iter().position(|(_, taken)| free(taken)) {
-            Some(place) => place,
-            None if rows.len() < GRANTS => {
-                rows.push((Canvas::new(axis), Vec::new()));
-                rows.len() - 1
-            }
-            None => {
-                hidden += 1;
-                continue;
-            }
+    let places = scene.rows(scene.grants.iter().map(extent), GRANTS);
+    for (span, place) in scene.grants.iter().zip(places) {
+        let Some(place) = place else {
+            hidden += 1;
+            continue;
         };
-        let (row, taken) = &mut rows[place];
-        taken.push((left, right));
-        row.fill(span.begin.0, end, '~');
+        rows.resize_with(rows.len().max(place + 1), || Canvas::new(&scene.axis));
+        let (row, (begin, end)) = (&mut rows[place], extent(span));
+        row.fill(begin, end, '~');
         row.fill(span.begin.1, span.end_from.max(span.begin.1), '#');
         row.open(end);
-        let token = span.token.map_or_else(|| "?".to_owned(), |t| t.to_string());
-        row.write(span.begin.1, span.end_from, &format!("[t{token}"));
+        row.write(span.begin.1, span.end_from, &format!("[{}", token(span.token)));
     }
     let mut text = String::new();
-    for (row, _) in rows {
+    for row in rows {
         let _ = writeln!(text, "  {:<9} {}", "granted", row.finish());
     }
     if hidden > 0 {
@@ -147,26 +206,58 @@ fn granted(grants: &[&Span], marked: &[u64], axis: &Axis) -> String {
     text
 }
 
-fn faults(events: &[Event], axis: &Axis) -> String {
-    let (mut faults, mut stalls) = (Canvas::new(axis), Canvas::new(axis));
+fn token(token: Option<u64>) -> String {
+    format!("t{}", token.map_or_else(|| "?".to_owned(), |t| t.to_string()))
+}
+
+/// A fault, or a stall, of which nothing is said.
+struct Band {
+    from: u64,
+    until: u64,
+    fault: Option<String>,
+}
+
+impl Band {
+    fn class(&self) -> &'static str {
+        if self.fault.is_some() { "fault" } else { "stall" }
+    }
+}
+
+fn bands(events: &[Event]) -> Vec<Band> {
     let last = events.last().map_or(0, |e| e.t_mono_ns);
-    for (i, event) in events.iter().enumerate() {
+    let band = |(i, event): (usize, &Event)| {
         let at = event.t_mono_ns;
         match event.kind {
             EventKind::FaultBegin => {
-                let healed = events[i..]
-                    .iter()
-                    .find(|e| e.kind == EventKind::FaultEnd && e.lane == event.lane);
-                let until = healed.map_or(last, |e| e.t_mono_ns);
-                faults.fill(at, until, 'F');
-                let what = event
-                    .note
-                    .clone()
-                    .unwrap_or_else(|| format!("lane {}", event.lane));
-                faults.write(at, until, &format!("F {what} "));
+                let mut later = events[i..].iter();
+                let healed = later.find(|e| e.kind == EventKind::FaultEnd && e.lane == event.lane);
+                let what = event.note.clone();
+                Some(Band {
+                    from: at,
+                    until: healed.map_or(last, |e| e.t_mono_ns),
+                    fault: what.or_else(|| Some(format!("lane {}", event.lane))),
+                })
             }
-            EventKind::CanaryStall => stalls.fill(at.saturating_sub(event.ttl_ns.unwrap_or(0)), at, 'S'),
-            _ => {}
+            EventKind::CanaryStall => Some(Band {
+                from: at.saturating_sub(event.ttl_ns.unwrap_or(0)),
+                until: at,
+                fault: None,
+            }),
+            _ => None,
+        }
+    };
+    events.iter().enumerate().filter_map(band).collect()
+}
+
+fn faults(scene: &Scene) -> String {
+    let (mut faults, mut stalls) = (Canvas::new(&scene.axis), Canvas::new(&scene.axis));
+    for Band { from, until, fault } in &scene.bands {
+        match fault {
+            Some(what) => {
+                faults.fill(*from, *until, 'F');
+                faults.write(*from, *until, &format!("F {what} "));
+            }
+            None => stalls.fill(*from, *until, 'S'),
         }
     }
     let rows = [("faults", faults), ("stalls", stalls)];
@@ -176,25 +267,40 @@ fn faults(events: &[Event], axis: &Axis) -> String {
         .collect()
 }
 
-/// Where the marked grants are held at the same time; their returns, if they never are.
-fn clash(grants: &[&Span], marked: &[u64], axis: &Axis) -> String {
-    let pair: Vec<&&Span> = grants.iter().filter(|s| marked.contains(&s.op_id)).collect();
-    let mut row = Canvas::new(axis);
+fn clash(grants: &[Span], marked: &[u64]) -> Vec<(u64, u64)> {
+    let pair: Vec<&Span> = grants.iter().filter(|s| marked.contains(&s.op_id)).collect();
     let from = pair.iter().map(|s| s.begin.1).max();
     let until = pair.iter().map(|s| s.end_from).min();
     match (from, until) {
-        (Some(from), Some(until)) if pair.len() > 1 && from < until => row.fill(from, until, '^'),
-        _ => {
-            for span in &pair {
-                row.mark(span.begin.1, '^');
-            }
-        }
+        (Some(from), Some(until)) if pair.len() > 1 && from < until => vec![(from, until)],
+        _ => pair.iter().map(|s| (s.begin.1, s.begin.1)).collect(),
     }
-    if row.is_empty() {
-        return String::new();
-    }
-    format!("> {:<9} {}\n", "here", row.finish())
 }
+
+/// What the signs mean.
+const SIGNS: [(char, &str); 21] = [
+    ('=', "asks"),
+    ('#', "holds"),
+    ('.', "past its deadline"),
+    ('~', "may hold"),
+    ('-', "lets go"),
+    ('<', "released"),
+    ('r', "renewed"),
+    ('h', "refused"),
+    ('t', "timed out"),
+    ('f', "failed"),
+    ('?', "unknown"),
+    ('x', "dropped"),
+    ('L', "lost"),
+    ('q', "seen in line"),
+    ('w', "written"),
+    ('X', "write refused"),
+    ('o', "read"),
+    ('s', "told a snapshot"),
+    ('g', "told a grant"),
+    ('e', "told an end"),
+    ('>', "goes on"),
+];
 
 /// What the signs mean that occur.
 fn legend(drawing: &str) -> String {
@@ -205,29 +311,6 @@ fn legend(drawing: &str) -> String {
         .filter(|line| !line.starts_with("  and") && !line.starts_with("  faults"))
         .map(|line| line.chars().skip(11).collect::<String>())
         .collect();
-    let known = [
-        ('=', "asks"),
-        ('#', "holds"),
-        ('.', "past its deadline"),
-        ('~', "may hold"),
-        ('-', "lets go"),
-        ('<', "released"),
-        ('r', "renewed"),
-        ('h', "refused"),
-        ('t', "timed out"),
-        ('f', "failed"),
-        ('?', "unknown"),
-        ('x', "dropped"),
-        ('L', "lost"),
-        ('q', "seen in line"),
-        ('w', "written"),
-        ('X', "write refused"),
-        ('o', "read"),
-        ('s', "told a snapshot"),
-        ('g', "told a grant"),
-        ('e', "told an end"),
-        ('>', "goes on"),
-    ];
     // Numbers of tokens and words in bars are no signs; `t` before a digit is a token, `t?` one that was not
     // told.
     let rows = rows.replace("t?", "");
@@ -236,7 +319,7 @@ fn legend(drawing: &str) -> String {
         .filter(|(i, c)| *c != 't' || !rows[i + 1..].starts_with(|d: char| d.is_ascii_digit()))
         .map(|(_, c)| c)
         .collect();
-    let list: Vec<String> = known
+    let list: Vec<String> = SIGNS
         .iter()
         .filter(|(sign, _)| signs.contains(sign))
         .map(|(sign, meaning)| format!("{sign} {meaning}"))
@@ -245,7 +328,7 @@ fn legend(drawing: &str) -> String {
 }
 
 /// One operation and what became of it, in one line.
-fn told(events: &[Event], op: u64) -> String {
+pub(super) fn told(events: &[Event], op: u64) -> String {
     let mut line = String::new();
     for event in events.iter().filter(|e| e.op_id == op || e.of == Some(op)) {
         let at = shown_ms(event.t_mono_ns);

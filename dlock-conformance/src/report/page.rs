@@ -246,8 +246,8 @@ fn drawing(attempt: &Attempt, seen: &str) -> String {
         (Some((asked, violation)), _) => (
             svg::of(&violation, events, &asked.model),
             match seen.contains(&violation.explanation) {
-                true => format!("Its history is illegal by {}.", asked.check),
-                false => format!("Its history is illegal by {}: {violation}", asked.check),
+                true => format!("Its history is illegal, judged by {}.", asked.check),
+                false => format!("Its history is illegal, judged by {}: {violation}", asked.check),
             },
             list(
                 violation

@@ -10,6 +10,7 @@ mod histories;
 mod hooks;
 mod museum;
 mod outcomes;
+mod page;
 mod proxy;
 mod report;
 mod rng;

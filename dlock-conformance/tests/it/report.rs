@@ -16,7 +16,7 @@ use futures::FutureExt;
 use futures::future::ready;
 
 /// A rule of which nothing is known but its number.
-const fn declared(id: &'static str) -> Rule {
+pub(crate) const fn declared(id: &'static str) -> Rule {
     Rule {
         id,
         level: Level::Must,
@@ -36,11 +36,11 @@ const fn declared(id: &'static str) -> Rule {
     }
 }
 
-fn rule(id: &'static str, kind: Kind) -> RuleReport {
+pub(crate) fn rule(id: &'static str, kind: Kind) -> RuleReport {
     RuleReport::tested(&declared(id), outcome(kind), Vec::new(), false, String::new())
 }
 
-fn attempt(kind: Kind, millis: u64) -> Attempt {
+pub(crate) fn attempt(kind: Kind, millis: u64) -> Attempt {
     static TRIAL: Rule = declared("0.00");
     let world: Arc<dyn Harness> = Arc::new(Simulated::new(1));
     let conditions = Conditions::default();
@@ -73,7 +73,7 @@ fn outcome(kind: Kind) -> Outcome {
     }
 }
 
-fn report(rules: Vec<RuleReport>) -> Report {
+pub(crate) fn report(rules: Vec<RuleReport>) -> Report {
     Report::new(
         &Claims::new("acme", "1.2", Capabilities::new("store")),
         "sim",

@@ -15,7 +15,7 @@ use crate::report::text::escape;
 /// How wide these are, in pixels: the drawing, the mark of a cut, what stands before the drawing, a letter.
 const COLUMNS: usize = 900;
 const CUT: usize = 16;
-const LEFT: usize = 84;
+const LEFT: usize = 94;
 const LETTER: usize = 7;
 
 /// How high these are: what is said of the shape that is pointed at, the times, a row.
@@ -194,8 +194,9 @@ impl Drawing<'_> {
         for (column, label) in self.scene.axis.labels(150, LETTER) {
             let x = LEFT + column;
             self.put(&format!(
-                "<line class=\"grid\" x1=\"{x}\" x2=\"{x}\" y1=\"{SAYS}\" y2=\"100%\"/><text x=\"{}\" \
+                "<line class=\"grid\" x1=\"{x}\" x2=\"{x}\" y1=\"{}\" y2=\"100%\"/><text x=\"{}\" \
                     y=\"{y}\">{label}</text>",
+                SAYS + 4,
                 x + 4
             ));
         }
@@ -265,18 +266,19 @@ impl Drawing<'_> {
     }
 
     fn clash(&mut self) {
-        if !self.scene.clash.is_empty() {
-            self.row("here", true);
+        let clash = &self.scene.clash;
+        if let Some((from, until)) = clash.first() {
+            self.row(if from < until { "both hold" } else { "here" }, true);
         }
-        for (from, until) in &self.scene.clash {
-            let (says, words) = match from < until {
-                true => (format!("both hold {}", between(*from, *until)), "both hold"),
-                false => (
-                    format!("one of these is wrong: granted at {}", shown_ms(*from)),
-                    "",
+        for (from, until) in clash {
+            let says = match from < until {
+                true => format!("both hold {}", between(*from, *until)),
+                false => format!(
+                    "what was granted at {} cannot be right with the rest",
+                    shown_ms(*from)
                 ),
             };
-            let shapes = self.bar("clash", (*from, *until), words);
+            let shapes = self.bar("clash", (*from, *until), "");
             self.item(&says, &shapes);
         }
     }

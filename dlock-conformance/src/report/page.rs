@@ -185,18 +185,17 @@ fn failure(rule: &RuleReport) -> String {
     } else {
         rule.check_first
     };
-    let facts = [
-        ("Why it matters", rule.intent.to_owned()),
-        ("Check this first", check_first.to_owned()),
-        ("Replay", rule.replay.clone()),
-        (
-            "History",
-            stored.map_or_else(String::new, |path| path.display().to_string()),
-        ),
-    ];
+    let stored = stored.map_or_else(String::new, |path| path.display().to_string());
     text += "<dl>\n";
-    for (what, says) in facts.iter().filter(|(_, says)| !says.is_empty()) {
-        text += &format!("<dt>{what}</dt><dd>{}</dd>\n", escape(says));
+    for (what, says, tag) in [
+        ("Why it matters", rule.intent, "span"),
+        ("Check this first", check_first, "span"),
+        ("Replay", &rule.replay, "code"),
+        ("History", &stored, "code"),
+    ] {
+        if !says.is_empty() {
+            text += &format!("<dt>{what}</dt><dd><{tag}>{}</{tag}></dd>\n", escape(says));
+        }
     }
     let attempts: String = rule
         .attempts

@@ -96,7 +96,7 @@ impl Scene {
     /// other.
     fn rows(&self, of: impl Iterator<Item = (u64, u64)>, most: usize) -> Vec<Option<usize>> {
         let mut rows: Vec<Vec<(usize, usize)>> = Vec::new();
-        let mut place = |(from, until)| {
+        let place = |(from, until)| {
             let (left, right) = (self.axis.column(from), self.axis.column(until));
             let free = |taken: &Vec<(usize, usize)>| taken.iter().all(|(l, r)| right < *l || *r < left);
             let row = rows.iter().position(free).unwrap_or(rows.len());
@@ -106,7 +106,7 @@ impl Scene {
             rows[row].push((left, right));
             Some(row).filter(|row| *row < most)
         };
-        of.map(|span| place(span)).collect()
+        of.map(place).collect()
     }
 }
 

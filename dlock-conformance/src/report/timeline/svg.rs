@@ -145,7 +145,7 @@ impl Drawing<'_> {
         LEFT + self.scene.axis.column(at)
     }
 
-    /// A bar in the row, with words inside if there is room.
+    /// A bar in the row, with words inside if there is room, and not below a cut.
     fn bar(&self, class: &str, (from, until): (u64, u64), words: &str) -> String {
         let (x, end, row) = (self.x(from), self.x(until), self.y - ROW);
         let (_, top, height, _) = BARS.iter().find(|bar| bar.0 == class).unwrap_or(&BARS[0]);
@@ -154,8 +154,15 @@ impl Drawing<'_> {
             row + top,
             end.saturating_sub(x).max(2)
         );
-        if !words.is_empty() && x + 8 + words.chars().count() * LETTER <= end {
-            let (x, y, words) = (x + 4, row + 17, escape(words));
+        let wide = 8 + words.chars().count() * LETTER;
+        let mut left = x;
+        for cut in self.scene.axis.cuts() {
+            if left < LEFT + cut.end && LEFT + cut.start < left + wide {
+                left = LEFT + cut.end;
+            }
+        }
+        if !words.is_empty() && left + wide <= end {
+            let (x, y, words) = (left + 4, row + 17, escape(words));
             bar += &format!("<text class=\"in-{class}\" x=\"{x}\" y=\"{y}\">{words}</text>");
         }
         if until == u64::MAX {
@@ -285,15 +292,15 @@ impl Drawing<'_> {
 
     fn cuts(&mut self) {
         for (columns, long) in self.scene.axis.cuts().zip(self.scene.axis.left_out()) {
-            let x = LEFT + columns.start;
+            // Less wide than it is, so that signs beside it are seen.
+            let (x, width) = (LEFT + columns.start + 4, CUT - 8);
             let edge = |x: usize| {
-                let top = x + 4;
-                format!("<line class=\"edge\" x1=\"{x}\" x2=\"{top}\" y1=\"100%\" y2=\"{SAYS}\"/>")
+                let (low, high) = (x - 2, x + 2);
+                format!("<line class=\"edge\" x1=\"{low}\" x2=\"{high}\" y1=\"100%\" y2=\"{SAYS}\"/>")
             };
+            let (left, right) = (edge(x), edge(x + width));
             let shapes = format!(
-                "<rect class=\"cut\" x=\"{x}\" y=\"{SAYS}\" width=\"{CUT}\" height=\"100%\"/>{}{}",
-                edge(x + 2),
-                edge(x + 9)
+                "<rect class=\"cut\" x=\"{x}\" y=\"{SAYS}\" width=\"{width}\" height=\"100%\"/>{left}{right}"
             );
             self.item(&format!("{} are left out here", shown_ms(long)), &shapes);
         }

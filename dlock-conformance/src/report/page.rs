@@ -10,6 +10,7 @@ use super::timeline::{self, TOLD, svg};
 use super::{Profile, Report, RuleReport};
 use crate::attempt::Attempt;
 use crate::checker::{Judgement, wgl};
+use crate::history::Asked;
 use crate::outcome::Kind;
 
 pub(super) fn html(report: &Report) -> String {
@@ -24,11 +25,11 @@ pub(super) fn html(report: &Report) -> String {
         include_str!("page.css"),
         report.kit,
         verdict(report),
-        limits(report),
-        profiles(report),
-        measured(report),
-        failures(report),
-        rules(report),
+        section("Not proven by this run", &list(not_proven(report))),
+        section("Profiles", &profiles(report)),
+        section("Measured", &measured(report)),
+        section("What did not pass", &failures(report)),
+        section("All rules", &rules(report)),
         foot(report)
     )
 }
@@ -42,25 +43,29 @@ fn section(heading: &str, body: &str) -> String {
 }
 
 /// A table in a box of its own, in which it can be moved sideways; nothing if it has no rows.
-fn table(heads: &[&str], rows: &str) -> String {
+fn table<const N: usize>(heads: [&str; N], rows: impl IntoIterator<Item = [String; N]>) -> String {
+    let row = |cells: [String; N]| format!("<tr><td>{}</td></tr>\n", cells.join("</td><td>"));
+    let rows: String = rows.into_iter().map(row).collect();
     if rows.is_empty() {
-        return String::new();
+        return rows;
     }
-    let heads: String = heads
-        .iter()
-        .map(|head| format!("<th scope=\"col\">{head}</th>"))
-        .collect();
+    let heads = heads.join("</th><th scope=\"col\">");
     format!(
-        "<div class=\"wide\"><table>\n<thead><tr>{heads}</tr></thead>\n<tbody>\n{rows}</tbody>\n</table></div>\n"
+        "<div class=\"wide\"><table>\n<thead><tr><th scope=\"col\">{heads}</th></tr></thead>\n<tbody>\n\
+            {rows}</tbody>\n</table></div>\n"
     )
 }
 
 fn list(lines: impl IntoIterator<Item = String>) -> String {
-    let items: String = lines
-        .into_iter()
-        .map(|l| format!("<li>{}</li>\n", escape(&l)))
-        .collect();
+    let item = |line: String| format!("<li>{}</li>\n", escape(&line));
+    let items: String = lines.into_iter().map(item).collect();
     format!("<ul>\n{items}</ul>\n")
+}
+
+/// Lines of one cell.
+fn lines(lines: impl IntoIterator<Item = String>) -> String {
+    let lines: Vec<String> = lines.into_iter().map(|line| escape(&line)).collect();
+    lines.join("<br/>")
 }
 
 /// A word as a class of the style sheet.
@@ -92,10 +97,6 @@ fn verdict(report: &Report) -> String {
     format!("<strong>{says}</strong> {}", escape(&report.verdict()))
 }
 
-fn limits(report: &Report) -> String {
-    section("Not proven by this run", &list(not_proven(report)))
-}
-
 fn profiles(report: &Report) -> String {
     let row = |profile: Profile| {
         let rules = [
@@ -104,42 +105,32 @@ fn profiles(report: &Report) -> String {
             ("but", profile.but.unwrap_or_default()),
         ];
         let told = rules.iter().filter(|(_, which)| !which.is_empty());
-        let told: String = told
-            .map(|(what, which)| format!("; {what}: {}", escape(which)))
-            .collect();
-        let (name, proves, passed) = (profile.name, profile.proves, profile.passed);
-        format!(
-            "<tr><th scope=\"row\">{name}</th><td>{proves}</td><td>{}</td><td>{passed} passed{told}</td></tr>\n",
-            badge(profile.state)
-        )
+        let told: String = told.map(|(what, which)| format!("; {what}: {which}")).collect();
+        let told = escape(&format!("{} passed{told}", profile.passed));
+        [
+            profile.name.to_owned(),
+            profile.proves.to_owned(),
+            badge(profile.state),
+            told,
+        ]
     };
-    let rows: String = report.profiles().into_iter().map(row).collect();
-    let heads = ["profile", "proves that", "state", "its MUST rules"];
-    section("Profiles", &table(&heads, &rows))
+    table(
+        ["profile", "proves that", "state", "its MUST rules"],
+        report.profiles().into_iter().map(row),
+    )
 }
 
 /// What the rules that passed have noted.
 fn measured(report: &Report) -> String {
     let passed = report.rules.iter().filter(|r| r.outcome.kind() == Kind::Pass);
-    let rows: String = passed
-        .filter_map(|rule| {
-            let notes = &rule.attempts.last()?.notes;
-            let notes: Vec<String> = notes.iter().map(|note| escape(note)).collect();
-            let (id, name) = (escape(&rule.id), name(rule));
-            let row = format!(
-                "<tr><th scope=\"row\">{id} {name}</th><td>{}</td></tr>\n",
-                notes.join("<br/>")
-            );
-            (!notes.is_empty()).then_some(row)
-        })
-        .collect();
-    section("Measured", &table(&["rule", "measured"], &rows))
-}
-
-/// Its name as words, without its level and number.
-fn name(rule: &RuleReport) -> String {
-    let words: Vec<&str> = rule.name.split('_').skip(3).collect();
-    escape(&words.join(" "))
+    let row = |rule: &RuleReport| {
+        let notes = rule.attempts.last()?.notes.clone();
+        // Its name is that of a function, behind its level and its number.
+        let name: Vec<&str> = rule.name.split('_').skip(3).collect();
+        let name = escape(&format!("{} {}", rule.id, name.join(" ")));
+        (!notes.is_empty()).then(|| [name, lines(notes)])
+    };
+    table(["rule", "measured"], passed.filter_map(row))
 }
 
 fn failures(report: &Report) -> String {
@@ -148,22 +139,16 @@ fn failures(report: &Report) -> String {
     if articles.is_empty() {
         return articles;
     }
-    let key = format!(
-        "<details><summary>How to read the drawings</summary>{}</details>\n",
-        svg::legend()
-    );
-    section("What did not pass", &(key + &articles))
+    let key = svg::legend();
+    format!("<details><summary>How to read the drawings</summary>{key}</details>\n{articles}")
 }
 
 fn failure(rule: &RuleReport) -> String {
     let (id, seen) = (escape(&rule.id), rule.outcome.text());
     let (first, rest) = seen.split_once('\n').unwrap_or((seen, ""));
-    let deciding = rule
-        .attempts
-        .iter()
-        .rev()
-        .find(|attempt| !attempt.history.is_empty());
-    let drawing = deciding.map_or_else(String::new, |attempt| drawing(attempt, first));
+    let mut attempts = rule.attempts.iter().rev();
+    let drawn = attempts.find(|attempt| !attempt.history.is_empty());
+    let drawing = drawn.map_or_else(String::new, |attempt| drawing(attempt, first));
     let mut text = format!(
         "<article id=\"rule-{id}\">\n<h3>{} {id} {:?}: {}</h3>\n<p class=\"seen\">{}</p>\n{drawing}",
         badge(rule.outcome.kind()),
@@ -173,23 +158,23 @@ fn failure(rule: &RuleReport) -> String {
     );
     if !rest.is_empty() {
         let open = if drawing.is_empty() { " open=\"open\"" } else { "" };
+        let rest = escape(rest);
         text += &format!(
-            "<details{open}><summary>All that was seen, as text</summary><pre>{}</pre></details>\n",
-            escape(rest)
+            "<details{open}><summary>All that was seen, as text</summary><pre>{rest}</pre></details>\n"
         );
     }
     let stored = rule.attempts.iter().rev().find_map(|a| a.stored.as_ref());
-    // An error, a panic say, is not what the rule is about.
-    let check_first = if rule.outcome.kind() == Kind::Error {
-        ""
-    } else {
-        rule.check_first
-    };
     let stored = stored.map_or_else(String::new, |path| path.display().to_string());
+    // An error, a panic say, is not what the rule is about.
+    let is_about = rule.outcome.kind() != Kind::Error;
     text += "<dl>\n";
     for (what, says, tag) in [
         ("Why it matters", rule.intent, "span"),
-        ("Check this first", check_first, "span"),
+        (
+            "Check this first",
+            if is_about { rule.check_first } else { "" },
+            "span",
+        ),
         ("Replay", &rule.replay, "code"),
         ("History", &stored, "code"),
     ] {
@@ -197,78 +182,46 @@ fn failure(rule: &RuleReport) -> String {
             text += &format!("<dt>{what}</dt><dd><{tag}>{}</{tag}></dd>\n", escape(says));
         }
     }
-    let attempts: String = rule
-        .attempts
-        .iter()
-        .enumerate()
-        .map(|(n, a)| attempt(n, a))
-        .collect();
-    text + "</dl>\n"
-        + &table(
-            &["attempt", "outcome", "seed", "took", "worst stall", "counted"],
-            &attempts,
-        )
-        + "</article>\n"
-}
-
-fn attempt(n: usize, attempt: &Attempt) -> String {
-    let counts = attempt
-        .evidence
-        .iter()
-        .map(|(what, count)| format!("{what}: {count}"));
-    let counted: Vec<String> = counts
-        .chain(attempt.notes.clone())
-        .map(|line| escape(&line))
-        .collect();
-    format!(
-        "<tr><td>{}</td><td>{}</td><td>{:#x}</td><td>{:?}</td><td>{:?}</td><td>{}</td></tr>\n",
-        n + 1,
-        badge(attempt.outcome.kind()),
-        attempt.seed,
-        attempt.took,
-        attempt.stall,
-        counted.join("<br/>")
-    )
+    let heads = ["attempt", "outcome", "seed", "took", "worst stall", "counted"];
+    let row = |(n, attempt): (usize, &Attempt)| {
+        let counts = attempt
+            .evidence
+            .iter()
+            .map(|(what, count)| format!("{what}: {count}"));
+        [
+            (n + 1).to_string(),
+            badge(attempt.outcome.kind()),
+            format!("{:#x}", attempt.seed),
+            format!("{:?}", attempt.took),
+            format!("{:?}", attempt.stall),
+            lines(counts.chain(attempt.notes.clone())),
+        ]
+    };
+    let attempts = table(heads, rule.attempts.iter().enumerate().map(row));
+    text + &format!("</dl>\n{attempts}</article>\n")
 }
 
 /// The history of an attempt, judged again: what is wrong with it, or what happened last.
 fn drawing(attempt: &Attempt, seen: &str) -> String {
     let events = &attempt.history;
-    let violation =
-        attempt.asked.iter().find_map(
-            |asked| match asked.check.judge(events, &asked.model, wgl::BUDGET) {
-                Ok(Judgement::Illegal(violation)) => Some((asked, violation)),
-                _ => None,
-            },
-        );
-    let (svg, caption, told) = match (violation, attempt.asked.first()) {
-        (Some((asked, violation)), _) => (
-            svg::of(&violation, events, &asked.model),
-            match seen.contains(&violation.explanation) {
-                true => format!("Its history is illegal, judged by {}.", asked.check),
-                false => format!("Its history is illegal, judged by {}: {violation}", asked.check),
-            },
-            list(
-                violation
-                    .operations
-                    .iter()
-                    .take(TOLD)
-                    .map(|op| timeline::told(events, *op)),
-            ),
-        ),
-        (None, Some(asked)) => {
-            let caption = "No checker finds fault with the history. What happened last:";
-            (
-                svg::latest(events, &asked.model),
-                caption.to_owned(),
-                String::new(),
-            )
+    let (mut svg, mut told) = (String::new(), String::new());
+    let mut caption = "No checker finds fault with the history. What happened last:".to_owned();
+    for Asked { model, check } in &attempt.asked {
+        if let Ok(Judgement::Illegal(violation)) = check.judge(events, model, wgl::BUDGET) {
+            svg = svg::of(&violation, events, model);
+            let about = violation.operations.iter().take(TOLD);
+            told = list(about.map(|op| timeline::told(events, *op)));
+            caption = format!("Its history is illegal, judged by {check}");
+            if !seen.contains(&violation.explanation) {
+                caption += &format!(": {violation}");
+            }
+            break;
         }
-        (None, None) => return String::new(),
-    };
+        svg = svg::latest(events, model);
+    }
+    let caption = escape(&caption);
     format!(
-        "<figure>\n<figcaption>{}</figcaption>\n<div class=\"wide\">{svg}</div>\n{told}</figure>\n",
-        escape(&caption)
+        "<figure>\n<figcaption>{caption}</figcaption>\n<div class=\"wide\">{svg}</div>\n{told}</figure>\n"
     )
 }
 
@@ -276,99 +229,72 @@ fn drawing(attempt: &Attempt, seen: &str) -> String {
 fn rules(report: &Report) -> String {
     let mut text = String::new();
     for kind in Kind::ALL.into_iter().filter(|kind| report.count(*kind) > 0) {
-        let class = class(kind);
+        let (class, count, badge) = (class(kind), report.count(kind), badge(kind));
         text += &format!(
             "<input type=\"checkbox\" id=\"show-{class}\" checked=\"checked\"/><label \
-                for=\"show-{class}\">{} {}</label>\n",
-            report.count(kind),
-            badge(kind)
+                for=\"show-{class}\">{count} {badge}</label>\n"
         );
     }
     let row = |rule: &RuleReport| {
-        let (id, kind) = (escape(&rule.id), rule.outcome.kind());
-        let id = match rule.outcome.is_red() {
-            true => format!("<a href=\"#rule-{id}\">{id}</a>"),
-            false => id,
-        };
-        let inherited = match rule.inherited {
-            true => "<br/><small>kept by the engine of dlock-core</small>",
-            false => "",
-        };
-        format!(
-            "<tr class=\"{}\"><th scope=\"row\">{id}</th><td>{}{inherited}</td><td>{}</td><td>{}</td></tr>\n",
-            class(kind),
-            escape(rule.statement),
-            badge(kind),
-            escape(&first_line(rule.outcome.text()))
-        )
+        let id = escape(&rule.id);
+        let link = format!("<a href=\"#rule-{id}\">{id}</a>");
+        let inherited = "<br/><small>kept by the engine of dlock-core</small>";
+        [
+            if rule.outcome.is_red() { link } else { id },
+            escape(rule.statement) + if rule.inherited { inherited } else { "" },
+            badge(rule.outcome.kind()),
+            escape(&first_line(rule.outcome.text())),
+        ]
     };
-    let rows: String = report.rules.iter().map(row).collect();
-    text += &table(&["rule", "statement", "outcome", "why"], &rows);
-    section("All rules", &text)
+    text + &table(
+        ["rule", "statement", "outcome", "why"],
+        report.rules.iter().map(row),
+    )
 }
 
 fn foot(report: &Report) -> String {
-    let mut facts = vec![
+    let late = "how late the machine was, 999 of 1000 times";
+    let facts = [
         ("seed", format!("{:#x}", report.seed)),
         ("effort", format!("{:?}", report.effort)),
         ("took", format!("{:.1} s", report.took.as_secs_f64())),
         ("ended", date(report.ended_unix_s)),
-        (
-            "how late the machine was, 999 of 1000 times",
-            format!("{:?}", report.canary_p999),
-        ),
+        (late, format!("{:?}", report.canary_p999)),
         ("claims", report.capabilities.clone()),
     ];
-    facts.extend(
-        report
-            .bounds
-            .iter()
-            .map(|(bound, claimed)| (*bound, claimed.clone())),
-    );
-    let facts: String = facts
+    let bounds = report
+        .bounds
         .iter()
-        .map(|(what, says)| {
-            format!(
-                "<tr><th scope=\"row\">{what}</th><td>{}</td></tr>\n",
-                escape(says)
-            )
-        })
-        .collect();
-    let waivers: String = report
-        .waivers
-        .iter()
-        .map(|waiver| {
-            let link = escape(&waiver.link);
-            let link = match link.starts_with("https://") || link.starts_with("http://") {
-                true => format!("<a href=\"{link}\" rel=\"noreferrer\">{link}</a>"),
-                false => link,
-            };
-            let (rule, reason) = (escape(&waiver.rule), escape(&waiver.reason));
-            format!("<tr><th scope=\"row\">{rule}</th><td>{reason}</td><td>{link}</td></tr>\n")
-        })
-        .collect();
+        .map(|(bound, claimed)| (*bound, claimed.clone()));
+    let facts = facts.into_iter().chain(bounds);
+    let facts = facts.map(|(what, says)| [what.to_owned(), escape(&says)]);
+    let waivers = report.waivers.iter().map(|waiver| {
+        let mut link = escape(&waiver.link);
+        if link.starts_with("https://") || link.starts_with("http://") {
+            link = format!("<a href=\"{link}\" rel=\"noreferrer\">{link}</a>");
+        }
+        [escape(&waiver.rule), escape(&waiver.reason), link]
+    });
     format!(
         "<footer>\n{}{}</footer>\n",
-        section("Waivers", &table(&["rule", "reason", "discussed at"], &waivers)),
-        section("How it was run", &table(&["what", "value"], &facts))
+        section("Waivers", &table(["rule", "reason", "discussed at"], waivers)),
+        section("How it was run", &table(["what", "value"], facts))
     )
 }
 
 /// A time in seconds since 1970 as one reads it (the usual conversion to a civil date).
 fn date(seconds: u64) -> String {
-    let (days, second) = (seconds / 86_400 + 719_468, seconds % 86_400);
-    let (era, day_of_era) = (days / 146_097, days % 146_097);
-    let year = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day = day_of_era - (365 * year + year / 4 - year / 100);
-    // The year begins in March, so that the odd month is its last.
-    let month = (5 * day + 2) / 153;
-    let (day, month, turn) = (
-        day - (153 * month + 2) / 5 + 1,
-        (month + 2) % 12 + 1,
-        u64::from(month > 9),
+    let (era, day) = (
+        (seconds / 86_400 + 719_468) / 146_097,
+        (seconds / 86_400 + 719_468) % 146_097,
     );
-    let year = era * 400 + year + turn;
-    let (hour, minute) = (second / 3600, second % 3600 / 60);
+    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
+    // The year begins in March, so that the odd month is its last.
+    let day = day - (365 * year + year / 4 - year / 100);
+    let from_march = (5 * day + 2) / 153;
+    let (day, month) = (day - (153 * from_march + 2) / 5 + 1, (from_march + 2) % 12 + 1);
+    let year = era * 400 + year + u64::from(month <= 2);
+    let (hour, minute) = (seconds / 3600 % 24, seconds / 60 % 60);
     format!("{year}-{month:02}-{day:02} {hour:02}:{minute:02} UTC")
 }
 

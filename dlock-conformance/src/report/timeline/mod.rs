@@ -217,12 +217,6 @@ struct Band {
     fault: Option<String>,
 }
 
-impl Band {
-    fn class(&self) -> &'static str {
-        if self.fault.is_some() { "fault" } else { "stall" }
-    }
-}
-
 fn bands(events: &[Event]) -> Vec<Band> {
     let last = events.last().map_or(0, |e| e.t_mono_ns);
     let band = |(i, event): (usize, &Event)| {

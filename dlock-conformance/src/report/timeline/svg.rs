@@ -3,11 +3,8 @@
 //! What a colour tells is told by a shape or a word as well. Each operation, grant, fault and cut can be
 //! pointed at or reached with the keyboard: what is known of it then stands above the drawing.
 
-use std::collections::BTreeSet;
-use std::fmt::Write as _;
-
 use super::lanes::Line;
-use super::{GRANTS, LANES, SIGNS, Scene, about, ending, extent, shown_ms, token, told};
+use super::{Band, GRANTS, LANES, SIGNS, Scene, about, ending, extent, shown_ms, token, told};
 use crate::checker::Violation;
 use crate::history::{Event, Model, Span};
 use crate::report::text::escape;
@@ -57,7 +54,15 @@ pub fn draw(events: &[Event], marked: &[u64], model: &Model) -> String {
         text: String::new(),
         y: SAYS + TIMES,
     };
-    drawing.behind();
+    let bands = bands(&scene);
+    for (class, _, (from, until), _) in &bands {
+        let x = drawing.x(*from);
+        let (y, width) = (drawing.y, drawing.x(*until).saturating_sub(x).max(2));
+        drawing.put(&format!(
+            "<rect class=\"{class} through\" x=\"{x}\" y=\"{y}\" width=\"{width}\" height=\"100%\"/>"
+        ));
+    }
+    drawing.times();
     let (shown, hidden) = scene.lanes.shown(LANES);
     for lane in shown {
         drawing.row(&format!("lane {}", lane.lane), lane.is_marked);
@@ -68,8 +73,15 @@ pub fn draw(events: &[Event], marked: &[u64], model: &Model) -> String {
     }
     drawing.more(hidden, "lanes");
     drawing.granted();
-    drawing.faults();
-    drawing.clash();
+    let mut above = "";
+    for (class, label, span, what) in &bands {
+        if *label != above {
+            drawing.row(label, *class == "clash");
+            above = label;
+        }
+        let shapes = drawing.bar(class, *span, what);
+        drawing.item(&format!("{what}, {}", between(*span)), &shapes);
+    }
     drawing.cuts();
     let (width, height) = (LEFT + COLUMNS + 12, drawing.y + 4);
     format!(
@@ -81,19 +93,37 @@ pub fn draw(events: &[Event], marked: &[u64], model: &Model) -> String {
 
 /// What the bars and the signs mean.
 pub fn legend() -> String {
-    let mut text = String::from("<p class=\"legend\">");
-    for (class, top, height, means) in BARS {
-        // Writing to a string cannot fail.
-        let _ = write!(
-            text,
+    let bar = |(class, top, height, means)| {
+        format!(
             "<span><svg width=\"34\" height=\"{ROW}\" aria-hidden=\"true\"><rect class=\"{class}\" x=\"1\" \
                 y=\"{top}\" width=\"32\" height=\"{height}\"/></svg> {means}</span> "
-        );
-    }
-    for (sign, means) in SIGNS.iter().filter(|(sign, _)| !"=#.~->".contains(*sign)) {
-        let _ = write!(text, "<span><b>{}</b> {means}</span> ", escape(&sign.to_string()));
-    }
-    text + "</p>"
+        )
+    };
+    let sign = |(sign, means)| format!("<span><b>{}</b> {means}</span> ", escape(&String::from(sign)));
+    let signs = SIGNS.into_iter().filter(|(sign, _)| !"=#.~->".contains(*sign));
+    let all: String = BARS.into_iter().map(bar).chain(signs.map(sign)).collect();
+    format!("<p class=\"legend\">{all}</p>")
+}
+
+/// What goes through all rows, faults first: its class, the label of its row, when, and what it is.
+fn bands<'a>(scene: &'a Scene) -> Vec<(&'a str, &'a str, (u64, u64), &'a str)> {
+    let band = |band: &'a Band| match &band.fault {
+        Some(what) => ("fault", "faults", (band.from, band.until), what.as_str()),
+        None => (
+            "stall",
+            "stalls",
+            (band.from, band.until),
+            "the machine stood still",
+        ),
+    };
+    let clash = |span: &(u64, u64)| match span.0 < span.1 {
+        true => ("clash", "both hold", *span, "both hold"),
+        false => ("clash", "here", *span, "granted against the rest"),
+    };
+    let mut bands: Vec<_> = scene.bands.iter().map(band).collect();
+    bands.sort_by_key(|band| band.0);
+    bands.extend(scene.clash.iter().map(clash));
+    bands
 }
 
 struct Drawing<'a> {
@@ -176,21 +206,7 @@ impl Drawing<'_> {
         format!("<text class=\"sign\" x=\"{x}\" y=\"{y}\">{sign}</text>")
     }
 
-    /// What goes through all rows: the times, and the bands of faults, stalls and the clash.
-    fn behind(&mut self) {
-        let bands = self.scene.bands.iter().map(|b| (b.class(), b.from, b.until));
-        let clash = self
-            .scene
-            .clash
-            .iter()
-            .map(|(from, until)| ("clash", *from, *until));
-        for (class, from, until) in bands.chain(clash) {
-            let (x, top) = (self.x(from), SAYS + TIMES);
-            let width = self.x(until).saturating_sub(x).max(2);
-            self.put(&format!(
-                "<rect class=\"{class} through\" x=\"{x}\" y=\"{top}\" width=\"{width}\" height=\"100%\"/>"
-            ));
-        }
+    fn times(&mut self) {
         let y = SAYS + TIMES - 7;
         let hint = "Point at a shape, or go to it with the Tab key: what is known of it stands here.";
         self.put(&format!("<text class=\"hint\" x=\"4\" y=\"16\">{hint}</text>"));
@@ -218,7 +234,7 @@ impl Drawing<'_> {
         }
         if let Some(from) = line.held {
             let until = line.let_go.map_or(u64::MAX, |(from, ..)| from);
-            let deadline = line.believed.clamp(from, until);
+            let deadline = line.believed.min(until).max(from);
             let words = line.token.map_or_else(String::new, |_| token(line.token));
             shapes += &self.bar("holds", (from, deadline), &words);
             if deadline < until {
@@ -238,14 +254,12 @@ impl Drawing<'_> {
     fn granted(&mut self) {
         let grants = &self.scene.grants;
         let places = self.scene.rows(grants.iter().map(extent), GRANTS);
-        let rows: BTreeSet<usize> = places.iter().flatten().copied().collect();
-        for row in rows {
-            self.row("granted", false);
-            for (span, _) in grants
-                .iter()
-                .zip(&places)
-                .filter(|(_, place)| **place == Some(row))
-            {
+        for row in 0..GRANTS {
+            let here = |place: &Option<usize>| *place == Some(row);
+            if places.iter().any(here) {
+                self.row("granted", false);
+            }
+            for (span, _) in grants.iter().zip(&places).filter(|(_, place)| here(place)) {
                 let mut shapes = self.bar("perhaps", extent(span), "");
                 let (from, until) = span.surely();
                 if from < until {
@@ -255,39 +269,6 @@ impl Drawing<'_> {
             }
         }
         self.more(places.iter().filter(|place| place.is_none()).count(), "grants");
-    }
-
-    fn faults(&mut self) {
-        for (class, label) in [("fault", "faults"), ("stall", "stalls")] {
-            let mut bands = self.scene.bands.iter().filter(|b| b.class() == class).peekable();
-            if bands.peek().is_some() {
-                self.row(label, false);
-            }
-            for band in bands {
-                let what = band.fault.as_deref().unwrap_or("the machine stood still");
-                let says = format!("{what}, {}", between(band.from, band.until));
-                let shapes = self.bar(class, (band.from, band.until), what);
-                self.item(&says, &shapes);
-            }
-        }
-    }
-
-    fn clash(&mut self) {
-        let clash = &self.scene.clash;
-        if let Some((from, until)) = clash.first() {
-            self.row(if from < until { "both hold" } else { "here" }, true);
-        }
-        for (from, until) in clash {
-            let says = match from < until {
-                true => format!("both hold {}", between(*from, *until)),
-                false => format!(
-                    "what was granted at {} cannot be right with the rest",
-                    shown_ms(*from)
-                ),
-            };
-            let shapes = self.bar("clash", (*from, *until), "");
-            self.item(&says, &shapes);
-        }
     }
 
     fn cuts(&mut self) {
@@ -309,26 +290,21 @@ impl Drawing<'_> {
 
 /// What is known of a grant, in words.
 fn known(span: &Span) -> String {
-    let (from, until) = span.surely();
-    let sure = match from < until {
-        true => format!("for sure {}", between(from, until)),
-        false => "never for sure".to_owned(),
+    let sure = match span.surely() {
+        (from, until) if from < until => format!("for sure {}", between((from, until))),
+        _ => "never for sure".to_owned(),
     };
-    let (begin, end) = extent(span);
+    let (token, perhaps) = (token(span.token), between(extent(span)));
     format!(
-        "{} of operation {}, lane {}, {:?}: held {sure}; perhaps {}; its end is known by {}",
-        token(span.token),
-        span.op_id,
-        span.lane,
-        span.mode,
-        between(begin, end),
-        span.ended_by
+        "{token} of operation {}, lane {}, {:?}: held {sure}; perhaps {perhaps}; its end is known by {}",
+        span.op_id, span.lane, span.mode, span.ended_by
     )
 }
 
-fn between(from: u64, until: u64) -> String {
+fn between((from, until): (u64, u64)) -> String {
     match until {
         u64::MAX => format!("from {} on", shown_ms(from)),
+        _ if from == until => format!("at {}", shown_ms(from)),
         _ => format!("from {} to {}", shown_ms(from), shown_ms(until)),
     }
 }

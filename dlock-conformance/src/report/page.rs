@@ -231,8 +231,8 @@ fn rules(report: &Report) -> String {
     for kind in Kind::ALL.into_iter().filter(|kind| report.count(*kind) > 0) {
         let (class, count, badge) = (class(kind), report.count(kind), badge(kind));
         text += &format!(
-            "<input type=\"checkbox\" id=\"show-{class}\" checked=\"checked\"/><label \
-                for=\"show-{class}\">{count} {badge}</label>\n"
+            "<label><input type=\"checkbox\" id=\"show-{class}\" checked=\"checked\"/> {count} \
+                {badge}</label>\n"
         );
     }
     let row = |rule: &RuleReport| {

@@ -147,7 +147,9 @@ fn rules_can_be_hidden_by_how_they_came_out() {
     for (kind, show) in Kind::ALL.iter().zip(boxes) {
         let class = kind.to_string().replace(' ', "-");
         assert_eq!(show.attribute("id"), Some(format!("show-{class}").as_str()));
-        assert!(style.contains(&format!("#show-{class}:not(:checked) ~ .wide tr:has(.{class})")));
+        assert!(style.contains(&format!(
+            "section:has(#show-{class}:not(:checked)) tr:has(.{class})"
+        )));
         let badges = all(&page, "span", &class);
         let rows = badges
             .iter()

@@ -60,7 +60,7 @@ fn hostile(link: &str) -> Report {
 }
 
 #[test]
-fn a_page_is_well_formed_loads_nothing_and_says_what_comes_from_outside_as_text() {
+fn a_page_is_well_formed_and_what_comes_from_outside_is_text() {
     let html = hostile("javascript:alert(1)").html();
     let page = read(&html);
     for tag in [
@@ -114,7 +114,7 @@ fn what_is_not_proven_stands_before_all_else() {
 }
 
 #[test]
-fn an_illegal_history_is_drawn_with_the_time_in_which_both_hold() {
+fn an_illegal_history_is_drawn_with_the_time_of_two_holders() {
     let report = report(vec![failed(CLASH)]);
     let html = report.html();
     let page = read(&html);

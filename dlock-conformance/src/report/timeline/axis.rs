@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_are_as_exact_as_their_columns_and_have_a_blank_between_two() {
+    fn labels_are_as_exact_as_columns_with_a_blank_between_two() {
         let cases: [(&[u64], usize, &str); 3] = [
             (&[9_000_000], 33, "0 0.000, 16 4.500"),
             (&[10_000_000], 33, "0 0.0, 16 5.0"),

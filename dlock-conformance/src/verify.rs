@@ -75,7 +75,7 @@ fn judge_certificate(path: &Path, out: &mut impl Write) -> io::Result<u8> {
             let rest = certificate.results.len() - judged;
             writeln!(
                 out,
-                "  {judged} histories were judged again, {rest} rules leave none; those are as the run saw them"
+                "  {judged} histories were judged again; {rest} rules leave none, and are as the run saw them"
             )?;
             if certificate.rules != rules_hash() {
                 writeln!(out, "  this kit has other rules than the one that made it")?;

@@ -27,8 +27,8 @@ pub(super) fn html(report: &Report) -> String {
         verdict(report),
         section("Not proven by this run", &list(not_proven(report))),
         section("Profiles", &profiles(report)),
-        section("Measured", &measured(report)),
         section("What did not pass", &failures(report)),
+        section("Measured", &measured(report)),
         section("All rules", &rules(report)),
         foot(report)
     )

@@ -318,8 +318,8 @@ async fn one_release_one_successor(cx: Cx) -> Verdict {
     cx.check_history()
 }
 
-rule! { "4.10" Should phase 2 [Lock, Try, DropFrees] Engine A T a_drop_frees_promptly, evidence ["drops" >= 3],
-    bug "drop_waits_ttl", budget 120 s
+rule! { "4.10" Should phase 2 [Lock, Try, DropFrees] Engine A T a_drop_frees_promptly,
+    evidence ["drops" >= 3], bug "drop_waits_ttl", budget 120 s
     "While its client and runtime live, a dropped guard's lock is free within the claimed bound, not only at \
         the end of its ttl."
     why "An early return with `?` drops the guard; if that costs the others the whole ttl, every error \

@@ -159,8 +159,8 @@ async fn cancelled_waiters_pass_it_on(cx: Cx) -> Verdict {
     Ok(())
 }
 
-rule! { "8.03" Should phase 2 [Lock, Wait, BoundedWaits] Both A X nobody_starves, evidence ["grants" >= 60, "gave_up" >= 2],
-    bug "starve_client_0", budget 120 s
+rule! { "8.03" Should phase 2 [Lock, Wait, BoundedWaits] Both A X nobody_starves,
+    evidence ["grants" >= 60, "gave_up" >= 2], bug "starve_client_0", budget 120 s
     "While clients come, wait, give up and come again, none waits longer than the claimed factor times the \
         mean wait, plus slack."
     why "A client that loses every race has no error to show, only a job that never runs."

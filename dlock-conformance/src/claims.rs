@@ -102,6 +102,12 @@ pub enum Need {
     /// No waiter waits much longer than the others: [`Claims::starvation_factor`]. Taken back with
     /// [`Claims::without`] it says that some may.
     BoundedWaits,
+    /// A network lies between client and store, and can fail. Taken back with [`Claims::without`] it says
+    /// that there is none: the store is a file, or memory.
+    Network,
+    /// Other processes reach the same store. Taken back with [`Claims::without`] it says that it lives in
+    /// one.
+    Processes,
     /// There is a limit to what one client may hold, or to how many may wait for a name.
     Limits,
     /// A store can be shared by programs in namespaces of their own, of `dlock`'s: not claimed by libraries
@@ -428,7 +434,7 @@ impl Claims {
             Need::Lock | Need::Try | Need::Wait | Need::Lease | Need::LossSignal | Need::Reentrant => true,
             Need::MaximumHold | Need::BoundedTokens | Need::BoundedWakes | Need::SafeFailover => true,
             Need::BoundedWaits | Need::DropFrees | Need::ForgetsNames | Need::Secrets | Need::Events => true,
-            Need::OutlivesConnection => true,
+            Need::OutlivesConnection | Need::Network | Need::Processes => true,
             Need::SurvivesRestart => self.restart.is_some(),
             Need::Quorum => self.members.is_some(),
             Need::Limits => caps.max_held.is_some() || caps.max_waiters.is_some(),

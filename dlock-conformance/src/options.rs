@@ -79,6 +79,8 @@ impl Options {
     pub fn smoke(mut self) -> Self {
         self.filters = SMOKE.map(str::to_owned).to_vec();
         self.exact = true;
+        // It takes all rules.
+        self.certificate_to = None;
         self
     }
 

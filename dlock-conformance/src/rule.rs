@@ -50,6 +50,15 @@ pub enum Access {
 }
 
 impl Access {
+    /// What must be claimed for it to make sense.
+    fn need(self) -> Option<Need> {
+        match self {
+            Self::P => Some(Need::Network),
+            Self::C => Some(Need::Processes),
+            Self::A | Self::H | Self::S => None,
+        }
+    }
+
     /// Whether others that run at the same time would notice. A proxy is of one rule alone.
     pub(crate) fn disturbs(self) -> bool {
         matches!(self, Self::H | Self::S)
@@ -131,6 +140,11 @@ pub struct Rule {
 const ALONE: [&str; 5] = ["3.04", "7.04", "7.16", "13.13", "19.10"];
 
 impl Rule {
+    /// All that must be claimed for it to run.
+    pub fn needed(&self) -> impl Iterator<Item = Need> {
+        self.needs.iter().copied().chain(self.access.need())
+    }
+
     /// Whether it and others that run at the same time would notice one another.
     pub(crate) fn disturbs(&self) -> bool {
         self.access.disturbs() || ALONE.contains(&self.id)

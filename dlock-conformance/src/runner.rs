@@ -185,9 +185,8 @@ impl Runner<'_> {
     /// Runs the rule; `attempts` has those that were made already.
     fn rule(&self, rule: &'static Rule, mut attempts: Vec<Attempt>, beside_others: bool) -> RuleReport {
         let missing: Vec<String> = rule
-            .needs
-            .iter()
-            .filter(|need| !self.state.claims.has(**need))
+            .needed()
+            .filter(|need| !self.state.claims.has(*need))
             .map(|need| format!("{need:?}"))
             .collect();
         let outcome = if !missing.is_empty() {

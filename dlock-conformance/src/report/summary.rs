@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::text::first_line;
 use super::{Report, RuleReport};
-use crate::claims::Engine;
+use crate::claims::{Engine, Need};
 use crate::outcome::Kind;
 use crate::rule::{Access, order};
 
@@ -96,6 +96,16 @@ pub(super) fn not_proven(report: &Report) -> Vec<String> {
         let line = "what a restart, a step of its clock or foreign data does to the store, as far as the \
             harness has no hands at it (`Harness::hooks`)";
         lines.push(line.to_owned());
+    }
+    for (need, what) in [
+        (Need::Network, "a network that fails"),
+        (Need::Processes, "other processes"),
+    ] {
+        if !report.claims.contains(&need) {
+            lines.push(format!(
+                "what {what} would do to it: it is claimed that there is none ({need:?})"
+            ));
+        }
     }
     if !report.missing_basis.is_empty() {
         lines.push(format!(

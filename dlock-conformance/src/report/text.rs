@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use super::RuleReport;
 use crate::claims::BASIS;
 use crate::outcome::Kind;
+use crate::rule::Rule;
 use crate::rules;
 
 impl RuleReport {
@@ -24,7 +25,7 @@ impl RuleReport {
         if !self.check_first.is_empty() && self.outcome.kind() != Kind::Error {
             let _ = writeln!(text, "  check this first: {}", self.check_first);
         }
-        let needs = rules::find(&self.id).into_iter().flat_map(|rule| rule.needs);
+        let needs = rules::find(&self.id).into_iter().flat_map(Rule::needed);
         // Without these there is nothing to be proven.
         for need in needs.filter(|need| !BASIS.contains(need)) {
             let _ = writeln!(text, "  called for by {need:?}: {}", need.claimed());

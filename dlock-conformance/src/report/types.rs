@@ -184,7 +184,7 @@ impl Report {
             ("merging", format!("{:?}", claims.merging)),
             ("watch_backlog", claims.watch_backlog.to_string()),
         ];
-        let needs = rules::all().flat_map(|rule| rule.needs);
+        let needs = rules::all().flat_map(Rule::needed);
         let mut counts = BTreeMap::new();
         for rule in &reports {
             *counts.entry(rule.outcome.kind()).or_default() += 1;
@@ -199,7 +199,7 @@ impl Report {
             runtime,
             engine: claims.engine,
             capabilities: format!("{:?}", claims.capabilities),
-            claims: needs.copied().filter(|need| claims.has(*need)).collect(),
+            claims: needs.filter(|need| claims.has(*need)).collect(),
             bounds: bounds.into(),
             wide_bounds: claims.wide(),
             missing_basis: claims.missing_basis(),

@@ -36,6 +36,10 @@ async fn loss_is_told_by_the_deadline(cx: Cx) -> Verdict {
     let what = "the loss signal of a guard whose renewals fail";
     cx.within(cx.now().until(deadline) + cx.slack(), what, lost)
         .await?;
+    let (lead, late) = (cx.now().until(deadline), deadline.until(cx.now()));
+    cx.note(format_args!(
+        "the loss was told {lead:?} before the deadline, or {late:?} after it"
+    ));
     cx.evidence("losses");
     Ok(())
 }

@@ -205,6 +205,10 @@ pub(super) async fn granted_within(
                 early.is_zero(),
                 "{what}: granted to another {early:?} before its end"
             );
+            let late = earliest.until(now);
+            cx.note(format_args!(
+                "{what}: granted to another {late:?} after its earliest end"
+            ));
             return Ok(held);
         }
         if now < earliest {

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)] // in a test, a panic is the report
 
 mod catalogue;
+mod certificates;
 mod checker;
 mod dishonest;
 mod fixture;

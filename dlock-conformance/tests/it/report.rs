@@ -394,6 +394,7 @@ rule 1.02 Must: One | two\nthree.
     and more
   why it matters: stock is oversold
   check this first: the clock
+  called for by Processes: claimed until `.without(Need::Processes)` takes it back
   attempt 1: inconclusive, seed 0x2a, took 10ms
   attempt 2: fail, seed 0x2a, took 20ms, worst stall of the machine 7ms
     grants: 9
@@ -402,7 +403,8 @@ rule 1.02 Must: One | two\nthree.
   history: /tmp/h.jsonl
 "
     );
-    let bare = "rule 1.02 Must: One | two\nthree.\n  fail:\n    why\n    and more\n";
+    let bare = "rule 1.02 Must: One | two\nthree.\n  fail:\n    why\n    and more\n  \
+        called for by Processes: claimed until `.without(Need::Processes)` takes it back\n";
     assert_eq!(rule("1.02", Kind::Fail).failure_text(), bare);
 }
 

@@ -7,7 +7,7 @@
 //! it is said, though.
 
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
 
@@ -95,6 +95,9 @@ usage: cargo test --test conformance -- [FILTER...] [FLAGS]
 /// Where reports and histories go that nobody has said a place for.
 fn with_reports(mut command: Arguments) -> Arguments {
     let options = &mut command.options;
+    if let Some(test) = test_target(&std::env::current_exe().unwrap_or_default()) {
+        options.replay = format!("cargo test --test {test} --");
+    }
     if options.is_complete() && options.report_to.is_none() {
         options.report_to = Some(target_directory().join("conformance"));
     }
@@ -103,6 +106,13 @@ fn with_reports(mut command: Arguments) -> Arguments {
         options.histories_to = Some(target_directory().join("conformance/history"));
     }
     command
+}
+
+/// The name of the test whose program is at that path: cargo puts a hash behind it.
+fn test_target(program: &Path) -> Option<&str> {
+    let (name, hash) = program.file_stem()?.to_str()?.rsplit_once('-')?;
+    let is_hash = hash.len() == 16 && hash.bytes().all(|byte| byte.is_ascii_hexdigit());
+    is_hash.then_some(name)
 }
 
 /// The `target` that this binary was built in; cargo marks it with a tag.
@@ -287,6 +297,13 @@ mod tests {
         assert!(again.selects(rule) && again.effort == Effort::Full && again.seed == options.seed);
         let again = parsed(&["4.01", "--attempt-seed", "0x2a"]).unwrap().options;
         assert_eq!(again.attempt_seed, Some(42));
+    }
+
+    #[test]
+    fn a_replay_line_names_the_test_that_failed() {
+        let of = |program| test_target(Path::new(program));
+        assert_eq!(of("target/debug/deps/my-lock-5ba2a35d97f4c01e"), Some("my-lock"));
+        assert_eq!(of("target\\my_lock.exe"), None);
     }
 
     #[test]

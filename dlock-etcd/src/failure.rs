@@ -1,5 +1,7 @@
 //! What the errors of the driver mean.
 
+use std::fmt;
+
 use dlock_core::{Error, ErrorKind};
 use etcd_client::Error as Etcd;
 
@@ -115,5 +117,24 @@ pub(crate) fn told(e: Etcd, away: ErrorKind, at: &str) -> Error {
         ),
         _ => (away, "cannot be reached, or did not answer in time"),
     };
-    Error::new(kind, format!("etcd at {at} {what}")).with_source(e)
+    Error::new(kind, format!("etcd at {at} {what}")).with_source(Cause(e))
+}
+
+/// An error of the driver, told by what it came from in the end: the driver prints its own layers.
+#[derive(Debug)]
+struct Cause(Etcd);
+
+impl std::error::Error for Cause {}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (mut cause, mut inner): (&dyn fmt::Display, _) = match &self.0 {
+            Etcd::GRpcStatus(status) => (&status.message(), std::error::Error::source(status)),
+            other => (other, std::error::Error::source(other)),
+        };
+        while let Some(e) = inner {
+            (cause, inner) = (e, e.source());
+        }
+        cause.fmt(f)
+    }
 }

@@ -44,6 +44,11 @@ mod page {}
 
 /// As above.
 #[cfg(all(doctest, feature = "tokio"))]
+#[doc = include_str!("../docs/getting-started.md")]
+mod getting_started {}
+
+/// As above.
+#[cfg(all(doctest, feature = "tokio"))]
 #[doc = include_str!("../docs/election.md")]
 mod election {}
 

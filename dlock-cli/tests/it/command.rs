@@ -110,7 +110,7 @@ fn shared_runs_and_permits_are_as_many_as_they_may_be() {
 }
 
 #[test]
-fn the_store_is_said_on_the_line_then_by_the_environment_then_in_a_file() {
+fn the_url_is_from_the_line_else_the_environment_else_a_file() {
     let site = Site::new();
     let seen = |args: &[&str], url: Option<&str>| {
         let mut command =

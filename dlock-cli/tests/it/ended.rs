@@ -61,7 +61,7 @@ fn a_command_ends_when_the_program_is_killed() {
 }
 
 #[test]
-fn a_command_ends_before_another_begins_when_the_program_is_stopped() {
+fn the_command_of_a_stopped_program_ends_before_the_next_begins() {
     let site = Site::new();
     let mut running = site.start(&["run", "--ttl", "3s", "x"], DEAF);
     let (command, next) = (pid(&running), site.start(&["run", "x"], "date +%s%N; sleep 60"));

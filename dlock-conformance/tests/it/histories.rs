@@ -46,7 +46,7 @@ fn verified(file: &Path) -> (u8, String) {
 }
 
 #[test]
-fn a_history_is_kept_where_its_name_says_and_is_judged_as_it_was() {
+fn a_history_is_kept_where_its_name_says_and_judged_the_same() {
     let directory = Directory::new("kept");
     let file = kept(&directory.0);
     let place = file
@@ -111,7 +111,7 @@ fn what_is_no_stored_history_is_said_to_be_none() {
 }
 
 #[test]
-fn a_rule_that_passes_leaves_no_history_and_removes_that_of_an_earlier_run() {
+fn a_rule_that_passes_removes_the_history_of_an_earlier_run() {
     let directory = Directory::new("passed");
     let file = kept(&directory.0);
     let mut options = Options::default();

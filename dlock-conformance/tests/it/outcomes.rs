@@ -350,7 +350,7 @@ fn bounds_so_wide_that_nothing_could_break_them_are_refused() {
 }
 
 #[test]
-fn what_the_capabilities_declare_cannot_be_taken_back_from_the_rules() {
+fn claims_that_the_capabilities_declare_cannot_be_taken_back() {
     let claims: [fn(Claims) -> Claims; 3] = [
         |c| c.without(Need::Renew),
         |c| c.without(Need::FenceDurable).without(Need::Fence),
@@ -464,7 +464,7 @@ impl Harness for Real {
 }
 
 #[test]
-fn what_is_not_declared_is_probed_and_counted_and_nothing_else_is() {
+fn only_undeclared_capabilities_are_probed_and_counted() {
     let attempts = |without: &[Capability]| {
         let options = ["17.02", "17.03"].map(|id| {
             let mut options = only(id);

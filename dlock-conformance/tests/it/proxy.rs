@@ -173,7 +173,7 @@ fn a_cut_is_seen_as_a_reset_or_as_an_end() {
 }
 
 #[test]
-fn a_black_hole_takes_what_goes_that_way_and_what_has_a_hole_is_cut() {
+fn bytes_in_a_black_hole_are_lost_and_their_connection_is_cut() {
     let (net, socket, heard) = connected();
     let hole = net.begin(Fault::BlackHole(Direction::ToClient));
     say(&socket, "arrives");
@@ -208,7 +208,7 @@ fn what_is_held_arrives_in_order_when_it_is_let_go() {
 }
 
 #[test]
-fn a_server_that_is_away_refuses_and_comes_back_at_the_same_address() {
+fn an_absent_server_refuses_and_returns_at_the_same_address() {
     let (net, socket, _) = connected();
     let away = net.begin(Fault::Away);
     assert_eq!(away.hits(), 2, "one connection, and the server");
@@ -255,7 +255,7 @@ fn a_late_request_arrives_after_what_was_sent_meanwhile() {
 }
 
 #[test]
-fn a_fault_ends_with_its_guard_and_no_thread_with_the_network_stays_behind() {
+fn a_fault_ends_with_its_guard_and_threads_with_the_network() {
     let (net, socket, _) = connected();
     {
         let _held = net.begin(Fault::Hold(Direction::Both));
@@ -359,7 +359,7 @@ fn each_fault_delivers_the_request_that_it_has_kept() {
 }
 
 #[test]
-fn a_reply_that_finds_its_client_stranded_does_not_take_the_late_request_with_it() {
+fn a_reply_to_a_stranded_client_leaves_the_late_request_alone() {
     let (net, socket, heard) = connected();
     let held = net.begin(Fault::Hold(Direction::ToClient));
     say(&socket, "asked");
@@ -375,7 +375,7 @@ fn a_reply_that_finds_its_client_stranded_does_not_take_the_late_request_with_it
 }
 
 #[test]
-fn absences_that_overlap_end_without_a_connection_of_the_proxys_own() {
+fn overlapping_absences_end_without_a_connection_of_the_proxy() {
     let (net, _socket, _) = connected();
     let from = Instant::now();
     let (one, two) = (net.begin(Fault::Away), net.begin(Fault::Away));

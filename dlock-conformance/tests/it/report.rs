@@ -209,7 +209,7 @@ within the claims"
 }
 
 #[test]
-fn of_a_whole_run_without_a_flaw_only_the_limits_of_testing_are_left() {
+fn a_flawless_whole_run_leaves_only_the_limits_of_testing() {
     let mut network = rule("15.05", Kind::Pass);
     network.access = vec![Access::P];
     let mut hands = rule("7.06", Kind::Pass);
@@ -340,7 +340,7 @@ fn the_verdict_says_first_what_is_broken() {
 }
 
 #[test]
-fn ci_reads_a_case_for_each_rule_and_how_many_there_are_of_each_kind() {
+fn junit_has_a_case_for_each_rule_and_a_count_of_each_kind() {
     let mut failed = rule("1.02", Kind::Fail);
     failed.attempts = vec![attempt(Kind::Fail, 250), attempt(Kind::Fail, 500)];
     let report = report(vec![
@@ -374,7 +374,7 @@ fn ci_reads_a_case_for_each_rule_and_how_many_there_are_of_each_kind() {
 }
 
 #[test]
-fn a_failure_text_says_all_that_is_known_and_nothing_that_is_not() {
+fn a_failure_text_says_all_that_is_known_and_no_more() {
     let mut full = rule("1.02", Kind::Fail);
     full.intent = "stock is oversold";
     full.check_first = "the clock";
@@ -464,7 +464,7 @@ fn a_report_is_written_in_all_of_its_forms() {
 }
 
 #[test]
-fn histories_of_an_earlier_run_of_the_same_rules_are_replaced_and_no_others() {
+fn only_earlier_histories_of_the_same_rules_are_replaced() {
     let scratch = Scratch::new("histories");
     let own = scratch.0.join("store-sim");
     let with_history = |id: &'static str, kind| {

@@ -49,7 +49,7 @@ fn the_last_operations_are_drawn_where_nothing_else_is_known() {
 }
 
 #[test]
-fn the_last_operations_are_those_on_one_name_with_the_faults_beside_them() {
+fn the_last_operations_are_of_one_name_with_faults_beside_them() {
     // Each tries in turn; those of `b` are no matter, and the fault has a name of its own.
     let mut text = String::new();
     for n in 0..14 {
@@ -92,7 +92,7 @@ fn the_time_in_which_both_hold_is_marked() {
 }
 
 #[test]
-fn where_one_is_granted_as_the_other_lets_go_both_returns_are_marked() {
+fn both_returns_are_marked_where_a_grant_meets_a_release() {
     let text = "
         0-10  A acquire a ttl=200 token=1
         10-20 B acquire b ttl=200
@@ -142,7 +142,7 @@ fn grants_that_meet_in_a_column_have_rows_of_their_own() {
 }
 
 #[test]
-fn who_gave_up_and_who_lost_and_dropped_is_told_in_signs_and_words() {
+fn a_time_out_a_loss_and_a_drop_are_told_in_signs_and_words() {
     let text = "
         0-10  A acquire a ttl=30 token=1
         4-24  B acquire b timed_out
@@ -221,7 +221,7 @@ fn idle_time_is_cut_out_and_said_to_be() {
 }
 
 #[test]
-fn a_write_that_came_too_late_is_drawn_beside_the_one_that_overtook_it() {
+fn a_late_write_is_drawn_beside_the_one_that_overtook_it() {
     let text = "
         0-30000000  A write - token=1
         5000000-20000000  B write - token=2
@@ -310,7 +310,7 @@ fn a_token_is_drawn_whole_or_not_at_all() {
 }
 
 #[test]
-fn a_drawing_begins_with_a_stall_and_ends_with_a_marked_lease_that_ends_soon() {
+fn a_drawing_reaches_from_a_stall_to_a_marked_lease_ending_soon() {
     let ruler = |ttl: u64| {
         let text = format!(
             "10-20 A acquire a ttl={ttl} token=1

@@ -252,7 +252,7 @@ fn what_was_compared_is_counted() {
 }
 
 #[test]
-fn of_what_was_compared_each_later_grant_of_the_name_counts_once() {
+fn each_later_grant_of_the_name_is_compared_and_counted_once() {
     // The first returned in the moment in which the waiter was seen, one got nothing, one is another lock.
     let text = "
         0-15   A acquire a ttl=15 token=1

@@ -11,7 +11,7 @@ fn searched(text: &str, fenced: bool, budget: u64) -> Judgement {
 }
 
 #[test]
-fn what_has_no_place_is_told_with_the_longest_order_that_was_found() {
+fn a_step_without_a_place_is_told_with_the_longest_order_found() {
     let cases: [(&str, &str, &[u64]); 5] = [
         (
             "0-10  A acquire a ttl=1000 token=1

@@ -130,7 +130,7 @@ fn whatever_grants_make_it_illegal_are_what_is_left() {
 }
 
 #[test]
-fn the_operations_that_the_checker_named_are_kept_where_others_would_do() {
+fn operations_that_the_checker_named_are_kept_before_others() {
     let violation = minimal(
         "0-10  A acquire a mode=reader ttl=1000 token=1
          0-11  B acquire b mode=reader ttl=1000 token=1
@@ -157,7 +157,7 @@ fn a_fault_is_never_left_out() {
 }
 
 #[test]
-fn renewals_and_beliefs_are_left_out_one_by_one_and_the_grant_stays_whole() {
+fn renewals_and_beliefs_are_left_out_singly_and_grants_never() {
     let text = "
         0-10  A acquire a ttl=100
         12    A believe a ttl=90
@@ -183,7 +183,7 @@ fn renewals_and_beliefs_are_left_out_one_by_one_and_the_grant_stays_whole() {
 }
 
 #[test]
-fn no_more_is_judged_than_halving_needs_and_never_more_than_the_limit() {
+fn judgements_are_no_more_than_halving_needs_and_the_limit() {
     let of = |n: u64| {
         let text: Vec<String> = (0..n)
             .map(|n| format!("{}-{} A try a{n} held", 2 * n, 2 * n + 1))
@@ -205,7 +205,7 @@ fn no_more_is_judged_than_halving_needs_and_never_more_than_the_limit() {
 }
 
 #[test]
-fn where_another_lock_has_a_part_in_it_the_events_of_the_operations_are_shown() {
+fn a_violation_that_needs_another_lock_shows_its_operations() {
     let text = "
         0-10  A acquire a ttl=100
         5     - fault name=-

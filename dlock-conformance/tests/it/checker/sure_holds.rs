@@ -70,7 +70,7 @@ fn times_that_touch_are_no_violation() {
 }
 
 #[test]
-fn each_violation_is_explained_in_a_sentence_that_names_the_operations() {
+fn each_violation_has_a_sentence_that_names_its_operations() {
     let cases: &[(Ends, &str, &str, &[u64])] = &[
         (
             Ends::Lease,
@@ -147,7 +147,7 @@ fn each_violation_is_explained_in_a_sentence_that_names_the_operations() {
 }
 
 #[test]
-fn a_grant_inside_several_holds_names_the_one_that_lasts_longest() {
+fn a_grant_inside_several_holds_names_the_longest_of_them() {
     // A writer that is granted inside readers, and of which nothing is sure itself.
     let cases = [
         ("the first lasts longest", 900, 400, 1),

@@ -379,7 +379,7 @@ fn what_is_left_out_must_be_declared_and_marked() {
 }
 
 #[test]
-fn a_violation_names_the_watcher_its_lane_and_the_operations_and_shows_their_events() {
+fn a_violation_names_watcher_lane_and_operations_with_events() {
     let text = "
         0-5   W watch w
         6     W told w snapshot
@@ -405,7 +405,7 @@ fn a_violation_names_the_watcher_its_lane_and_the_operations_and_shows_their_eve
 }
 
 #[test]
-fn a_snapshot_that_skips_must_still_be_true_and_says_nothing_of_what_comes_after_it() {
+fn a_snapshot_that_skips_must_be_true_up_to_its_own_moment() {
     let forgotten = "
         0-5   W watch w
         6     W told w snapshot

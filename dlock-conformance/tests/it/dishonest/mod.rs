@@ -294,6 +294,6 @@ fn a_place_where_there_is_a_store_is_not_nowhere() {
 }
 
 #[test]
-fn who_is_woken_all_the_time_cannot_be_said_to_sleep_through_a_release() {
+fn tasks_woken_all_the_time_do_not_pass_as_waking_few() {
     assert_eq!(passes(Trick::Restless, |rule| rule.id == "8.10"), NOTHING);
 }

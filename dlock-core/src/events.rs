@@ -152,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stream_that_was_dropped_is_forgotten_though_nothing_happens() {
+    fn a_dropped_stream_is_forgotten_even_if_nothing_happens() {
         let subscribers = Subscribers::default();
         let kept = subscribers.subscribe();
         for _ in 0..100 {

@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused_with_the_kind_that_says_what_to_do() {
+    fn senseless_options_are_invalid_and_unclaimed_ones_unsupported() {
         let o = LockOptions::new;
         let refused = |o| {
             terms(o)

@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn renewals_are_up_to_an_eighth_sooner_than_their_period_and_out_of_step() {
+    fn renewals_are_up_to_an_eighth_of_a_period_early_out_of_step() {
         let name = crate::LockName::new("x").unwrap();
         let of = |client| LeaseKey::new(name.clone(), crate::request_id::RequestId::new(client, 1));
         let ttl = Duration::from_secs(24);

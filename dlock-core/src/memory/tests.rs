@@ -96,7 +96,7 @@ fn next(stream: &mut BoxStream<'static, Result<Change>>) -> Option<Option<Result
 }
 
 #[test]
-fn a_hand_off_is_pushed_with_a_deadline_on_the_waiters_own_clock() {
+fn a_pushed_hand_off_has_a_deadline_on_the_waiters_own_clock() {
     let (server, client) = (Hand::new(5_000_000_000), Hand::new(900_000_000_000));
     let store = Memory::new(server.clone());
     let (holder, waiter) = (store.lock(), store.lock_on(client.clone()));
@@ -176,7 +176,7 @@ fn a_crash_ends_the_streams_and_keeps_or_loses_the_state() {
 }
 
 #[test]
-fn a_store_with_a_disk_keeps_tokens_and_gates_through_a_crash_and_no_leases() {
+fn a_store_with_a_disk_keeps_tokens_and_gates_but_no_leases() {
     let durable = Config::new().strength(Strength::AcrossRestart);
     let store = durable.connect(Hand::new(1));
     let lock = store.lock();
@@ -308,7 +308,7 @@ fn a_fail_over_breaks_the_connections_and_keeps_all() {
 }
 
 #[test]
-fn what_is_too_long_is_refused_at_the_gate_too_and_the_error_says_by_how_much() {
+fn names_and_labels_too_long_are_refused_with_both_lengths() {
     let store = Config::new().max_name_len(1024).connect(Hand::new(1));
     let lock = store.lock();
     let max = lock.capabilities().max_name_len;
@@ -337,7 +337,7 @@ fn what_is_too_long_is_refused_at_the_gate_too_and_the_error_says_by_how_much() 
 }
 
 #[test]
-fn the_gate_refuses_an_overtaken_writer_without_running_its_change() {
+fn the_gate_refuses_an_overtaken_writer_and_skips_its_change() {
     let store = Memory::new(Hand::new(1));
     let lock = store.lock();
     let token = |n| Token::new(n).unwrap();
@@ -357,7 +357,7 @@ fn gate_of(lock: &MemoryLock) -> &dyn FenceGate {
 }
 
 #[test]
-fn names_that_lapsed_and_are_never_asked_for_again_are_forgotten() {
+fn lapsed_names_that_are_never_asked_for_again_are_forgotten() {
     let clock = Hand::new(1);
     let store = Memory::new(clock.clone());
     let lock = store.connect();

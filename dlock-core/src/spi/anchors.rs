@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn the_time_of_the_server_is_good_for_ten_windows_and_ten_seconds() {
+    fn a_servers_time_is_good_for_ten_windows_and_ten_seconds() {
         assert!(end(61_000, 62_000, 11_000).is_some());
         assert!(end(61_000, 62_000, 11_001).is_none());
         assert!(end(51_000, 51_050, 1_500).is_some());
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_of_a_connection_that_broke_says_nothing_of_the_next_one() {
+    fn an_answer_of_a_broken_connection_says_nothing_of_the_next() {
         let mut anchors = Anchors::new(MS);
         let sent = Timestamp::now();
         anchors.broke();

@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_is_told_what_is_said_of_it_and_no_other_and_nobody_is_kept() {
+    fn a_request_hears_of_itself_alone_and_is_forgotten_if_dropped() {
         let mut pushes = Pushes::new(Duration::from_millis(1));
         let mut waiting = pushes.wait_for(&key(1));
         pushes.told(key(2).id, |_, _| None);

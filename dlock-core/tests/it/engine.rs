@@ -23,7 +23,7 @@ fn two_handles_of_one_client_exclude_one_another() {
 }
 
 #[test]
-fn a_held_lock_outlives_its_ttl_and_a_passive_one_is_told_lost_at_its_deadline() {
+fn a_held_lock_outlives_its_ttl_and_a_passive_one_ends_with_it() {
     simulate(|w| async move {
         let client = w.client();
         let kept = client
@@ -148,7 +148,7 @@ fn a_dead_holder_costs_its_ttl_and_no_more() {
 }
 
 #[test]
-fn a_dropped_guard_is_released_in_the_background_even_after_its_client() {
+fn a_dropped_guard_is_released_even_without_its_client() {
     simulate(|w| async move {
         let client = w.client();
         let guard = client.lock("a").unwrap().acquire().await.unwrap();
@@ -221,7 +221,7 @@ fn a_guard_is_never_believed_beyond_its_maximum_hold() {
 }
 
 #[test]
-fn a_maximum_hold_is_over_by_the_clock_even_if_the_keeper_is_stalled() {
+fn a_maximum_hold_ends_by_the_clock_even_if_the_keeper_stalls() {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .build()
@@ -268,7 +268,7 @@ fn a_minimum_hold_keeps_the_name_taken_after_the_release() {
 }
 
 #[test]
-fn whoever_waits_through_a_minimum_hold_gets_the_lock_when_it_is_over() {
+fn a_waiter_gets_the_lock_when_the_minimum_hold_is_over() {
     simulate(|w| async move {
         let options = ttl(30_000).min_hold(ms(1000));
         let lock = w.client().lock("a").unwrap().options(options).unwrap();
@@ -338,7 +338,7 @@ fn events_tell_the_life_of_a_hold_and_end_with_its_end() {
 }
 
 #[test]
-fn a_slow_reader_of_events_is_told_how_many_it_missed_and_never_misses_the_last() {
+fn a_slow_reader_of_events_is_told_its_gaps_and_the_last_event() {
     simulate(|w| async move {
         let client = w.client();
         let guard = client

@@ -109,7 +109,7 @@ fn a_lease_that_cannot_be_renewed_keeps_no_other_from_it() {
 }
 
 #[test]
-fn a_wait_that_ends_with_an_error_withdraws_its_place_in_the_queue() {
+fn a_wait_that_ends_with_an_error_withdraws_from_the_queue() {
     for seed in 0..20 {
         let sim = Sim::new(seed);
         let store = Memory::new(sim.runtime());
@@ -187,7 +187,7 @@ fn closing_releases_what_is_held_whatever_the_keeper_was_doing() {
 }
 
 #[test]
-fn the_keeper_ends_a_release_of_unknown_outcome_and_the_events_tell() {
+fn the_keeper_ends_a_release_of_unknown_outcome_and_events_tell() {
     for seed in 0..20 {
         let w = Remote::new(seed, FaultPlan::healthy());
         w.sim.block_on(async {

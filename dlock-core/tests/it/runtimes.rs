@@ -231,7 +231,7 @@ fn away_from_tokio_async_std_is_detected() {
 
 #[cfg(not(any(feature = "smol", feature = "async-std")))]
 #[test]
-fn with_nothing_to_detect_the_error_says_which_feature_to_enable() {
+fn without_a_runtime_the_error_says_which_feature_to_enable() {
     use dlock_core::ErrorKind;
     let e = runtime::detect().unwrap_err();
     let kind = if cfg!(feature = "tokio") {

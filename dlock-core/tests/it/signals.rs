@@ -19,7 +19,7 @@ fn ms(n: u64) -> Duration {
 }
 
 #[test]
-fn a_grant_that_was_lost_before_its_reply_was_read_never_becomes_a_guard() {
+fn a_grant_lost_before_its_reply_is_read_never_becomes_a_guard() {
     for seed in 0..20 {
         let sim = Sim::new(seed);
         let store = Memory::new(sim.runtime());
@@ -40,7 +40,7 @@ fn a_grant_that_was_lost_before_its_reply_was_read_never_becomes_a_guard() {
 /// The store does not say that it is lost, only that something happened: it is asked at once, and not when
 /// the renewal is due.
 #[test]
-fn a_grant_that_was_on_its_way_when_there_was_doubt_is_renewed_at_once() {
+fn a_grant_on_its_way_during_doubt_is_renewed_at_once() {
     for seed in 0..20 {
         let sim = Sim::new(seed);
         let store = Memory::new(sim.runtime());
@@ -59,7 +59,7 @@ fn a_grant_that_was_on_its_way_when_there_was_doubt_is_renewed_at_once() {
 /// as lost, for who knows; so it is given back, or it would be kept by nobody for as long as the session
 /// lives.
 #[test]
-fn a_lease_that_is_taken_for_one_of_the_session_that_ended_is_given_back() {
+fn a_lease_taken_for_one_of_the_ended_session_is_given_back() {
     for seed in 0..20 {
         let sim = Sim::new(seed);
         let store = Memory::new(sim.runtime());
@@ -94,7 +94,7 @@ fn a_lease_that_is_taken_for_one_of_the_session_that_ended_is_given_back() {
 
 /// Without auto-renewal nobody asks for it again: what the shard says is all there is.
 #[test]
-fn a_shard_that_lost_all_it_had_loses_its_own_leases_and_no_others() {
+fn a_shard_that_lost_all_loses_its_own_leases_and_no_others() {
     for seed in 0..20 {
         let sim = Sim::new(seed);
         let stores = [Memory::new(sim.runtime()), Memory::new(sim.runtime())];

@@ -69,7 +69,7 @@ fn silent(test: impl AsyncFn(&Site, Partition)) {
 }
 
 #[test]
-fn a_wait_limit_holds_when_the_store_is_silent_from_the_beginning() {
+fn a_wait_limit_holds_if_the_store_is_silent_from_the_start() {
     silent(async |s, partition| {
         s.link.partition(partition);
         let began = s.sim.runtime().now();
@@ -92,7 +92,7 @@ fn a_wait_limit_holds_when_the_store_is_silent_from_the_beginning() {
 }
 
 #[test]
-fn a_wait_limit_holds_when_the_store_falls_silent_and_a_late_grant_is_given_back() {
+fn a_wait_limit_holds_in_silence_and_a_late_grant_is_given_back() {
     silent(async |s, partition| {
         let held = s.local.lock("a").unwrap().acquire().await.unwrap();
         let began = s.sim.runtime().now();
@@ -119,7 +119,7 @@ fn a_wait_limit_holds_when_the_store_falls_silent_and_a_late_grant_is_given_back
 }
 
 #[test]
-fn a_withdrawal_that_is_dropped_or_closed_half_way_is_still_made() {
+fn a_withdrawal_dropped_or_closed_half_way_is_still_made() {
     silent(async |s, partition| {
         for closes in [false, true] {
             let held = s.local.lock("a").unwrap().acquire().await.unwrap();
@@ -199,7 +199,7 @@ fn a_wait_limit_bounds_the_roll_back_of_several_locks_too() {
 }
 
 #[test]
-fn without_a_limit_a_store_that_never_answers_costs_no_more_than_the_time_limit_of_an_operation() {
+fn a_call_without_a_limit_to_a_silent_store_ends_at_op_timeout() {
     const OP_TIMEOUT: Duration = Duration::from_secs(5);
     silent(async |s, partition| {
         s.link.partition(partition);

@@ -154,7 +154,7 @@ fn measured<F: Future<Output = ()>>(
 }
 
 #[test]
-fn a_pushed_grant_is_a_hand_off_and_its_wait_is_the_time_in_line() {
+fn a_pushed_grant_is_a_hand_off_whose_wait_is_the_time_in_line() {
     let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let seen = measured(|m| m, |w| async move { hand_over(&w).await });
     assert_eq!(seen.get("dlock_acquired_total{backend=memory}"), [2.0]);

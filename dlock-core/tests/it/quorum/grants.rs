@@ -70,7 +70,7 @@ fn one_that_was_silent_is_hardly_waited_for_until_it_answers() {
 }
 
 #[test]
-fn validity_is_that_of_a_majority_counted_from_before_the_first_request() {
+fn a_majoritys_validity_counts_from_before_the_first_request() {
     simulate(3, async |w| {
         let a = w.client("a");
         let before = a.runtime.now();

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn renewal_needs_a_majority_of_all_and_not_of_those_that_granted() {
+fn renewal_needs_a_majority_of_all_not_of_those_that_granted() {
     simulate(5, async |w| {
         let (a, b) = (w.client("a"), w.client("b"));
         a.reaches(&[0, 1, 2]);
@@ -37,7 +37,7 @@ fn renewal_needs_a_majority_of_all_and_not_of_those_that_granted() {
 }
 
 #[test]
-fn a_hold_that_a_majority_lost_is_gone_and_the_rest_of_it_is_given_back() {
+fn a_hold_that_a_majority_lost_is_gone_and_its_rest_given_back() {
     simulate(3, async |w| {
         let (a, b) = (w.client("a"), w.client("b"));
         a.granted(&key("n", 1)).await;
@@ -73,7 +73,7 @@ fn a_release_is_done_with_a_majority_and_the_others_follow() {
 }
 
 #[test]
-fn a_hold_lives_on_while_a_minority_is_away_and_is_lost_in_time_when_a_majority_is() {
+fn a_hold_survives_an_absent_minority_but_no_absent_majority() {
     simulate(5, async |w| {
         let (a, b) = (w.client("a"), w.client("b"));
         let client = a.client();
@@ -144,7 +144,7 @@ fn a_minimum_hold_keeps_the_name_taken_at_a_majority() {
 }
 
 #[test]
-fn closing_gives_back_what_is_owed_and_answers_closed_from_then_on() {
+fn closing_gives_back_what_is_owed_and_then_answers_closed() {
     simulate(3, async |w| {
         let (a, b) = (w.client("a"), w.client("b"));
         b.reaches(&[0, 1]);

@@ -113,7 +113,7 @@ fn a_release_that_all_answer_too_late_is_no_loss() {
 
 /// The same as a user sees it, who is told nothing but that it took a while.
 #[test]
-fn a_guard_is_released_although_the_members_are_slower_than_the_patience() {
+fn a_guard_is_released_by_members_slower_than_the_patience() {
     simulate(3, async |w| {
         let a = forgetful(&w);
         let client = a.client();

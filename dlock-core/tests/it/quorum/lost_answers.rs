@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_release_that_a_majority_did_not_answer_is_unknown_and_repeated() {
+fn a_release_unanswered_by_a_majority_is_unknown_and_repeated() {
     simulate(3, async |w| {
         let a = w.client("a");
         a.granted(&key("n", 1)).await;
@@ -52,7 +52,7 @@ fn what_is_granted_late_to_a_lost_try_is_given_back() {
 }
 
 #[test]
-fn a_try_whose_answers_were_lost_is_unknown_and_recognised_when_it_is_repeated() {
+fn a_try_with_lost_answers_is_unknown_and_granted_when_repeated() {
     simulate(3, async |w| {
         let (a, b) = (w.client("a"), w.client("b"));
         a.links.iter().for_each(|link| link.partition(Partition::Replies));
@@ -72,7 +72,7 @@ fn a_try_whose_answers_were_lost_is_unknown_and_recognised_when_it_is_repeated()
 
 /// That the members cannot be asked says nothing of what they did with what they were asked before.
 #[test]
-fn a_try_whose_answers_were_lost_stays_unknown_while_nobody_is_there() {
+fn a_try_with_lost_answers_stays_unknown_while_members_are_away() {
     simulate(3, async |w| {
         let a = w.client("a");
         a.links.iter().for_each(|link| link.partition(Partition::Replies));
@@ -121,7 +121,7 @@ fn an_abandon_ends_what_was_granted_and_what_comes_later() {
 }
 
 #[test]
-fn a_waiter_is_granted_when_the_name_is_free_and_leaves_nothing_on_its_way() {
+fn a_waiter_is_granted_the_freed_name_and_leaves_nothing_behind() {
     simulate(3, async |w| {
         let (a, b) = (w.client("a"), w.client("b"));
         let (of_a, of_b) = (a.client(), b.client());

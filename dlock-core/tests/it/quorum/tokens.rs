@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_quorum_over_a_member_that_cannot_raise_is_unfenced_and_says_so() {
+fn a_quorum_over_a_member_that_cannot_raise_says_it_is_unfenced() {
     let set_up = |n, config: Config| match n {
         1 => config.without(Capability::Raise),
         _ => config.strength(Strength::AcrossRestart),
@@ -74,7 +74,7 @@ fn tokens_increase_whichever_majority_grants() {
 }
 
 #[test]
-fn readers_share_and_their_tokens_lie_between_those_of_the_writers() {
+fn readers_share_with_tokens_between_those_of_the_writers() {
     simulate(3, async |w| {
         let (a, b, c) = (w.client("a"), w.client("b"), w.client("c"));
         let reads = async |client: &Seen, n| {
@@ -105,7 +105,7 @@ fn readers_share_and_their_tokens_lie_between_those_of_the_writers() {
 }
 
 #[test]
-fn a_member_that_forgets_its_leases_lets_a_second_in_and_the_tokens_tell_them_apart() {
+fn a_second_holder_after_a_member_forgot_has_a_larger_token() {
     let durable = |_, config: Config| config.strength(Strength::AcrossRestart);
     simulate_with(3, durable, async |w| {
         let (a, b) = (w.client("a"), w.client("b"));
@@ -119,7 +119,7 @@ fn a_member_that_forgets_its_leases_lets_a_second_in_and_the_tokens_tell_them_ap
 }
 
 #[test]
-fn a_member_that_stays_away_as_long_as_the_leases_that_it_forgot_lets_nobody_in() {
+fn a_member_away_for_as_long_as_its_leases_lets_no_second_in() {
     let durable = |_, config: Config| config.strength(Strength::AcrossRestart);
     simulate_with(3, durable, async |w| {
         let (a, b) = (w.client("a"), w.client("b"));

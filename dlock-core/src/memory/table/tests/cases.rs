@@ -234,7 +234,7 @@ fn a_downgrade_keeps_the_token_and_admits_readers() {
 }
 
 #[test]
-fn an_upgrade_needs_to_be_alone_and_two_upgraders_do_not_deadlock() {
+fn an_upgrade_must_be_alone_and_two_of_them_do_not_deadlock() {
     let mut b = Bench::new();
     b.take(1, Mode::READER);
     let second = b.take(2, Mode::READER);
@@ -312,7 +312,7 @@ impl Dice {
 }
 
 #[test]
-fn no_sequence_of_calls_breaks_exclusion_order_or_leaves_a_residue() {
+fn no_sequence_of_calls_breaks_exclusion_or_order_or_leaks() {
     for seed in 1..=400u64 {
         let mut dice = Dice(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15));
         let mut b = Bench::with(Settings {

@@ -256,7 +256,7 @@ mod tests {
         ERR|something else|BackendData";
 
     #[test]
-    fn an_error_in_a_script_is_what_it_is_in_the_words_of_each_release() {
+    fn an_error_in_a_script_is_known_by_the_words_of_each_release() {
         for line in SAID.lines().skip(1) {
             let parts: Vec<_> = line.trim().split('|').collect();
             let [word, rest, is] = parts[..] else {

@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_is_a_grant_with_the_servers_times_and_none_without_its_clock() {
+    fn a_message_is_a_grant_only_if_the_servers_clock_is_known() {
         let message = b"7:52000:53000";
         let mut anchors = Anchors::new(Duration::from_millis(1));
         assert!(granted(&key(), message, &anchors).is_none());

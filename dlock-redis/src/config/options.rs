@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_is_not_known_is_named_with_the_nearest_one_and_values_never_are() {
+    fn an_unknown_key_is_named_with_the_nearest_and_a_value_never() {
         let refused = |query: &str| {
             let e = Config::from_url(&format!("redis://h?{query}")).expect_err(query);
             assert_eq!(e.kind(), dlock_core::ErrorKind::InvalidInput, "{query}");

@@ -156,7 +156,7 @@ async fn a_try_is_one_command_and_leaves_nothing() {
 
 /// What stands in the way ends sooner than was known, and nobody else would say so.
 #[tokio::test]
-async fn a_reader_that_lets_go_within_its_minimum_hold_is_waited_for_no_longer_than_that() {
+async fn a_writer_waits_for_a_reader_no_longer_than_its_minimum_hold() {
     let server = RedisServer::start().unwrap();
     let (one, two) = (open(&server).await, client(&server).await);
     let a = key("x", 1, 1);

@@ -12,7 +12,7 @@ const SOON: Duration = Duration::from_secs(5);
 
 /// It is away when they are opened, so nobody can tell then.
 #[tokio::test]
-async fn of_two_that_lead_to_one_server_one_is_refused_whenever_it_comes() {
+async fn one_of_two_members_on_one_server_is_refused_at_any_time() {
     let (server, other) = (RedisServer::start().unwrap(), RedisServer::start().unwrap());
     server.crash().unwrap();
     let all = Members::default();

@@ -46,7 +46,7 @@ fn says_that_it_was_started_lately(e: &Error, server: &RedisServer) {
 }
 
 #[tokio::test]
-async fn a_server_that_was_just_started_is_refused_until_it_has_been_up_for_long_enough() {
+async fn a_just_started_server_is_refused_until_it_is_up_long_enough() {
     let began = Instant::now();
     let server = RedisServer::start().unwrap();
     says_that_it_was_started_lately(&refusal(&server, AFTER).await, &server);
@@ -160,7 +160,7 @@ async fn it_goes_by_the_servers_wall_clock() {
 }
 
 #[tokio::test]
-async fn a_user_who_may_not_ask_is_refused_where_it_matters_and_nowhere_else() {
+async fn a_user_without_info_is_refused_only_if_a_delay_needs_it() {
     let options = RedisOptions::new().user("default off");
     let server = RedisServer::with(options.user("app on >secret ~* &* +@all -info")).unwrap();
     let url = format!("redis://app:secret@{}", server.address());

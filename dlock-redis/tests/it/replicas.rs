@@ -147,7 +147,7 @@ async fn too_few_replicas_are_an_error_in_time_and_nothing_is_left() {
 }
 
 #[tokio::test]
-async fn a_renewal_that_nobody_acknowledged_moves_nothing_and_loses_nothing() {
+async fn a_renewal_that_no_replica_acknowledged_changes_nothing() {
     let pair = pair();
     let lock = open(&pair).await;
     let lease = key("x", 1, 1);

@@ -78,7 +78,7 @@ async fn they_grow_over_a_failover_to_a_stale_replica() {
 /// until the clock has caught up the gate cannot tell the last holder of before from its successors:
 /// whichever of them wrote first.
 #[tokio::test]
-async fn where_both_are_lost_the_gate_may_admit_the_last_holder_of_before() {
+async fn the_gate_may_admit_an_old_holder_if_counter_and_clock_fell() {
     let keeps = RedisServer::start().unwrap();
     let gate = open(&keeps).await;
     let server = RedisServer::with(RedisOptions::new().own_clock()).unwrap();

@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ends_a_connection_may_have_been_done_unless_it_was_refused() {
+    fn a_statement_whose_connection_ends_may_be_done_unless_refused() {
         for code in ["XX000", "58030", "53100", "57014", "57P01"] {
             assert!(of_postgres(code, true).may_be_done(), "{code}");
         }

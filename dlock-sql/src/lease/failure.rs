@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_sent_and_ended_by_an_error_that_nobody_knows_is_unknown() {
+    fn a_sent_statement_that_ends_in_an_unknown_error_is_unknown() {
         let e = || sqlx::Error::Decode("the stream is out of step".into());
         assert_eq!(perhaps_done(e(), "at").kind(), ErrorKind::Unknown);
         assert_eq!(nothing_done(e(), "at").kind(), ErrorKind::Unavailable);

@@ -162,7 +162,7 @@ fn what_was_abandoned_while_tried_is_given_back_first() {
 }
 
 #[test]
-fn who_waits_at_the_server_is_told_to_stop_and_does_not_come_back() {
+fn a_waiter_at_the_server_is_told_to_stop_and_does_not_return() {
     let mut table = Table::new(4);
     assert_eq!(table.step(1, 0), "contend on a new one");
     assert_eq!(table.withdraw(1, 0), "bidding");

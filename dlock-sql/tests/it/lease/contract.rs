@@ -243,7 +243,7 @@ async fn changes_are_told_one_by_one(lock: Arc<dyn Lock>) {
     within(ms(10_000), changes.next()).await.unwrap().unwrap_err();
 }
 
-async fn a_forced_end_is_told_or_a_snapshot_says_that_something_was_missed(lock: Arc<dyn Lock>) {
+async fn a_forced_end_is_told_or_a_snapshot_says_it_was_missed(lock: Arc<dyn Lock>) {
     let name = LockName::new("x").unwrap();
     let watch = lock.watch().unwrap();
     let a = ask("x");
@@ -331,10 +331,10 @@ macro_rules! contract {
         }
 
         #[test]
-        fn a_forced_end_is_told_or_a_snapshot_says_that_something_was_missed() {
+        fn a_forced_end_is_told_or_a_snapshot_says_it_was_missed() {
             site::run(site::On::Tokio, async |runtime| {
                 let lock = open(runtime).await;
-                super::a_forced_end_is_told_or_a_snapshot_says_that_something_was_missed(lock).await;
+                super::a_forced_end_is_told_or_a_snapshot_says_it_was_missed(lock).await;
             });
         }
     };

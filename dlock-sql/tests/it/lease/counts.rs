@@ -44,7 +44,7 @@ pub(crate) async fn start(kind: Kind, runtime: &Arc<dyn dlock_core::Runtime>) ->
 }
 
 #[test]
-fn a_lock_that_nobody_else_wants_is_one_statement_to_take_and_one_to_let_go() {
+fn an_uncontended_lock_is_one_statement_to_take_and_one_to_free() {
     for kind in [Kind::Postgres, Kind::MariaDb] {
         run(On::Tokio, async |runtime| {
             let (server, lock) = start(kind, &runtime).await;

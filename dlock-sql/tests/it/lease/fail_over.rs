@@ -136,7 +136,7 @@ fn guards_and_those_who_wait_go_on_through_a_fail_over() {
 
 /// Replication that nobody waits for: what the docs say of it.
 #[test]
-fn a_standby_that_is_behind_forgets_a_grant_and_goes_on_above_its_token() {
+fn a_lagging_standby_forgets_a_grant_and_goes_above_its_token() {
     for kind in BOTH {
         run(On::Tokio, async |runtime| {
             let pair = Pair::start(kind, Following::Behind).await;

@@ -138,7 +138,7 @@ fn a_server_that_ends_idle_sessions_is_not_noticed() {
 }
 
 #[test]
-fn a_row_that_somebody_keeps_locked_is_unavailable_and_nothing_was_done() {
+fn a_row_kept_locked_is_unavailable_and_nothing_was_done() {
     for kind in BOTH {
         run(On::Tokio, async |runtime| {
             let server = Server::start(kind).await;

@@ -47,7 +47,7 @@ async fn blocked(server: &Server) -> i64 {
 const LOCKS_X: &str = "BEGIN; SELECT * FROM dlock_name WHERE name = 'x' FOR UPDATE";
 
 #[test]
-fn a_statement_that_an_operator_ends_is_unavailable_and_has_done_nothing() {
+fn a_statement_ended_by_an_operator_is_unavailable_and_not_done() {
     run(On::Tokio, async |runtime| {
         let server = Server::start(Kind::MariaDb).await;
         let lock = patient(&server, &runtime).await;
@@ -118,7 +118,7 @@ fn a_connection_that_an_operator_ends_in_the_midst_grants_once() {
 }
 
 #[test]
-fn rights_that_are_taken_away_are_told_as_such_and_nothing_is_done_without_them() {
+fn revoked_rights_are_permission_denied_and_nothing_is_done() {
     run(On::Tokio, async |runtime| {
         let server = Server::start(Kind::MariaDb).await;
         server.open(&runtime).await.close().await.unwrap();

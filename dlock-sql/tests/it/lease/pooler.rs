@@ -55,7 +55,7 @@ fn a_hundred_of_two_clients_wait_on_two_sessions() {
 }
 
 #[test]
-fn a_pooler_that_ends_all_connections_costs_nothing_that_is_held() {
+fn a_pooler_that_ends_all_connections_costs_no_hold() {
     run(On::Tokio, async |runtime| {
         let (_server, pooler) = start(PoolMode::Transaction).await;
         let lock = open(&pooler, &runtime).await;

@@ -110,7 +110,7 @@ fn a_copy_of_a_try_that_comes_after_the_answer_is_not_heard() {
 /// The minimum hold of a reader ends by itself, and so does what has kept a copy of its acquire from being
 /// heard.
 #[test]
-fn a_copy_of_an_acquire_that_comes_after_a_minimum_hold_is_not_heard() {
+fn a_late_copy_of_an_acquire_is_refused_after_a_minimum_hold() {
     run(On::Tokio, async |runtime| {
         for mode in [Mode::READER, Mode::Exclusive] {
             let config = Config::from_postgres_options(postgres().await);
@@ -184,7 +184,7 @@ fn a_deadlock_is_unavailable_and_passes() {
 
 /// A transaction of the caller's that goes by an old snapshot is not let past the gate; begun anew it is.
 #[test]
-fn a_serialization_failure_at_the_gate_is_unavailable_and_passes() {
+fn a_serialization_failure_at_the_gate_passes_when_begun_anew() {
     run(On::Tokio, async |runtime| {
         let pool = sqlx::PgPool::connect_with(postgres().await).await.unwrap();
         let lock = Config::from_postgres_pool(&pool).connect(runtime).await.unwrap();

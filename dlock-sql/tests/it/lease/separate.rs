@@ -35,7 +35,7 @@ async fn open(
 }
 
 #[test]
-fn applications_with_schemas_or_prefixes_of_their_own_are_not_in_one_anothers_way() {
+fn applications_with_own_schemas_or_prefixes_do_not_interfere() {
     for kind in BOTH {
         run(On::Tokio, async |runtime| {
             let server = Server::start(kind).await;

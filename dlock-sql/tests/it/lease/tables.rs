@@ -7,7 +7,7 @@ use super::server::{BOTH, Kind, Server};
 use super::site::*;
 
 #[test]
-fn a_user_with_the_rights_that_are_listed_can_do_everything_but_make_the_tables() {
+fn the_listed_rights_are_enough_for_all_but_making_the_tables() {
     for kind in BOTH {
         run(On::Tokio, async |runtime| {
             let server = Server::start(kind).await;

@@ -71,7 +71,7 @@ fn sixty_tasks_of_three_clients_take_turns() {
 }
 
 #[test]
-fn a_waiter_that_is_dropped_leaves_no_wait_in_the_server_and_no_lock() {
+fn a_dropped_waiter_leaves_no_wait_and_no_lock_in_the_server() {
     run(|| async {
         let server = blocking(MariaDbServer::start);
         let pool = empty_database(&server).await;

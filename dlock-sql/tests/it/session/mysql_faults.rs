@@ -66,7 +66,7 @@ fn a_server_that_stands_still_costs_the_lock_in_time() {
 }
 
 #[test]
-fn a_waiter_that_is_dropped_while_the_server_stands_still_is_taken_out_when_it_goes_on() {
+fn a_waiter_dropped_while_the_server_stands_still_is_taken_out() {
     run(|| async {
         let server = blocking(MariaDbServer::start);
         let pool = empty_database(&server).await;
@@ -130,7 +130,7 @@ fn a_waiter_whose_connection_is_killed_waits_on_another_one() {
 }
 
 #[test]
-fn a_holder_that_is_killed_is_told_soon_after_the_next_one_is_in() {
+fn a_killed_holder_is_told_soon_after_the_next_is_granted() {
     run(|| async {
         let server = blocking(MariaDbServer::start);
         let pool = empty_database(&server).await;
@@ -159,7 +159,7 @@ fn a_holder_that_is_killed_is_told_soon_after_the_next_one_is_in() {
 }
 
 #[test]
-fn a_shorter_limit_of_the_server_is_not_the_limit_of_the_session() {
+fn a_shorter_timeout_of_the_server_does_not_limit_the_session() {
     run(|| async {
         let server = blocking(MariaDbServer::start);
         blocking(|| server.ask("SET GLOBAL wait_timeout = 1, GLOBAL interactive_timeout = 1"));

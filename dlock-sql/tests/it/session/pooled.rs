@@ -56,7 +56,7 @@ fn another_session_that_answers_a_lock_is_a_loss_and_says_why() {
 }
 
 #[test]
-fn another_session_that_answers_a_renewal_is_a_loss_and_says_why() {
+fn a_renewal_answered_by_another_session_is_a_loss_and_says_why() {
     run(|| async {
         let server = blocking(PostgresServer::start);
         let (pooler, client) = unnoticed(&server).await;

@@ -74,7 +74,7 @@ fn sixty_tasks_of_three_clients_take_turns() {
 }
 
 #[test]
-fn clients_without_a_connection_to_wait_on_get_their_turn_as_well() {
+fn clients_without_a_connection_to_wait_on_get_their_turn_too() {
     run(|| async {
         let pool = empty_database().await;
         let backend = long(&pool).most_waiting(0).connect(here()).await.unwrap();
@@ -84,7 +84,7 @@ fn clients_without_a_connection_to_wait_on_get_their_turn_as_well() {
 }
 
 #[test]
-fn a_waiter_that_is_dropped_leaves_no_wait_in_the_server_and_no_lock() {
+fn a_dropped_waiter_leaves_no_wait_and_no_lock_in_the_server() {
     run(|| async {
         let server = blocking(PostgresServer::start);
         let pool = pool(&server.url(), None);

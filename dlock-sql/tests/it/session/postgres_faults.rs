@@ -40,7 +40,7 @@ fn a_client_that_stands_still_is_out_before_the_next_one_is_in() {
 }
 
 #[test]
-fn a_waiter_that_is_dropped_while_the_server_stands_still_is_taken_out_when_it_goes_on() {
+fn a_waiter_dropped_while_the_server_stands_still_is_taken_out() {
     run(|| async {
         let server = blocking(PostgresServer::start);
         let pool = pool(&server.url(), None);

@@ -60,7 +60,7 @@ async fn out_before_the_next_one(
 }
 
 #[test]
-fn postgres_that_crashed_lets_nobody_in_before_the_holder_believes_no_more() {
+fn the_holder_is_out_before_the_next_when_postgres_crashes() {
     run(|| async {
         let server = blocking(PostgresServer::start);
         let proxy = blocking(|| Proxy::start(server.address()));
@@ -74,7 +74,7 @@ fn postgres_that_crashed_lets_nobody_in_before_the_holder_believes_no_more() {
 }
 
 #[test]
-fn postgres_that_begins_anew_after_a_crash_of_one_process_does_not_either() {
+fn the_holder_is_out_before_the_next_when_a_backend_crashes() {
     run(|| async {
         let server = blocking(PostgresServer::start);
         let proxy = blocking(|| Proxy::start(server.address()));
@@ -98,7 +98,7 @@ fn postgres_that_begins_anew_after_a_crash_of_one_process_does_not_either() {
 }
 
 #[test]
-fn mariadb_that_crashed_lets_nobody_in_before_the_holder_believes_no_more() {
+fn the_holder_is_out_before_the_next_when_mariadb_crashes() {
     run(|| async {
         let server = blocking(MariaDbServer::start);
         let proxy = blocking(|| Proxy::start(server.address()));
@@ -112,7 +112,7 @@ fn mariadb_that_crashed_lets_nobody_in_before_the_holder_believes_no_more() {
 
 /// Its runs are called by the second in which they began, and it is back from a crash in less.
 #[test]
-fn mariadb_is_never_twice_in_the_run_in_which_its_tokens_were_made() {
+fn mariadb_tokens_are_not_made_in_the_second_of_its_start() {
     run(|| async {
         let server = blocking(MariaDbServer::start);
         let direct = mariadb_pool(&server.url(), server.address().port());

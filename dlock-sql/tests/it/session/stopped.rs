@@ -118,7 +118,7 @@ async fn is_out_before_the_next_one_is_in(url: &str) {
 }
 
 #[test]
-fn a_process_that_is_stopped_past_its_session_is_out_before_the_next_one_is_in_on_postgres() {
+fn a_stopped_process_is_out_before_the_next_is_in_on_postgres() {
     run_once(async {
         let server = blocking(PostgresServer::start);
         is_out_before_the_next_one_is_in(&server.url()).await;
@@ -126,7 +126,7 @@ fn a_process_that_is_stopped_past_its_session_is_out_before_the_next_one_is_in_o
 }
 
 #[test]
-fn a_process_that_is_stopped_past_its_session_is_out_before_the_next_one_is_in_on_mariadb() {
+fn a_stopped_process_is_out_before_the_next_is_in_on_mariadb() {
     run_once(async {
         let server = blocking(MariaDbServer::start);
         is_out_before_the_next_one_is_in(&server.url()).await;

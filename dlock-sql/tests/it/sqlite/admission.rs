@@ -21,7 +21,7 @@ fn one_holder_at_a_time_and_the_next_token_is_larger() {
 }
 
 #[test]
-fn the_queue_is_served_by_priority_then_arrival_and_nobody_barges() {
+fn the_queue_is_served_by_priority_then_arrival_without_barging() {
     everywhere(|lock| async move {
         let holder = ask("n");
         granted(&lock, &holder).await;
@@ -50,7 +50,7 @@ fn the_queue_is_served_by_priority_then_arrival_and_nobody_barges() {
 }
 
 #[test]
-fn a_waiter_that_dies_stands_in_the_way_for_no_longer_than_its_ttl() {
+fn a_dead_waiter_is_in_the_way_for_no_longer_than_its_ttl() {
     with_files(|files, runtime| async move {
         let lock = Config::new(files.path()).connect(runtime.clone()).await.unwrap();
         let mut other = stranger(&files).await;

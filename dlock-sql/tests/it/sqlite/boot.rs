@@ -27,7 +27,7 @@ async fn leave_a_hold(files: &Files, runtime: &std::sync::Arc<dyn dlock_core::Ru
 }
 
 #[test]
-fn after_a_restart_all_leases_have_ended_and_tokens_go_on_from_the_ceiling() {
+fn a_restart_ends_all_leases_and_tokens_go_on_from_the_ceiling() {
     with_files(|files, runtime| async move {
         let ceiling = leave_a_hold(&files, &runtime).await;
         let lock = Config::new(files.path()).connect(runtime).await.unwrap();
@@ -58,7 +58,7 @@ fn of_those_who_open_at_once_after_a_restart_all_succeed() {
 }
 
 #[test]
-fn a_live_hold_of_another_boot_id_is_left_alone_while_somebody_has_the_file_open() {
+fn a_live_hold_of_another_boot_id_stays_while_the_file_is_open() {
     with_files(|files, runtime| async move {
         leave_a_hold(&files, &runtime).await;
         let mut other = stranger(&files).await;

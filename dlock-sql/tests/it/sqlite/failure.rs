@@ -71,7 +71,7 @@ fn a_file_that_is_no_database_is_told_apart() {
 }
 
 #[test]
-fn a_file_that_was_removed_or_replaced_is_noticed_at_the_next_change() {
+fn a_removed_or_replaced_file_is_noticed_at_the_next_change() {
     with_files(|files, runtime| async move {
         let lock = Config::new(files.path()).connect(runtime.clone()).await.unwrap();
         let a = ask("n");
@@ -112,7 +112,7 @@ fn a_table_of_somebody_else_is_left_alone() {
 }
 
 #[test]
-fn a_damaged_table_of_ours_is_not_taken_for_one_of_somebody_else() {
+fn a_damaged_table_of_ours_is_not_taken_for_a_foreign_one() {
     with_files(|files, runtime| async move {
         let lock = Config::new(files.path()).connect(runtime.clone()).await.unwrap();
         lock.close().await.unwrap();
@@ -163,7 +163,7 @@ fn a_dropped_table_is_an_error_and_not_a_free_lock() {
 }
 
 #[test]
-fn a_file_that_cannot_be_opened_is_refused_with_what_is_in_the_way() {
+fn a_file_that_cannot_be_opened_is_refused_with_the_reason() {
     with_files(|files, runtime| async move {
         let file = files.path();
         let directory = file.parent().unwrap();
@@ -234,7 +234,7 @@ fn a_pool_of_ours_is_used_by_its_options_and_never_runs_dry() {
 }
 
 #[test]
-fn a_reader_in_the_way_of_a_commit_is_waited_for_or_nothing_is_stored() {
+fn a_commit_waits_for_a_reader_in_its_way_or_stores_nothing() {
     with_files(|files, runtime| async move {
         // Only without WAL does a reader hold up a commit.
         let options = SqliteConnectOptions::new()

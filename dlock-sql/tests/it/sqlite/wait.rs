@@ -111,7 +111,7 @@ fn all_readers_that_a_writer_lets_in_are_named() {
 }
 
 #[test]
-fn a_lease_that_runs_out_is_news_although_nobody_stores_anything() {
+fn a_lease_that_runs_out_is_news_even_if_nothing_is_stored() {
     with_files(|files, runtime| async move {
         let (ours, theirs) = (open(&files, &runtime).await, open(&files, &runtime).await);
         let (first, waiter) = (ask("n"), join("n", Mode::Exclusive));

@@ -79,7 +79,7 @@ fn changes_of_another_process_are_found() {
 }
 
 #[test]
-fn a_slow_watcher_is_told_that_changes_were_skipped_and_gets_the_last_state() {
+fn a_slow_watcher_is_told_of_skipped_changes_and_the_last_state() {
     everywhere(|lock| async move {
         let name = ask("n").key.name;
         let mut stream = watch_of(&lock).watch(&name).await.unwrap();
@@ -150,7 +150,7 @@ async fn came_and_went(lock: &SqliteLock, name: &str) {
 }
 
 #[test]
-fn who_came_and_went_unseen_through_another_client_is_told_of_as_skipped() {
+fn an_unseen_hold_of_another_client_is_told_of_as_skipped() {
     with_files(|files, runtime| async move {
         let (_ours, theirs, mut stream) = two(&files, runtime.clone()).await;
         for round in 0..40 {
@@ -176,7 +176,7 @@ fn who_came_and_went_unseen_through_another_client_is_told_of_as_skipped() {
 }
 
 #[test]
-fn what_adds_up_is_told_one_by_one_and_what_does_not_with_the_last_state() {
+fn changes_that_add_up_are_told_singly_and_others_as_a_snapshot() {
     with_files(|files, runtime| async move {
         let (_ours, theirs, mut stream) = two(&files, runtime).await;
         let mut told = Vec::new();
@@ -288,7 +288,7 @@ fn a_watch_that_nobody_reads_leaves_no_row() {
 }
 
 #[test]
-fn a_kept_name_that_is_let_go_through_another_client_was_released() {
+fn a_kept_name_released_by_another_client_is_told_as_released() {
     with_files(|files, runtime| async move {
         let (_ours, theirs, mut stream) = two(&files, runtime).await;
         let a = ask("n");

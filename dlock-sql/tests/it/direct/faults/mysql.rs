@@ -75,7 +75,7 @@ fn who_reads_an_old_snapshot_is_told_where_the_server_looks() {
 }
 
 #[test]
-fn a_guard_whose_connection_is_ended_is_told_and_another_gets_the_row() {
+fn a_guard_is_told_of_an_ended_connection_and_its_row_is_free() {
     run(async {
         let site = open().await;
         let mut tx = site.pool.begin().await.unwrap();

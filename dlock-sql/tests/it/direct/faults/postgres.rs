@@ -116,7 +116,7 @@ fn who_reads_an_old_snapshot_is_told() {
 }
 
 #[test]
-fn a_guard_whose_connection_is_ended_is_told_and_another_gets_the_row() {
+fn a_guard_is_told_of_an_ended_connection_and_its_row_is_free() {
     run(async {
         let site = open().await;
         let mut tx = site.pool.begin().await.unwrap();
@@ -153,7 +153,7 @@ fn a_guard_whose_connection_is_ended_is_told_and_another_gets_the_row() {
 }
 
 #[test]
-fn behind_a_pooler_that_shares_connections_by_transaction_all_goes_on() {
+fn rows_are_locked_behind_a_pooler_that_shares_by_transaction() {
     run(async {
         let server = tokio::task::block_in_place(|| PostgresServer::start().unwrap());
         let (site, _pooler) = pooled(&server).await;
@@ -240,7 +240,7 @@ fn what_takes_no_writes_and_what_comes_back_is_told() {
 
 /// Commits take so long that their answers can be lost.
 #[test]
-fn a_change_of_a_re_entrant_row_whose_commit_goes_unanswered_counts_once() {
+fn a_re_entrant_change_with_an_unanswered_commit_counts_once() {
     run(async {
         let server = tokio::task::block_in_place(|| PostgresServer::start().unwrap());
         let proxy = tokio::task::block_in_place(|| Proxy::start(server.address()).unwrap());

@@ -62,7 +62,7 @@ fn a_slot_moves_by_ask_and_then_by_moved() {
 }
 
 #[test]
-fn a_replica_takes_over_when_it_is_told_and_when_its_master_dies() {
+fn a_replica_takes_over_when_told_and_when_its_master_dies() {
     let cluster = RedisCluster::with(RedisOptions::new(), true).unwrap();
     let slot = cluster.slot("k").unwrap();
     let master = cluster.master_of(slot).unwrap();

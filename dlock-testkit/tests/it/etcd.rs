@@ -20,7 +20,7 @@ fn put(server: &EtcdServer, key: &str, value: &str) {
 }
 
 #[test]
-fn it_keeps_what_it_answered_through_a_stop_and_a_crash_on_its_port() {
+fn a_server_keeps_its_data_and_port_through_a_stop_and_a_crash() {
     let server = EtcdServer::start().unwrap();
     let address = server.address();
     let mut pids = vec![server.pid().unwrap()];
@@ -71,7 +71,7 @@ fn a_metric_is_the_sum_over_its_labels() {
 }
 
 #[test]
-fn with_tls_it_is_who_the_authority_says_and_wants_to_know_who_the_client_is() {
+fn tls_proves_the_server_and_may_ask_for_a_client_certificate() {
     for tls in [Tls::Server, Tls::Both] {
         let server = EtcdServer::with(EtcdOptions::new().tls(tls)).unwrap();
         let made = server.certificates().unwrap();
@@ -118,7 +118,7 @@ fn a_user_gets_in_by_name_and_no_further_than_the_prefix() {
 }
 
 #[test]
-fn it_takes_no_writes_when_it_is_full_and_starts_again_nevertheless() {
+fn a_full_server_takes_no_writes_and_starts_again_nevertheless() {
     let server = EtcdServer::with(EtcdOptions::new().quota(256 << 10)).unwrap();
     let large = "x".repeat(64 << 10);
     let fill = || server.etcdctl(&["put", "large", &large]);
@@ -156,7 +156,7 @@ fn a_server_of_3_5_does_the_same() {
 }
 
 #[test]
-fn of_an_ensemble_another_leads_when_the_leader_dies_and_nothing_is_lost() {
+fn another_member_leads_if_the_leader_dies_and_nothing_is_lost() {
     let all = EtcdEnsemble::with(EtcdOptions::new().user("app", "secret", "dlock/")).unwrap();
     let leader = all.leader().unwrap();
     put(&all.members()[leader], "dlock/kept", "v");
@@ -182,7 +182,7 @@ fn of_an_ensemble_another_leads_when_the_leader_dies_and_nothing_is_lost() {
 }
 
 #[test]
-fn a_member_that_is_cut_off_has_no_leader_for_its_clients_until_it_is_back() {
+fn a_member_that_is_cut_off_has_no_leader_until_it_is_back() {
     let all = EtcdEnsemble::start().unwrap();
     let is_led = |n: usize| all.members()[n].metric("etcd_server_has_leader").map(|n| n > 0.0);
     let leader = all.leader().unwrap();

@@ -46,7 +46,7 @@ fn without_persistence_every_restart_forgets() {
 }
 
 #[test]
-fn saved_on_stop_a_stop_in_order_forgets_nothing_and_a_crash_what_came_since() {
+fn saved_on_stop_only_a_crash_forgets_what_came_since() {
     assert_eq!(
         survives(Persistence::OnStop),
         (text("before the stop"), text("before the stop"))
@@ -131,7 +131,7 @@ fn a_step_of_its_clock_is_seen_by_time_by_expiry_and_by_scripts() {
 }
 
 #[test]
-fn only_that_server_sees_the_step_and_it_keeps_it_when_it_is_started_again() {
+fn a_clock_step_is_seen_by_one_server_and_outlives_a_restart() {
     let (one, other) = (
         with(RedisOptions::new().own_clock()),
         with(RedisOptions::new().own_clock()),

@@ -11,7 +11,7 @@ fn text(text: &str) -> Value {
 }
 
 #[test]
-fn the_sentinels_name_another_master_when_they_are_told_and_when_it_dies() {
+fn the_sentinels_name_another_master_when_told_or_when_it_dies() {
     let all = RedisSentinel::start().unwrap();
     let first = all.leader().unwrap();
     // Of its own connection's writes only does `WAIT` tell whether replicas have them.

@@ -33,7 +33,7 @@ fn stands_still(
 }
 
 #[test]
-fn postgres_keeps_what_it_has_answered_through_a_stop_and_a_crash() {
+fn postgres_keeps_what_it_answered_through_a_stop_and_a_crash() {
     let server = PostgresServer::start().unwrap();
     let port = server.address();
     server.ask("CREATE TABLE kept (n int)").unwrap();
@@ -155,7 +155,7 @@ fn who_waits_in_postgres_is_seen() {
 }
 
 #[test]
-fn mariadb_keeps_what_it_has_answered_through_a_stop_and_a_crash() {
+fn mariadb_keeps_what_it_answered_through_a_stop_and_a_crash() {
     let server = MariaDbServer::start().unwrap();
     let port = server.address();
     server.ask("CREATE TABLE kept (n int)").unwrap();
@@ -209,7 +209,7 @@ fn connections_to_mariadb_are_ended_by_number_and_it_is_set() {
 }
 
 #[test]
-fn a_pooler_shares_connections_by_transaction_and_outlives_its_server() {
+fn a_pooler_shares_by_transaction_and_outlives_its_server() {
     let server = PostgresServer::start().unwrap();
     let pooler = PgBouncer::start(&server, PoolMode::Transaction, 1).unwrap();
     let backend = || pooler.ask_server("SELECT pg_backend_pid()").unwrap();

@@ -9,7 +9,7 @@ use dlock_testkit::{Mode, Tls, ZkEnsemble, ZkOptions, ZkServer, ZkSession, passw
 const LONG: Duration = Duration::from_secs(30);
 
 #[test]
-fn it_keeps_what_it_answered_through_a_stop_and_a_crash_on_its_port() {
+fn a_server_keeps_its_data_and_port_through_a_stop_and_a_crash() {
     let server = ZkServer::start().unwrap();
     let address = server.address();
     assert_eq!(server.mode().unwrap(), Mode::Standalone);
@@ -92,7 +92,7 @@ fn a_session_that_is_ended_by_its_number_is_over() {
 }
 
 #[test]
-fn sessions_are_as_long_as_the_options_say_and_containers_go_when_they_are_empty() {
+fn sessions_last_as_the_options_say_and_empty_containers_go() {
     let second = Duration::from_secs(1);
     let server = ZkServer::with(ZkOptions::new().sessions(second, 2 * second)).unwrap();
     let mut session = server.session().unwrap();
@@ -137,7 +137,7 @@ fn its_wall_clock_can_be_set_and_is_seen_in_what_it_writes() {
 }
 
 #[test]
-fn with_tls_it_is_who_the_authority_says_and_wants_to_know_who_the_client_is() {
+fn tls_proves_the_server_and_may_ask_for_a_client_certificate() {
     for tls in [Tls::Server, Tls::Both] {
         let server = ZkServer::with(ZkOptions::new().tls(tls)).unwrap();
         let made = server.certificates().unwrap();
@@ -180,7 +180,7 @@ fn with_tls_it_is_who_the_authority_says_and_wants_to_know_who_the_client_is() {
 }
 
 #[test]
-fn of_an_ensemble_another_leads_when_the_leader_dies_and_nothing_is_lost() {
+fn another_member_leads_if_the_leader_dies_and_nothing_is_lost() {
     let all = ZkEnsemble::start().unwrap();
     let leader = all.leader().unwrap();
     assert_ne!(leader, all.a_follower().unwrap());

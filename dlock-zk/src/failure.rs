@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_may_have_been_done_is_unknown_and_what_only_reads_is_not() {
+    fn an_unanswered_change_is_unknown_and_a_read_is_unavailable() {
         for e in [Zk::ConnectionLoss, Zk::Timeout] {
             assert_eq!(
                 told(e.clone(), ErrorKind::Unknown, "h").kind(),

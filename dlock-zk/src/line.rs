@@ -75,7 +75,7 @@ mod tests {
     use crate::node::prefix;
 
     #[test]
-    fn who_has_no_place_is_not_in_the_line_and_a_foreign_child_is_found() {
+    fn a_node_without_place_is_left_out_and_a_foreign_one_is_found() {
         let name = |n: u64, place: &str| {
             let id = RequestId::new(1 << 100, n);
             format!("{}{place}", prefix(Layout::Own, id, Mode::Exclusive))

@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_ping_is_on_its_way_and_all_who_come_meanwhile_share_the_next() {
+    fn one_ping_is_on_its_way_and_later_callers_share_the_next() {
         let (pings, asked) = (Pings::default(), Arc::new(AtomicUsize::new(0)));
         let ask = |answered: oneshot::Receiver<Result<(), Zk>>| {
             let asked = asked.clone();

@@ -274,7 +274,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_call_has_a_request_until_it_is_dropped_and_others_have_others() {
+    fn one_call_has_a_request_until_it_is_dropped() {
         let key = |n| LeaseKey::new(LockName::new("x").unwrap(), RequestId::new(1, n));
         let requests = Arc::new(Requests::new("h".into()));
         let first = requests.call(&key(1)).unwrap();

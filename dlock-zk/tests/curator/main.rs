@@ -128,7 +128,7 @@ async fn wait_until_it_holds(worker: &Worker) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_curator_that_is_killed_is_followed_by_dlock_when_its_session_is_over() {
+async fn dlock_follows_a_killed_curator_when_its_session_is_over() {
     let server = Arc::new(blocking(|| ZkServer::start().unwrap()).await);
     let address = server.address().to_string();
     let worker = Worker::start(&address, MUTEX, SESSION, "hold").unwrap();

@@ -126,7 +126,7 @@ async fn what_an_attempt_made_before_it_was_abandoned_is_ended() {
 
 /// Both wait for a connection; the attempt is the first to have one, and meets the tombstone.
 #[tokio::test]
-async fn an_attempt_that_meets_its_tombstone_forgets_nothing_that_is_there() {
+async fn an_attempt_that_meets_its_tombstone_forgets_no_node() {
     let server = start().await;
     let proxy = Proxy::start(server.address()).unwrap();
     let lock = config().session_timeout(LONG / 2);

@@ -125,7 +125,7 @@ async fn each_of_many_readers_is_told() {
 
 /// It was read that it is admitted, and nobody has been told so yet.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_grant_that_is_under_way_is_not_handed_out_after_it_was_ended() {
+async fn a_grant_under_way_is_not_handed_out_after_it_was_ended() {
     let server = start().await;
     let (lock, operator) = (open(&server).await, open(&server).await);
     let mut signals = lock.signals();
@@ -219,7 +219,7 @@ async fn who_is_named_is_told_before_others_are_looked_for() {
 
 /// Its node is there, and it does not know that yet; and others are looked for, since something was missed.
 #[tokio::test]
-async fn a_grant_that_is_under_way_while_others_are_looked_for_is_not_one_that_was_ended() {
+async fn a_grant_under_way_in_a_search_is_not_taken_for_an_ended_one() {
     let server = start().await;
     let (way, lock) = holds_by_a_way(&server, config(), 300).await;
     let mut signals = lock.signals();

@@ -16,7 +16,7 @@ const WAITERS: usize = 60;
 const WATCHED: usize = 96 * 1024 / (3 * NAME + 70);
 
 #[tokio::test]
-async fn so_many_wait_that_their_watches_do_not_fit_and_the_session_outlives_a_cut() {
+async fn a_session_with_more_watches_than_fit_outlives_a_cut() {
     let server = start().await;
     let proxy = Proxy::start(server.address()).unwrap();
     let name = LockName::new(vec![b'/'; NAME]).unwrap();

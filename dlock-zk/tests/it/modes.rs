@@ -17,7 +17,7 @@ fn permit(n: u32) -> Mode {
 }
 
 #[tokio::test]
-async fn one_release_lets_all_readers_in_and_a_writer_keeps_those_behind_it_out() {
+async fn one_release_admits_all_readers_up_to_the_next_writer() {
     let server = start().await;
     let lock = open(&server).await;
     let k = |n| key("x", 1, n);

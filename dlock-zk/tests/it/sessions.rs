@@ -62,7 +62,7 @@ async fn another_session_is_made_when_one_has_ended() {
 
 /// The node of a session that has ended may be there yet, and in the line; it is nobody's.
 #[tokio::test]
-async fn the_same_request_is_not_granted_by_the_node_of_an_ended_session() {
+async fn a_node_of_an_ended_session_does_not_grant_the_same_request() {
     let server = start().await;
     let lock = open(&server).await;
     let signals = lock.signals();

@@ -132,7 +132,7 @@ async fn an_operator_ends_what_is_held_yet() {
 /// Whoever missed what was ended looks for each of its holds: then it is told, if it has gone, and nothing is
 /// left.
 #[tokio::test]
-async fn who_looks_for_its_holds_ends_those_that_have_gone_and_no_others() {
+async fn a_search_for_holds_ends_those_that_are_gone_and_no_others() {
     let server = start().await;
     for node in BOTH {
         let (lock, operator) = (open(&server).await, open(&server).await);

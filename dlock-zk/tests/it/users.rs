@@ -75,7 +75,7 @@ async fn a_line_in_which_nobody_may_stand_does_not_stay() {
 
 /// A renewal is a write to the session's own node.
 #[tokio::test]
-async fn an_access_list_without_the_right_to_renew_is_found_out_when_it_is_opened() {
+async fn an_access_list_without_the_right_to_renew_is_refused_at_open() {
     let server = start().await;
     let opened = config()
         .access(Access::List("world:anyone:cdr".into()))
@@ -87,7 +87,7 @@ async fn an_access_list_without_the_right_to_renew_is_found_out_when_it_is_opene
 
 #[cfg(feature = "sasl")]
 #[tokio::test]
-async fn a_user_of_sasl_comes_in_and_one_with_a_wrong_password_does_not() {
+async fn a_sasl_user_is_let_in_and_one_with_a_wrong_password_is_not() {
     let server = with(ZkOptions::new().user("app", "hunter2")).await;
     let address = server.address().to_string();
     let own = || config().access(Access::Creator);
@@ -221,7 +221,7 @@ mod tls {
     }
 
     #[tokio::test]
-    async fn a_server_that_wants_certificates_takes_whoever_has_one_of_its_authority() {
+    async fn a_server_that_wants_certificates_takes_whoever_has_one() {
         let server = with(ZkOptions::new().tls(Tls::Both)).await;
         let trusts = || config().root_certificate(&authority(&server));
         let (certificate, key_file) = server.certificates().unwrap().client();
@@ -241,7 +241,7 @@ mod tls {
     /// The connection is broken under it, and made again with all of that.
     #[cfg(feature = "sasl")]
     #[tokio::test]
-    async fn who_comes_by_tls_and_sasl_is_known_again_when_the_connection_broke() {
+    async fn a_user_of_tls_and_sasl_is_known_again_after_a_reconnect() {
         let server = with(ZkOptions::new().tls(Tls::Server).user("app", "hunter2")).await;
         let proxy = Proxy::start(server.tls_address().unwrap()).unwrap();
         let own = config()

@@ -246,7 +246,7 @@ fn options_of_databases_are_checked_before_anything_is_opened() {
 
 #[cfg(not(any(feature = "postgres", feature = "mysql")))]
 #[test]
-fn without_the_backend_a_database_url_says_which_feature_to_enable() {
+fn a_database_url_without_its_backend_names_the_feature() {
     for (url, feature) in [
         ("postgres://u:hunter2@h/d", "feature `postgres`"),
         ("mariadb://u:hunter2@h/d", "feature `mysql`"),
@@ -259,7 +259,7 @@ fn without_the_backend_a_database_url_says_which_feature_to_enable() {
 
 #[cfg(not(feature = "zookeeper"))]
 #[test]
-fn without_the_backend_a_zookeeper_url_says_which_feature_to_enable() {
+fn a_zookeeper_url_without_its_backend_names_the_feature() {
     let e = refusal("zk://u:hunter2@h");
     assert_eq!(e.kind(), ErrorKind::Unsupported);
     assert!(e.to_string().contains("feature `zookeeper`"), "{e}");
@@ -322,7 +322,7 @@ mod sqlite {
     }
 
     #[test]
-    fn a_url_with_a_host_or_a_secret_is_refused_without_repeating_it() {
+    fn a_url_with_a_host_or_a_secret_is_refused_and_not_repeated() {
         for rest in [
             "//user:hunter2@host/db",
             "user:hunter2@host/db",

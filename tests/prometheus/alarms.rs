@@ -101,7 +101,7 @@ fn a_write_that_a_fence_refuses_is_an_alarm() {
 }
 
 #[test]
-fn a_store_that_is_away_is_an_alarm_and_so_is_what_is_lost_by_it() {
+fn an_absent_store_is_an_alarm_and_so_is_a_lock_lost_by_it() {
     scraped(async |site| {
         let server = tokio::task::spawn_blocking(|| RedisServer::start().unwrap())
             .await
@@ -201,7 +201,7 @@ fn waits_that_become_long_are_an_alarm() {
 }
 
 #[test]
-fn waiting_for_a_holder_whom_nobody_sees_is_an_alarm_until_it_is_ended_by_force() {
+fn waiting_for_an_unseen_holder_is_an_alarm_until_a_forced_end() {
     scraped(async |site| {
         let (store, client) = in_memory();
         let of_its_machine = store.clone();

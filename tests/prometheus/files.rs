@@ -105,7 +105,7 @@ fn what_passes_is_no_alarm_and_what_lasts_is_one() {
 }
 
 #[test]
-fn the_limit_of_waits_is_a_bucket_of_those_that_the_page_has_programs_set() {
+fn the_limit_of_waits_is_one_of_the_buckets_of_the_page() {
     let (_, rest) = ALERTS
         .split_once("rate(dlock_wait_seconds_bucket[5m]))) > ")
         .unwrap();

@@ -22,7 +22,7 @@ fn step(site: &Site, members: impl IntoIterator<Item = usize>, by: i64) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn where_the_member_in_common_jumps_the_gate_tells_two_holders_apart() {
+async fn the_gate_tells_two_holders_apart_if_the_common_member_jumps() {
     let (site, resource) = (site(), Resource::new());
     let one = site.party_that_sees(&site.first(), LONG).await;
     let two = site.party_that_sees(&site.last(), LONG).await;
@@ -59,7 +59,7 @@ async fn one_member_that_jumps_ends_no_hold_of_all() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn where_a_majority_jumps_the_loss_is_told_in_time_and_the_gate_refuses() {
+async fn a_jump_of_a_majority_is_told_in_time_and_the_gate_refuses() {
     let (site, resource) = (site(), Resource::new());
     let (one, two) = (site.party(TTL).await, site.party(TTL).await);
     let first = one.acquires().await;

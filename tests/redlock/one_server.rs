@@ -8,7 +8,7 @@ use dlock::ErrorKind;
 use dlock_testkit::RedisServer;
 
 #[tokio::test]
-async fn a_server_that_comes_later_has_one_vote_however_often_it_is_named() {
+async fn a_server_that_comes_later_has_one_vote_for_all_its_names() {
     let servers: Vec<_> = (0..4).map(|_| RedisServer::start().unwrap()).collect();
     let twice = &servers[3];
     twice.crash().unwrap();

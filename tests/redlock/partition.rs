@@ -48,12 +48,12 @@ async fn a_minority_is_refused(members: usize) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_sees_one_of_three_is_refused_in_bounded_time_and_leaves_nothing() {
+async fn a_minority_of_three_is_refused_in_time_and_leaves_nothing() {
     a_minority_is_refused(3).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_sees_two_of_five_is_refused_in_bounded_time_and_leaves_nothing() {
+async fn a_minority_of_five_is_refused_in_time_and_leaves_nothing() {
     a_minority_is_refused(5).await;
 }
 

@@ -91,7 +91,7 @@ fn line(file: &Path, n: usize) -> Option<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_was_stopped_past_its_lease_knows_it_and_its_write_is_refused() {
+async fn a_holder_stopped_past_its_lease_is_told_and_cannot_write() {
     let site = Site::new(5, &RedisOptions::new());
     let resource = RedisServer::start().unwrap();
     let directory = tempfile::tempdir().unwrap();

@@ -10,7 +10,7 @@ use dlock::{Capability, ErrorKind, LockName, LockOptions, Mode};
 use crate::site::{NAME, client};
 
 #[tokio::test]
-async fn permits_queues_and_priorities_are_unsupported_before_anything_is_sent() {
+async fn permits_queues_and_priorities_are_unsupported_and_never_sent() {
     let nowhere = [([127, 0, 0, 1], 9).into(); 5];
     let client = client(&nowhere, |config| config, Duration::from_secs(1)).await;
     for absent in [

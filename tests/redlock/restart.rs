@@ -48,12 +48,12 @@ async fn there_is_a_second_holder_and_the_gate_refuses_the_first(members: usize)
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_three_members_one_forgets_and_the_gate_tells_two_holders_apart() {
+async fn the_gate_tells_two_holders_apart_if_one_of_three_forgets() {
     there_is_a_second_holder_and_the_gate_refuses_the_first(3).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_five_members_one_forgets_and_the_gate_tells_two_holders_apart() {
+async fn the_gate_tells_two_holders_apart_if_one_of_five_forgets() {
     there_is_a_second_holder_and_the_gate_refuses_the_first(5).await;
 }
 

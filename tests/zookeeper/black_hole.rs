@@ -66,13 +66,13 @@ async fn who_hears_nothing_is_told_before_the_next_one_is_granted() {
 /// What it asks arrives, so that the server keeps its session; but who does not hear that must not believe
 /// it.
 #[tokio::test(flavor = "multi_thread")]
-async fn who_is_heard_and_hears_nothing_is_told_before_the_next_one_is_granted() {
+async fn a_holder_that_can_only_send_is_told_before_the_next_grant() {
     let server = alone().await;
     a_holder_is_cut_off(vec![server.address()], Direction::ToClient).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_is_cut_off_from_an_ensemble_is_told_before_the_next_one_is_granted() {
+async fn a_holder_cut_from_an_ensemble_is_told_before_the_next_grant() {
     let all = ensemble().await;
     a_holder_is_cut_off(all.addresses(), Direction::Both).await;
 }

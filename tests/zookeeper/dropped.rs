@@ -23,7 +23,7 @@ fn random(n: u64) -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_thousand_waits_that_are_given_up_at_any_point_leave_no_node() {
+async fn a_thousand_waits_given_up_at_any_point_leave_no_node() {
     let server = alone().await;
     let holder = client_for(&[server.address()], SESSION).await;
     let mut clients = Vec::new();

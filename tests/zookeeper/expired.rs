@@ -63,7 +63,7 @@ async fn a_session_ends(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_holder_whose_session_is_ended_by_the_ensemble_is_told_and_goes_on() {
+async fn a_holder_is_told_and_goes_on_if_an_ensemble_ends_its_session() {
     let all = ensemble().await;
     let (now, line, end) = (all.clone(), all.clone(), all.clone());
     a_session_ends(
@@ -77,7 +77,7 @@ async fn a_holder_whose_session_is_ended_by_the_ensemble_is_told_and_goes_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_holder_whose_session_is_ended_by_a_server_alone_is_told_and_goes_on() {
+async fn a_holder_is_told_and_goes_on_if_one_server_ends_its_session() {
     let server = alone().await;
     let (now, line, end) = (server.clone(), server.clone(), server.clone());
     a_session_ends(

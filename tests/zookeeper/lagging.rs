@@ -81,7 +81,7 @@ async fn clients_of_all_members_take_turns_while_a_follower_lags() {
 /// It does not show that a follower has to catch up first (`sync`): one that goes on has mostly done so
 /// before it answers.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_leader_could_not_answer_is_found_at_a_follower_that_lags() {
+async fn a_change_the_leader_did_not_answer_is_found_at_a_follower() {
     let all = ensemble().await;
     let members = all.clone();
     let (leader, follower) = blocking(move || {

@@ -10,7 +10,7 @@ use crate::site::{
 const WAITERS: usize = 10;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_holds_and_ten_wait_when_the_leader_dies_and_each_has_its_turn() {
+async fn ten_waiters_have_their_turns_although_the_leader_dies() {
     let all = ensemble().await;
     let judge = Arc::new(Judge::default());
     let holder = client(&all.addresses()).await;

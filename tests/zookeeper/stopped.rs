@@ -121,7 +121,7 @@ async fn a_client_is_stopped(addresses: Vec<SocketAddr>) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_was_stopped_past_its_session_knows_it_and_its_write_is_refused() {
+async fn a_holder_stopped_past_its_session_is_told_and_cannot_write() {
     let server = alone().await;
     a_client_is_stopped(vec![server.address()]).await;
 }

@@ -1,0 +1,93 @@
+//! A harness for a lock library that speaks to one server: all that it takes beside a [`Library`].
+
+use std::fmt;
+use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
+use std::sync::Arc;
+
+use dlock_core::{Result, Runtime};
+use futures::FutureExt;
+use futures::future::{BoxFuture, ready};
+
+use crate::claims::Claims;
+use crate::cx::Cx;
+use crate::foreign::{Foreign, Library};
+use crate::harness::Harness;
+use crate::proxy::ServerAddress;
+use crate::subject::Subject;
+
+/// A [`Harness`] for a [`Library`] whose clients speak to one server by TCP. Rules that break the network and
+/// that kill processes run as well.
+pub struct OneServer<F> {
+    claims: Claims,
+    runtime: Arc<dyn Runtime>,
+    server: SocketAddr,
+    client: F,
+}
+
+impl<F, L: Library> OneServer<F>
+where
+    F: Fn(SocketAddr) -> L,
+{
+    /// `client` makes a client of the server at that address, which is `server` or the kit's proxy before it.
+    /// Nothing is shared between two clients. It is called on the runtime.
+    ///
+    /// # Panics
+    /// If there is no such host.
+    pub fn new(claims: Claims, runtime: Arc<dyn Runtime>, server: impl ToSocketAddrs, client: F) -> Self {
+        let found = server.to_socket_addrs().map(|mut all| all.next());
+        let Ok(Some(server)) = found else {
+            panic!("the address of the server is no HOST:PORT of a host that there is: {found:?}");
+        };
+        Self {
+            claims,
+            runtime,
+            server,
+            client,
+        }
+    }
+
+    fn subject(&self, server: SocketAddr) -> BoxFuture<'static, Result<Arc<dyn Subject>>> {
+        let library = (self.client)(server);
+        let capabilities = self.claims.capabilities.clone();
+        let subject = Foreign::new(library, capabilities, Arc::clone(&self.runtime));
+        ready(Ok(Arc::new(subject) as Arc<dyn Subject>)).boxed()
+    }
+}
+
+impl<F, L: Library> Harness for OneServer<F>
+where
+    F: Fn(SocketAddr) -> L + Send + Sync + 'static,
+{
+    fn claims(&self) -> Claims {
+        self.claims.clone()
+    }
+
+    fn runtime(&self) -> Arc<dyn Runtime> {
+        Arc::clone(&self.runtime)
+    }
+
+    fn connect<'a>(&'a self, cx: &'a Cx) -> BoxFuture<'a, Result<Arc<dyn Subject>>> {
+        self.subject(cx.addr(0).and_then(|at| at.tcp()).unwrap_or(self.server))
+    }
+
+    fn connect_nowhere<'a>(&'a self, _: &'a Cx) -> Option<BoxFuture<'a, Result<Arc<dyn Subject>>>> {
+        // A port that nobody listens on.
+        Some(self.subject((Ipv4Addr::LOCALHOST, 1).into()))
+    }
+
+    fn servers(&self) -> Vec<ServerAddress> {
+        vec![self.server.into()]
+    }
+
+    fn hand_over(&self) -> Option<String> {
+        Some(self.server.to_string())
+    }
+}
+
+impl<F> fmt::Debug for OneServer<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OneServer")
+            .field("server", &self.server)
+            .finish_non_exhaustive()
+    }
+}

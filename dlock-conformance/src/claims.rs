@@ -108,7 +108,20 @@ pub enum Need {
     /// Other processes reach the same store. Taken back with [`Claims::without`] it says that it lives in
     /// one.
     Processes,
-    /// There is a limit to what one client may hold, or to how many may wait for a name.
+    /// A wait takes a limit of its own, at which it ends with nothing held and nothing queued. Taken back with
+    /// [`Claims::without`] it says that whoever does not wait any longer drops the wait.
+    WaitLimit,
+    /// An acquire that is dropped leaves its name free within [`Claims::cancel_prompt`]. Taken back with
+    /// [`Claims::without`] it says that the name may stay taken until the ttl ends, or the session.
+    CancelFrees,
+    /// A request for a lock that arrives when nobody waits for its answer any more takes nothing. Taken back
+    /// with [`Claims::without`] it says that the name may stay taken until the ttl ends, or the session.
+    LateTakesNothing,
+    /// Operations and dropped guards work on every thread, whether a runtime is entered there or not. Taken
+    /// back with [`Claims::without`] it says that they may panic where there is none.
+    AnyExecutor,
+    /// There is a limit to what one client may hold, or to how many may wait for a name, and who meets it is
+    /// told so at once.
     Limits,
     /// A store can be shared by programs in namespaces of their own, of `dlock`'s: not claimed by libraries
     /// with an engine of their own.
@@ -199,6 +212,11 @@ const USUAL: &[Need] = &[
     Need::DropFrees,
     Need::ForgetsNames,
     Need::Secrets,
+    Need::WaitLimit,
+    Need::CancelFrees,
+    Need::LateTakesNothing,
+    Need::AnyExecutor,
+    Need::Limits,
 ];
 
 /// What a harness claims: capabilities, bounds, waivers.
@@ -435,6 +453,8 @@ impl Claims {
             Need::MaximumHold | Need::BoundedTokens | Need::BoundedWakes | Need::SafeFailover => true,
             Need::BoundedWaits | Need::DropFrees | Need::ForgetsNames | Need::Secrets | Need::Events => true,
             Need::OutlivesConnection | Need::Network | Need::Processes => true,
+            Need::OutlivesConnection | Need::WaitLimit | Need::CancelFrees => true,
+            Need::LateTakesNothing | Need::AnyExecutor => true,
             Need::SurvivesRestart => self.restart.is_some(),
             Need::Quorum => self.members.is_some(),
             Need::Limits => caps.max_held.is_some() || caps.max_waiters.is_some(),

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use dlock_core::spi::{Acquire, LeaseKey};
@@ -39,6 +39,12 @@ pub trait Library: Send + Sync + 'static {
         async { Err(unsupported("it extends no lock")) }.boxed()
     }
 
+    /// For how long from now on the library says that it is held, right after it was granted or extended,
+    /// where it says so. Unless it is shorter, a holder believes in the ttl.
+    fn validity(&self, _guard: &Self::Guard) -> Option<Duration> {
+        None
+    }
+
     /// The fencing token, where there are any.
     fn token(&self, _guard: &Self::Guard) -> Option<Token> {
         None
@@ -52,18 +58,23 @@ fn unsupported(message: &'static str) -> Error {
 /// A [`Library`] as a [`Subject`].
 ///
 /// What the library has not, it does as a careful user of the library would: a wait ends at its limit by
-/// dropping its future, and a holder believes in its lock by the clock. A try and an extension are counted
-/// from before the call, a wait from its return, since nobody knows when it was granted. It refuses what the
-/// capabilities do not have.
+/// dropping its future, a client is closed by dropping its guards, and a holder believes in its lock by the
+/// clock. A try and an extension are counted from before the call, a wait from its return, since nobody knows
+/// when it was granted; where the library says for how long it is held, no longer than that. It refuses what
+/// the capabilities do not have.
 ///
 /// Claims begin with [`Claims::foreign`](crate::Claims::foreign).
-pub struct Foreign<L> {
+pub struct Foreign<L: Library> {
     library: Arc<L>,
     capabilities: Capabilities,
     runtime: Arc<dyn Runtime>,
     closing: Closing,
     closed: Shared<oneshot::Receiver<LossReason>>,
+    held: Mutex<Vec<Weak<Slot<L>>>>,
 }
+
+/// Where the guard is until it is spent.
+type Slot<L> = futures::lock::Mutex<Option<<L as Library>::Guard>>;
 
 type Closing = Arc<Mutex<Option<oneshot::Sender<LossReason>>>>;
 
@@ -80,6 +91,7 @@ impl<L: Library> Foreign<L> {
             runtime,
             closing: Arc::new(Mutex::new(Some(closing))),
             closed: closed.shared(),
+            held: Mutex::default(),
         }
     }
 
@@ -114,6 +126,12 @@ impl<L: Library> Foreign<L> {
             _ => self.capabilities.max_ttl,
         };
         let (end, ended) = oneshot::channel();
+        let deadline = deadline(&*self.library, &guard, from + ttl, self.runtime.now());
+        let token = self.library.token(&guard);
+        let guard = Arc::new(Slot::<L>::new(Some(guard)));
+        let mut all = lock(&self.held);
+        all.retain(|slot| slot.strong_count() > 0);
+        all.push(Arc::downgrade(&guard));
         Box::new(Hold {
             id: format!(
                 "{}-{}",
@@ -121,14 +139,14 @@ impl<L: Library> Foreign<L> {
                 GRANTS.fetch_add(1, Ordering::Relaxed)
             ),
             name: name.clone(),
-            token: self.library.token(&guard),
+            token,
             library: Arc::clone(&self.library),
-            guard: futures::lock::Mutex::new(Some(guard)),
+            guard,
             can_renew: self.capabilities.has(Capability::Renew),
             belief: Arc::new(Belief {
                 runtime: Arc::clone(&self.runtime),
                 ttl,
-                deadline: Mutex::new(from + ttl),
+                deadline: Mutex::new(deadline),
                 expired: AtomicBool::new(false),
                 ended: ended.shared(),
                 closed: self.closed.clone(),
@@ -139,7 +157,7 @@ impl<L: Library> Foreign<L> {
     }
 }
 
-impl<L> fmt::Debug for Foreign<L> {
+impl<L: Library> fmt::Debug for Foreign<L> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Foreign").finish_non_exhaustive()
     }
@@ -198,8 +216,19 @@ impl<L: Library> Subject for Foreign<L> {
         if let Some(closing) = lock(&self.closing).take() {
             let _ = closing.send(LossReason::Closed);
         }
+        let held = std::mem::take(&mut *lock(&self.held));
+        for slot in held.iter().filter_map(Weak::upgrade) {
+            // One that is being used ends with that.
+            slot.try_lock().map(|mut guard| guard.take());
+        }
         async { Ok(()) }.boxed()
     }
+}
+
+/// Until when a holder believes in a guard that it was just given: no longer than the library says.
+fn deadline<L: Library>(library: &L, guard: &L::Guard, by_ttl: Timestamp, now: Timestamp) -> Timestamp {
+    let told = library.validity(guard).map(|left| now + left);
+    told.map_or(by_ttl, |told| told.min(by_ttl))
 }
 
 /// What a holder believes.
@@ -250,7 +279,7 @@ struct Hold<L: Library> {
     name: LockName,
     token: Option<Token>,
     library: Arc<L>,
-    guard: futures::lock::Mutex<Option<L::Guard>>,
+    guard: Arc<Slot<L>>,
     can_renew: bool,
     belief: Arc<Belief>,
     end: Mutex<Option<oneshot::Sender<LossReason>>>,
@@ -319,7 +348,8 @@ impl<L: Library> Held for Hold<L> {
                 self.ends(LossReason::Refused);
                 return Err(self.lost(LossReason::Refused));
             }
-            *lock(&self.belief.deadline) = asked + self.belief.ttl;
+            let now = self.belief.runtime.now();
+            *lock(&self.belief.deadline) = deadline(&*self.library, guard, asked + self.belief.ttl, now);
             Ok(())
         }
         .boxed()

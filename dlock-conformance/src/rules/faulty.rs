@@ -88,6 +88,41 @@ pub(super) async fn struck(cx: &Cx, fault: &FaultGuard, what: impl fmt::Display 
     Ok(())
 }
 
+/// By how much replies are late while one of them is looked for.
+pub(super) const SLOW: Duration = Duration::from_millis(100);
+
+/// Keeps the reply to what A asks, and no reply to what A may have said before it, such as whether its
+/// connection stands. Replies are `slow` meanwhile. The store has done it when the name is free, or taken; B
+/// looks, and gives what it was granted.
+pub(super) async fn kept(
+    cx: &Cx,
+    f: &Faulty,
+    slow: &FaultGuard,
+    (name, ask): (&LockName, &Ask),
+    free: bool,
+) -> Verdict<(FaultGuard, Option<Box<dyn Held>>)> {
+    let by = cx.now() + cx.prompt();
+    loop {
+        struck(cx, slow, "the reply to A is kept").await?;
+        let before = slow.hits();
+        let hold = f.net.begin(Fault::Hold(Direction::ToClient));
+        let looked = f.b.try_acquire(name, ask).await.seen("B looks")?;
+        if looked.is_some() == free {
+            return Ok((hold, looked));
+        }
+        if let Some(held) = looked {
+            held.release().await.seen("B releases")?;
+        }
+        drop(hold);
+        while slow.hits() == before {
+            if cx.now() >= by {
+                inconclusive!("the store has not done what A asks for, and says no more");
+            }
+            cx.sleep(ms(1)).await;
+        }
+    }
+}
+
 /// How long an operation may go on while nobody answers.
 pub(super) fn patience(cx: &Cx) -> Duration {
     cx.claims().give_up + cx.slack()

@@ -199,7 +199,8 @@ async fn timeout_at_the_deadline(cx: Cx) -> Verdict {
     held.release().await.seen("A releases")
 }
 
-rule! { "2.05" Must phase 1 [Lock, Try, Wait] Both A D a_timeout_leaves_nothing, evidence ["timeouts" >= 5],
+rule! { "2.05" Must phase 1 [Lock, Try, Wait, WaitLimit] Both A D a_timeout_leaves_nothing,
+    evidence ["timeouts" >= 5],
     bug "orphan_waiter"
     "After Timeout nothing is held and nothing is queued: after the release the next client acquires at once."
     why "An orphan in the queue gets the lock that nobody then holds, and everybody waits for a lease to run \
@@ -223,7 +224,7 @@ async fn a_timeout_leaves_nothing(cx: Cx) -> Verdict {
     Ok(())
 }
 
-rule! { "2.06" Must phase 1 [Lock, Try, Wait] Both A D zero_wait_is_a_try,
+rule! { "2.06" Must phase 1 [Lock, Try, Wait, WaitLimit] Both A D zero_wait_is_a_try,
     evidence ["granted" >= 3, "refused" >= 6], bug "zero_means_forever"
     "A wait limit of zero equals a try, and a limit that is as good as past has no side effect."
     why "Zero means `for ever` in more than one lock library; the caller meant `now`."
@@ -252,7 +253,7 @@ async fn zero_wait_is_a_try(cx: Cx) -> Verdict {
     Ok(())
 }
 
-rule! { "2.07" Must phase 1 [Lock, Try, Wait] Both A X live_guard_or_timeout,
+rule! { "2.07" Must phase 1 [Lock, Try, Wait, WaitLimit] Both A X live_guard_or_timeout,
     evidence ["grants" >= 5, "timeouts" >= 5], bug "timeout_leaks_grant" stochastic, budget 120 s
     "When a grant races with the wait limit, the answer is either a live guard, or Timeout and nothing is \
         held."

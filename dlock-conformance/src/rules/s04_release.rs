@@ -191,7 +191,7 @@ async fn lock_and_unlock_on_one_session(cx: Cx) -> Verdict {
     Ok(())
 }
 
-rule! { "4.08" Must phase 1 [Lock, Try] Engine A D drop_works_anywhere, evidence ["drops" >= 2],
+rule! { "4.08" Must phase 1 [Lock, Try, AnyExecutor] Engine A D drop_works_anywhere, evidence ["drops" >= 2],
     bug "drop_needs_runtime"
     "Dropping a guard outside of any runtime, on any thread, and in the unwinding of a panic neither panics \
         nor blocks."

@@ -107,7 +107,7 @@ async fn prompt_hand_over(cx: Cx) -> Verdict {
     Ok(())
 }
 
-rule! { "8.12" Must phase 1 [Lock, Wait] Both A X cancelled_waiters_pass_it_on,
+rule! { "8.12" Must phase 1 [Lock, Wait, CancelFrees] Both A X cancelled_waiters_pass_it_on,
     evidence ["cancelled" >= 10, "granted" >= 20], bug "cancel_eats_wakeup" stochastic, budget 300 s
     "When waiters are cancelled while the lock is handed over, those who stay are granted all the same, in \
         time."

@@ -200,7 +200,7 @@ async fn cancelled_acquire_leaves_nothing(cx: Cx) -> Verdict {
     sweep_acquires(&cx, ask, bound).await
 }
 
-rule! { "9.02" Should phase 1 [Lock, Try, Wait] Both A Z cancelled_acquire_is_undone_promptly,
+rule! { "9.02" Should phase 1 [Lock, Try, Wait, CancelFrees] Both A Z cancelled_acquire_is_undone_promptly,
     evidence ["sweeps_completed" >= 12, "cut_while_pending" >= 3, "dropped_with_a_grant_on_its_way" >= 4],
     bug "cancel_waits_ttl", budget 300 s
     "An acquire dropped at any poll leaves the name acquirable within the claimed bound, long before its ttl \

@@ -75,7 +75,7 @@ async fn close_ends_everything(cx: Cx) -> Verdict {
 /// Refuses at compile time what cannot move between threads or outlive its scope.
 fn may_move<T: Send + 'static>(_: &T) {}
 
-rule! { "9.09" Must phase 1 [Lock, Wait, DropFrees] Both A K futures_may_change_threads,
+rule! { "9.09" Must phase 1 [Lock, Wait, DropFrees, AnyExecutor] Both A K futures_may_change_threads,
     evidence ["polls_elsewhere" >= 4], bug "thread_affine_state"
     "Futures and guards are Send, and an operation goes on whichever thread polls it next."
     why "Executors move tasks between threads at will; state that stays behind on the first is lost."

@@ -288,7 +288,7 @@ macro_rules! owned {
     }};
 }
 
-rule! { "9.11" Must phase 2 [Lock, Try, Wait, DropFrees] Both A D any_executor_will_do,
+rule! { "9.11" Must phase 2 [Lock, Try, Wait, DropFrees, AnyExecutor] Both A D any_executor_will_do,
     evidence ["operations_elsewhere" >= 6], bug "hidden_tokio"
     "Every operation works from a thread on which no runtime is entered, polled by an executor that knows of \
         none, while the client's own runtime runs elsewhere. The smoke set runs this on each runtime that is \

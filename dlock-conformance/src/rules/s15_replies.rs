@@ -2,13 +2,18 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::faulty::{faulty, patience, struck};
+use super::faulty::{SLOW, faulty, kept, patience, struck};
 use super::prelude::*;
 use crate::network::{Cut, Direction, Fault};
 
 rules! {
     a_lost_reply_lapses, a_retry_knows_its_own_grant, one_call_one_entry, retries_make_no_second_holder,
     no_success_without_an_answer, unknown_is_said, duplicates_are_harmless,
+}
+
+/// Whether it was the kit that gave up, on a wait that takes no limit: the library has answered nothing.
+fn was_dropped(cx: &Cx, error: &dlock_core::Error) -> bool {
+    !cx.has(Need::WaitLimit) && error.kind() == ErrorKind::Timeout
 }
 
 rule! { "15.01" Must phase 1 [Lock, Wait, Lease, Try] Both P D a_lost_reply_lapses,
@@ -25,8 +30,11 @@ async fn a_lost_reply_lapses(cx: Cx) -> Verdict {
     for recovers in [true, false] {
         let name = cx.name(if recovers { "recovers" } else { "stays away" });
         // Where it gives up, the lease has most of its life before it: what keeps it from lapsing shows.
-        let limit = if recovers { ask.ttl } else { ask.ttl / 4 };
-        let (acquiring, hold) = f.a_is_granted_unheard(&cx, &name, &ask, Some(limit)).await?;
+        let limit = match recovers {
+            true => cx.has(Need::WaitLimit).then_some(ask.ttl),
+            false => Some(ask.ttl / 4),
+        };
+        let (acquiring, hold) = f.a_is_granted_unheard(&cx, &name, &ask, limit).await?;
         let away = if recovers {
             f.cut(Cut::Reset)?;
             None
@@ -43,6 +51,7 @@ async fn a_lost_reply_lapses(cx: Cx) -> Verdict {
                 cx.evidence("guards");
             }
             Err(e) if e.kind() == ErrorKind::Unknown => cx.evidence("unknown"),
+            Err(e) if was_dropped(&cx, &e) => cx.evidence("unknown"),
             Err(e) => fail!("{what} answers {:?}, not Unknown: {e}", e.kind()),
         }
         drop(away);
@@ -230,27 +239,30 @@ async fn unknown_is_said(cx: Cx) -> Verdict {
         // Anew: what a connection says as it is made is no reply to a request.
         let f = faulty(&cx).await?;
         let name = cx.name(if tries { "tried" } else { "waited for" });
-        let hold = f.net.begin(Fault::Hold(Direction::ToClient));
+        let slow = f.net.begin(Fault::Delay(Direction::ToClient, SLOW));
         let asking = {
             let (a, name, ask) = (Arc::clone(&f.a), name.clone(), ask.clone());
             cx.spawn(async move {
                 if tries {
                     return a.try_acquire(&name, &ask).await;
                 }
-                let limit = ms(300);
+                let limit = SLOW * 8;
                 a.acquire_timeout(&name, &ask, limit).await.map(Some)
             })
         };
-        struck(&cx, &hold, "the reply to A is kept").await?;
-        let away = f.net.begin(Fault::Away);
-        drop(hold);
-        cx.evidence("unheard_grants");
         let what = if tries { "a try" } else { "an acquire" };
+        let (hold, _) = kept(&cx, &f, &slow, (&name, &ask), false).await?;
+        if asking.is_done() {
+            inconclusive!("{what} was answered before its reply could be kept");
+        }
+        let away = f.net.begin(Fault::Away);
+        drop((hold, slow));
+        cx.evidence("unheard_grants");
         match cx.within(patience(&cx), what, asking).await? {
             Ok(Some(_)) => fail!("{what} of which A did not hear the outcome was reported as a grant"),
             Ok(None) => fail!("{what} of which A did not hear the outcome was reported as a refusal"),
             Err(e) => ensure!(
-                e.kind() == ErrorKind::Unknown,
+                e.kind() == ErrorKind::Unknown || was_dropped(&cx, &e),
                 "{what} was granted, A did not hear of it, and is told {:?}: {e}",
                 e.kind()
             ),

@@ -108,8 +108,8 @@ pub enum Need {
     /// Other processes reach the same store. Taken back with [`Claims::without`] it says that it lives in
     /// one.
     Processes,
-    /// A wait takes a limit of its own, at which it ends with nothing held and nothing queued. Taken back with
-    /// [`Claims::without`] it says that whoever does not wait any longer drops the wait.
+    /// A wait takes a limit of its own, at which it ends with nothing held and nothing queued. Taken back
+    /// with [`Claims::without`] it says that whoever does not wait any longer drops the wait.
     WaitLimit,
     /// An acquire that is dropped leaves its name free within [`Claims::cancel_prompt`]. Taken back with
     /// [`Claims::without`] it says that the name may stay taken until the ttl ends, or the session.
@@ -452,9 +452,8 @@ impl Claims {
             Need::Lock | Need::Try | Need::Wait | Need::Lease | Need::LossSignal | Need::Reentrant => true,
             Need::MaximumHold | Need::BoundedTokens | Need::BoundedWakes | Need::SafeFailover => true,
             Need::BoundedWaits | Need::DropFrees | Need::ForgetsNames | Need::Secrets | Need::Events => true,
-            Need::OutlivesConnection | Need::Network | Need::Processes => true,
-            Need::OutlivesConnection | Need::WaitLimit | Need::CancelFrees => true,
-            Need::LateTakesNothing | Need::AnyExecutor => true,
+            Need::OutlivesConnection | Need::Network | Need::Processes | Need::WaitLimit => true,
+            Need::CancelFrees | Need::LateTakesNothing | Need::AnyExecutor => true,
             Need::SurvivesRestart => self.restart.is_some(),
             Need::Quorum => self.members.is_some(),
             Need::Limits => caps.max_held.is_some() || caps.max_waiters.is_some(),

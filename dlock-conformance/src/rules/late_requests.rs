@@ -326,7 +326,8 @@ async fn given_up(
 /// How much later than the release the copy arrives.
 const MUCH_LATER: Duration = Duration::from_secs(3);
 
-rule! { "15.10" Must phase 2 [Lock, Try, Wait, LateTakesNothing] Both P D copy_of_a_released_acquire_is_refused,
+rule! { "15.10" Must phase 2 [Lock, Try, Wait, LateTakesNothing] Both P D
+        copy_of_a_released_acquire_is_refused,
     evidence ["late_copies" >= 2], bug "released_is_forgotten", budget 120 s
     "A copy of an acquire that arrives seconds after the lease that it asked for was released is refused: no \
         hold, and no place in line."

@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gap_is_cut_out_if_all_shorter_ones_together_are_less_than_half_of_it_and_four_at_most() {
+    fn four_gaps_at_most_longer_than_all_shorter_are_cut_out() {
         let cases: [(&[u64], &[u64]); 4] = [
             (&[10, 40, 10], &[]),
             (&[10, 41, 10], &[41]),

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use dlock_conformance::simulated::Simulated;
 use dlock_conformance::{
-    Claims, Clockwork, Cx, Foreign, Harness, Kind, Library, Need, Options, Reply, Report, Subject, run,
+    Ask, Claims, Clockwork, Cx, Foreign, Harness, Kind, Library, Need, Options, Reply, Report, Subject, run,
 };
 use dlock_core::{Capabilities, Capability, LockName, Result, Runtime, Timestamp};
 use futures::FutureExt;
@@ -27,6 +27,8 @@ enum Fault {
     Outlasts,
     /// It is granted whoever has it.
     Grants,
+    /// It says that a lock lasts half as long as it does. That is no fault.
+    SaysLess,
 }
 
 /// A lock library over a table of holders that nothing is told of.
@@ -34,9 +36,15 @@ struct Polling {
     table: Table,
     runtime: Arc<dyn Runtime>,
     fault: Fault,
+    /// Each guard has a share of it.
+    guards: Arc<()>,
 }
 
-struct Guard(LockName, u64);
+struct Guard(
+    LockName,
+    u64,
+    #[expect(dead_code, reason = "it is counted")] Arc<()>,
+);
 
 impl Polling {
     fn take(&self, name: &LockName, ttl: Duration) -> Option<Guard> {
@@ -49,7 +57,7 @@ impl Polling {
         let holder = last.map_or(1, |(holder, _)| holder + 1);
         let more = Duration::from_secs(u64::from(self.fault == Fault::Outlasts));
         table.insert(name.clone(), (holder, now + ttl + more));
-        Some(Guard(name.clone(), holder))
+        Some(Guard(name.clone(), holder, Arc::clone(&self.guards)))
     }
 
     /// Whether it was held yet by whoever has that guard; until when it is now.
@@ -83,6 +91,11 @@ impl Library for Polling {
         .boxed()
     }
 
+    fn validity(&self, guard: &Guard) -> Option<Duration> {
+        let (_, until) = self.table.lock().unwrap()[&guard.0];
+        (self.fault == Fault::SaysLess).then(|| until.since(self.runtime.now()) / 2)
+    }
+
     fn unlock(&self, guard: Guard) -> Reply<'_, bool> {
         ready(Ok(self.set(&guard, self.runtime.now(), Fault::UnlocksAnybody))).boxed()
     }
@@ -94,6 +107,17 @@ impl Library for Polling {
             Fault::ExtendsAnybody,
         )))
         .boxed()
+    }
+}
+
+impl Polling {
+    fn new(runtime: Arc<dyn Runtime>, fault: Fault) -> Self {
+        Self {
+            table: Table::default(),
+            runtime,
+            fault,
+            guards: Arc::default(),
+        }
     }
 }
 
@@ -125,6 +149,7 @@ impl Harness for World {
             table: Arc::clone(&self.table),
             runtime: self.runtime(),
             fault: self.fault,
+            guards: Arc::default(),
         };
         let subject = Foreign::new(library, self.claims().capabilities, self.runtime());
         ready(Ok(Arc::new(subject) as Arc<dyn Subject>)).boxed()
@@ -147,6 +172,40 @@ fn a_library_that_does_what_it_claims_fails_in_nothing() {
     let report = World::report(Fault::None);
     assert_eq!(red(&report), Vec::<String>::new());
     assert!(report.count(Kind::Pass) > 50, "{}", report.summary());
+}
+
+#[test]
+fn a_holder_believes_no_longer_than_the_library_says() {
+    let world = Simulated::new(1);
+    let (runtime, name) = (world.runtime(), LockName::new("n").unwrap());
+    let can = Capabilities::new("polling").with_all([Capability::Renew, Capability::PerGrantTtl]);
+    let client = Foreign::new(Polling::new(world.runtime(), Fault::SaysLess), can, runtime);
+    let ttl = Duration::from_secs(10);
+    let held = client
+        .acquire(&name, &Ask::new(ttl))
+        .now_or_never()
+        .unwrap()
+        .unwrap();
+    assert_eq!(held.ttl(), ttl);
+    assert_eq!(held.remaining(), ttl / 2);
+    held.renew().now_or_never().unwrap().unwrap();
+    assert_eq!(held.remaining(), ttl / 2);
+}
+
+#[test]
+fn a_client_that_is_closed_drops_its_guards() {
+    let world = Simulated::new(1);
+    let (library, name) = (
+        Polling::new(world.runtime(), Fault::None),
+        LockName::new("n").unwrap(),
+    );
+    let guards = Arc::clone(&library.guards);
+    let client = Foreign::new(library, Capabilities::new("polling"), world.runtime());
+    let ask = Ask::new(Duration::from_secs(10));
+    let held = client.acquire(&name, &ask).now_or_never().unwrap().unwrap();
+    client.close().now_or_never().unwrap().unwrap();
+    assert_eq!(Arc::strong_count(&guards), 2, "the library has one, and the test");
+    assert!(!held.is_valid());
 }
 
 #[test]

@@ -131,6 +131,10 @@ pub enum Need {
     /// Whoever connects has a password, or something like it. Taken back with [`Claims::without`] it says
     /// that nobody has.
     Secrets,
+    /// A client works on a runtime that it is given ([`Harness::connect_on`](crate::Harness::connect_on)), and
+    /// ends with it. Taken back with [`Claims::without`] it says that its calls run in the tasks of its users,
+    /// on whichever runtime these are.
+    GivenRuntime,
     /// Each grant, renewal, loss and release is one event of `tracing`, of a name that ends with `.acquired`,
     /// `.renewed`, `.lost` or `.released`, with the fields `lock` and `id` (as the name and the guard show
     /// them), and `token` where there is one. The engine of `dlock-core` tells so under its feature
@@ -216,6 +220,7 @@ const USUAL: &[Need] = &[
     Need::CancelFrees,
     Need::LateTakesNothing,
     Need::AnyExecutor,
+    Need::GivenRuntime,
     Need::Limits,
 ];
 
@@ -452,8 +457,9 @@ impl Claims {
             Need::Lock | Need::Try | Need::Wait | Need::Lease | Need::LossSignal | Need::Reentrant => true,
             Need::MaximumHold | Need::BoundedTokens | Need::BoundedWakes | Need::SafeFailover => true,
             Need::BoundedWaits | Need::DropFrees | Need::ForgetsNames | Need::Secrets | Need::Events => true,
-            Need::OutlivesConnection | Need::Network | Need::Processes | Need::WaitLimit => true,
-            Need::CancelFrees | Need::LateTakesNothing | Need::AnyExecutor => true,
+            Need::OutlivesConnection | Need::Network | Need::Processes => true,
+            Need::WaitLimit | Need::CancelFrees | Need::LateTakesNothing | Need::AnyExecutor => true,
+            Need::GivenRuntime => true,
             Need::SurvivesRestart => self.restart.is_some(),
             Need::Quorum => self.members.is_some(),
             Need::Limits => caps.max_held.is_some() || caps.max_waiters.is_some(),

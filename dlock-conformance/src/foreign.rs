@@ -30,6 +30,18 @@ pub trait Library: Send + Sync + 'static {
     /// Waits for the lock.
     fn lock<'a>(&'a self, name: &'a LockName, ttl: Duration) -> Reply<'a, Self::Guard>;
 
+    /// Waits for the lock, for that long at the most: `None` inside if it was not free in time. `None` itself,
+    /// the default, if the library has no such wait; otherwise claim
+    /// [`Need::WaitLimit`](crate::Need::WaitLimit).
+    fn lock_timeout<'a>(
+        &'a self,
+        _name: &'a LockName,
+        _ttl: Duration,
+        _limit: Duration,
+    ) -> Option<Reply<'a, Option<Self::Guard>>> {
+        None
+    }
+
     /// Ends the hold. Answers whether it was held yet, or `true` if the library does not say.
     fn unlock(&self, guard: Self::Guard) -> Reply<'_, bool>;
 
@@ -58,7 +70,7 @@ fn unsupported(message: &'static str) -> Error {
 /// A [`Library`] as a [`Subject`].
 ///
 /// What the library has not, it does as a careful user of the library would: a wait ends at its limit by
-/// dropping its future, a client is closed by dropping its guards, and a holder believes in its lock by the
+/// dropping its future unless there is [`Library::lock_timeout`], a client is closed by dropping its guards, and a holder believes in its lock by the
 /// clock. A try and an extension are counted from before the call, a wait from its return, since nobody knows
 /// when it was granted; where the library says for how long it is held, no longer than that. It refuses what
 /// the capabilities do not have.
@@ -194,12 +206,18 @@ impl<L: Library> Subject for Foreign<L> {
         limit: Duration,
     ) -> Reply<'a, Box<dyn Held>> {
         async move {
-            match select(self.acquire(name, ask), self.runtime.sleep(limit)).await {
-                Either::Left((answer, _)) => answer,
-                Either::Right(_) => {
-                    Err(Error::new(ErrorKind::Timeout, "it was not free in time").with_name(name))
+            self.check(name, ask)?;
+            let granted = match self.library.lock_timeout(name, ask.ttl, limit) {
+                Some(asking) => {
+                    let guard = self.unless_closed(asking).await?;
+                    guard.map(|guard| self.held(guard, name, ask, self.runtime.now()))
                 }
-            }
+                None => match select(self.acquire(name, ask), self.runtime.sleep(limit)).await {
+                    Either::Left((answer, _)) => Some(answer?),
+                    Either::Right(_) => None,
+                },
+            };
+            granted.ok_or_else(|| Error::new(ErrorKind::Timeout, "it was not free in time").with_name(name))
         }
         .boxed()
     }

@@ -151,7 +151,8 @@ async fn watching_leaks_nothing(cx: Cx) -> Verdict {
     held.release().await.seen("releasing")
 }
 
-rule! { "9.08" Must phase 2 [Lock, Try, Wait, Lease, PerGrantTtl] Both A D shutdown_ends_everything,
+rule! { "9.08" Must phase 2 [Lock, Try, Wait, Lease, PerGrantTtl, GivenRuntime] Both A D
+        shutdown_ends_everything,
     evidence ["calls_ended" >= 4, "locks_lapsed" >= 2], bug "shutdown_deadlock"
     "When the executor is shut down with operations in flight, every call ends, guards say that they are \
         over, nothing panics or waits for ever, and the locks lapse."

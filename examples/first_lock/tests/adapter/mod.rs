@@ -91,7 +91,12 @@ impl Harness for Mine {
         let can = Capabilities::new("first-lock")
             .with_all([Capability::Renew, Capability::PerGrantTtl])
             .with_fencing(Strength::WhileStateSurvives);
-        Claims::foreign("first-lock", env!("CARGO_PKG_VERSION"), can).claim(Need::OutlivesConnection)
+        Claims::foreign("first-lock", env!("CARGO_PKG_VERSION"), can)
+            .claim(Need::OutlivesConnection)
+            .claim(Need::WaitLimit)
+            .claim(Need::CancelFrees)
+            .claim(Need::LateTakesNothing)
+            .claim(Need::DropFrees)
     }
 
     fn runtime(&self) -> Arc<dyn Runtime> {

@@ -29,6 +29,8 @@ enum Fault {
     Grants,
     /// It says that a lock lasts half as long as it does. That is no fault.
     SaysLess,
+    /// Its wait takes a limit. That is no fault.
+    TakesALimit,
 }
 
 /// A lock library over a table of holders that nothing is told of.
@@ -91,6 +93,26 @@ impl Library for Polling {
         .boxed()
     }
 
+    fn lock_timeout<'a>(
+        &'a self,
+        name: &'a LockName,
+        ttl: Duration,
+        limit: Duration,
+    ) -> Option<Reply<'a, Option<Guard>>> {
+        let waiting = async move {
+            let end = self.runtime.now() + limit;
+            loop {
+                let guard = self.take(name, ttl);
+                if guard.is_some() || self.runtime.now() >= end {
+                    return Ok(guard);
+                }
+                let left = end.since(self.runtime.now());
+                self.runtime.sleep(left.min(Duration::from_millis(5))).await;
+            }
+        };
+        (self.fault == Fault::TakesALimit).then(|| waiting.boxed())
+    }
+
     fn validity(&self, guard: &Guard) -> Option<Duration> {
         let (_, until) = self.table.lock().unwrap()[&guard.0];
         (self.fault == Fault::SaysLess).then(|| until.since(self.runtime.now()) / 2)
@@ -137,7 +159,11 @@ impl World {
 impl Harness for World {
     fn claims(&self) -> Claims {
         let can = Capabilities::new("polling").with_all([Capability::Renew, Capability::PerGrantTtl]);
-        Claims::foreign("polling", "1.0", can).claim(Need::OutlivesConnection)
+        let claims = Claims::foreign("polling", "1.0", can).claim(Need::OutlivesConnection);
+        match self.fault {
+            Fault::TakesALimit => claims.claim(Need::WaitLimit),
+            _ => claims,
+        }
     }
 
     fn runtime(&self) -> Arc<dyn Runtime> {
@@ -169,9 +195,15 @@ fn red(report: &Report) -> Vec<String> {
 
 #[test]
 fn a_library_that_does_what_it_claims_fails_in_nothing() {
-    let report = World::report(Fault::None);
-    assert_eq!(red(&report), Vec::<String>::new());
-    assert!(report.count(Kind::Pass) > 50, "{}", report.summary());
+    for (fault, limits) in [(Fault::None, 0), (Fault::TakesALimit, 3)] {
+        let report = World::report(fault);
+        assert_eq!(red(&report), Vec::<String>::new());
+        assert!(report.count(Kind::Pass) > 50, "{}", report.summary());
+        let rules = report.rules.iter().filter(|rule| {
+            ["2.05", "2.06", "2.07"].contains(&&*rule.id) && rule.outcome.kind() == Kind::Pass
+        });
+        assert_eq!(rules.count(), limits);
+    }
 }
 
 #[test]

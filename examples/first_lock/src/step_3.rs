@@ -42,7 +42,12 @@ impl Guard {
 impl Lock {
     pub async fn connect(address: &str) -> RedisResult<Self> {
         let client = Client::open(format!("redis://{address}"))?;
-        Ok(Self { redis: client.get_multiplexed_async_connection().await? })
+        let mut redis = client.get_multiplexed_async_connection().await?;
+        // One that Redis does not know yet costs three round trips.
+        for script in [RELEASE, EXTEND] {
+            Script::new(script).prepare_invoke().load_async(&mut redis).await?;
+        }
+        Ok(Self { redis })
     }
 
     pub async fn try_lock(&self, name: &[u8], ttl: Duration) -> RedisResult<Option<Guard>> {

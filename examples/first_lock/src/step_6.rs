@@ -117,7 +117,11 @@ impl Lock {
             .set_number_of_retries(1)
             .set_connection_timeout(Some(REQUEST))
             .set_response_timeout(Some(REQUEST));
-        let redis = ConnectionManager::new_with_config(client, config).await?;
+        let mut redis = ConnectionManager::new_with_config(client, config).await?;
+        // One that Redis does not know yet costs three round trips.
+        for script in [ACQUIRE, RELEASE, EXTEND] {
+            Script::new(script).prepare_invoke().load_async(&mut redis).await?;
+        }
         Ok(Self { redis, runtime: Handle::current() })
     }
 

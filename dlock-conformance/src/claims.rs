@@ -131,9 +131,9 @@ pub enum Need {
     /// Whoever connects has a password, or something like it. Taken back with [`Claims::without`] it says
     /// that nobody has.
     Secrets,
-    /// A client works on a runtime that it is given ([`Harness::connect_on`](crate::Harness::connect_on)), and
-    /// ends with it. Taken back with [`Claims::without`] it says that its calls run in the tasks of its users,
-    /// on whichever runtime these are.
+    /// A client works on a runtime that it is given ([`Harness::connect_on`](crate::Harness::connect_on)),
+    /// and ends with it. Taken back with [`Claims::without`] it says that its calls run in the tasks of its
+    /// users, on whichever runtime these are.
     GivenRuntime,
     /// Each grant, renewal, loss and release is one event of `tracing`, of a name that ends with `.acquired`,
     /// `.renewed`, `.lost` or `.released`, with the fields `lock` and `id` (as the name and the guard show

@@ -30,8 +30,8 @@ pub trait Library: Send + Sync + 'static {
     /// Waits for the lock.
     fn lock<'a>(&'a self, name: &'a LockName, ttl: Duration) -> Reply<'a, Self::Guard>;
 
-    /// Waits for the lock, for that long at the most: `None` inside if it was not free in time. `None` itself,
-    /// the default, if the library has no such wait; otherwise claim
+    /// Waits for the lock, for that long at the most: `None` inside if it was not free in time. `None`
+    /// itself, the default, if the library has no such wait; otherwise claim
     /// [`Need::WaitLimit`](crate::Need::WaitLimit).
     fn lock_timeout<'a>(
         &'a self,
@@ -70,10 +70,10 @@ fn unsupported(message: &'static str) -> Error {
 /// A [`Library`] as a [`Subject`].
 ///
 /// What the library has not, it does as a careful user of the library would: a wait ends at its limit by
-/// dropping its future unless there is [`Library::lock_timeout`], a client is closed by dropping its guards, and a holder believes in its lock by the
-/// clock. A try and an extension are counted from before the call, a wait from its return, since nobody knows
-/// when it was granted; where the library says for how long it is held, no longer than that. It refuses what
-/// the capabilities do not have.
+/// dropping its future unless there is [`Library::lock_timeout`], a client is closed by dropping its guards,
+/// and a holder believes in its lock by the clock. A try and an extension are counted from before the call, a
+/// wait from its return, since nobody knows when it was granted; where the library says for how long it is
+/// held, no longer than that. It refuses what the capabilities do not have.
 ///
 /// Claims begin with [`Claims::foreign`](crate::Claims::foreign).
 pub struct Foreign<L: Library> {

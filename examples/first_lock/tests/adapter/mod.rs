@@ -96,7 +96,6 @@ impl Harness for Mine {
             .claim(Need::WaitLimit)
             .claim(Need::CancelFrees)
             .claim(Need::LateTakesNothing)
-            .claim(Need::DropFrees)
     }
 
     fn runtime(&self) -> Arc<dyn Runtime> {

@@ -20,7 +20,7 @@ use crate::claims::{BASIS, Engine, Need, Waiver};
 use crate::cx::Effort;
 use crate::history::{Head, store};
 use crate::outcome::{Kind, Outcome};
-use crate::report::{Counted, Profile, Report, State, profile_of, profiles, verdict};
+use crate::report::{Counted, Profile, Report, State, name_of_file, profile_of, profiles, verdict};
 use crate::rule::{Access, Level, Rule, order};
 use crate::rules;
 
@@ -149,6 +149,8 @@ impl Certificate {
     /// # Errors
     /// Those of the compression.
     pub(crate) fn of(report: &Report) -> io::Result<(Self, BTreeMap<String, Vec<u8>>)> {
+        // Products of one backend have directories of their own.
+        let label = name_of_file(&format!("{}-{}", report.product, report.runtime)).to_lowercase();
         let mut histories = BTreeMap::new();
         let mut results = Vec::new();
         for rule in &report.rules {
@@ -157,7 +159,7 @@ impl Certificate {
             let mut history = None;
             if let Some(last) = last.filter(|last| !last.history.is_empty()) {
                 let outcome = last.outcome.kind().to_string();
-                let mut head = Head::new(&rule.id, &report.product, &report.label(), last.seed, outcome);
+                let mut head = Head::new(&rule.id, &report.product, &label, last.seed, outcome);
                 head.asked.clone_from(&last.asked);
                 let mut text = Vec::new();
                 store(&head, &last.history, &mut text)?;
@@ -193,7 +195,7 @@ impl Certificate {
             version: report.version.clone(),
             backend: report.backend.to_owned(),
             runtime: report.runtime.to_owned(),
-            label: report.label(),
+            label,
             engine: report.engine,
             claims: report.claims.clone(),
             bounds: bounds
@@ -265,14 +267,14 @@ impl Certificate {
         verdict(Some(self.profiles()), &counts)
     }
 
-    /// Writes it with its histories and a badge into `<directory>/<backend>-<runtime>/`, in place of the one
+    /// Writes it with its histories and a badge into `<directory>/<product>-<runtime>/`, in place of the one
     /// before.
     pub(crate) fn write(report: &Report, directory: &Path) -> io::Result<()> {
         if !report.complete {
             return Err(io::Error::other("it takes a run of all rules"));
         }
         let (certificate, histories) = Self::of(report)?;
-        certificate.put(&histories, &directory.join(report.label()))
+        certificate.put(&histories, &directory.join(&certificate.label))
     }
 
     /// The same, into that directory.

@@ -83,7 +83,7 @@ usage: cargo test --test conformance -- [FILTER...] [FLAGS]
   --report DIR        where reports go (a run without filter: target/conformance)
   --histories         keep what happened in every rule that records it, not only in those that did not pass
                       (DIR/history, or target/conformance/history)
-  --certificate DIR   what all rules proved, in DIR/<backend>-<runtime>: a file, the histories that rules were
+  --certificate DIR   what all rules proved, in DIR/<product>-<runtime>: a file, the histories that rules were
                       judged by, and a badge
   verify PATH...      judge histories and certificates again, without the store; a directory stands for the
                       certificates in it

@@ -13,6 +13,7 @@ use std::path::Path;
 
 pub(crate) use self::profiles::{Counted, profile_of, profiles, verdict};
 pub use self::profiles::{Profile, State};
+pub(crate) use self::types::name_of_file;
 pub use self::types::{Report, RuleReport, SCHEMA};
 use crate::history::{Head, store};
 use crate::options::Histories;

@@ -258,11 +258,13 @@ impl Report {
     /// `<backend>-<runtime>`, for files and commands: what else than a letter, a digit or `_` stands in them
     /// is one `-`.
     pub fn label(&self) -> String {
-        let label = format!("{}-{}", self.backend, self.runtime);
-        let words = label.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
-        words
-            .filter(|word| !word.is_empty())
-            .collect::<Vec<_>>()
-            .join("-")
+        name_of_file(&format!("{}-{}", self.backend, self.runtime))
     }
+}
+
+/// That text as the name of a file or directory.
+pub(crate) fn name_of_file(text: &str) -> String {
+    let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    let words: Vec<&str> = words.filter(|word| !word.is_empty()).collect();
+    words.join("-")
 }

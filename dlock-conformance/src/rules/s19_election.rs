@@ -541,8 +541,12 @@ async fn a_paused_leader_does_no_more(cx: Cx) -> Verdict {
                 // Until somebody waits.
                 own.sleep(ms(20)).await;
                 pause.fetch_add(1, Ordering::SeqCst);
-                // Where other threads run the others, they go on meanwhile.
+                // Where other threads run the others, they go on meanwhile. A thread of tokio that woke up
+                // for one task alone has woken no other, so nobody would look at the network and the timers
+                // while it stands still: the second of two new tasks sees to that.
+                let awake = [(); 2].map(|()| own.spawn(own.runtime().sleep(ms(1))));
                 own.stall(ttl + own.skew(ttl) + own.slack());
+                drop(awake);
                 step.fetch_add(1, Ordering::SeqCst);
                 yield_now().await;
                 step.fetch_add(1, Ordering::SeqCst);

@@ -132,6 +132,7 @@ pub(crate) fn attempt(
         },
         other => other,
     };
+    let asked = cx.take_asked(outcome != Outcome::Pass);
     Attempt {
         outcome,
         seed,
@@ -140,7 +141,7 @@ pub(crate) fn attempt(
         notes: cx.take_notes(),
         stall: Duration::ZERO,
         history: cx.take_history(),
-        asked: cx.take_asked(),
+        asked,
         stored: None,
         unconnected: cx.is_unconnected(),
     }

@@ -157,7 +157,7 @@ impl Certificate {
             let declared = rules::find(&rule.id);
             let last = rule.attempts.last();
             let mut history = None;
-            if let Some(last) = last.filter(|last| !last.history.is_empty()) {
+            if let Some(last) = last.filter(|last| !last.history.is_empty() && !last.asked.is_empty()) {
                 let outcome = last.outcome.kind().to_string();
                 let mut head = Head::new(&rule.id, &report.product, &label, last.seed, outcome);
                 head.asked.clone_from(&last.asked);

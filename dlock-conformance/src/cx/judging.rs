@@ -80,6 +80,11 @@ impl Cx {
         }
     }
 
+    /// What the history was found to be breaks nothing that is claimed: it is not to be judged again.
+    pub(crate) fn forgive(&self) {
+        lock(&self.0.asked).clear();
+    }
+
     // --- what was seen ---
 
     /// Counts something that the run must have seen for a pass to mean anything.
@@ -131,10 +136,11 @@ impl Cx {
         }
     }
 
-    /// What the history was judged by, or is to be judged by where the rule did not come to it.
-    pub(crate) fn take_asked(&self) -> Vec<Asked> {
+    /// What the history was judged by, or is to be judged by where the rule `failed` before it came to that. A
+    /// rule that passed may have good reason not to ask.
+    pub(crate) fn take_asked(&self, failed: bool) -> Vec<Asked> {
         let asked = std::mem::take(&mut *lock(&self.0.asked));
-        if !asked.is_empty() {
+        if !asked.is_empty() || !failed {
             return asked;
         }
         vec![Asked {

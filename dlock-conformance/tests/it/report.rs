@@ -32,7 +32,7 @@ pub(crate) const fn declared(id: &'static str) -> Rule {
         evidence: &[],
         budget: Duration::from_secs(5),
         bug: None,
-        run: |_| ready(Ok(())).boxed(),
+        run: |cx| ready(cx.check_history()).boxed(),
     }
 }
 

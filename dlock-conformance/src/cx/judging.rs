@@ -136,8 +136,8 @@ impl Cx {
         }
     }
 
-    /// What the history was judged by, or is to be judged by where the rule `failed` before it came to that. A
-    /// rule that passed may have good reason not to ask.
+    /// What the history was judged by, or is to be judged by where the rule `failed` before it came to that.
+    /// A rule that passed may have good reason not to ask.
     pub(crate) fn take_asked(&self, failed: bool) -> Vec<Asked> {
         let asked = std::mem::take(&mut *lock(&self.0.asked));
         if !asked.is_empty() || !failed {

@@ -1,5 +1,4 @@
-//! Prints the page about the certificates in a directory anew: what stands before its table, and the table.
-#![allow(clippy::print_stdout)] // that is what it is for
+//! Writes the page about the certificates in a directory anew: what stands before its table, and the table.
 
 use std::path::Path;
 
@@ -8,8 +7,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         .nth(1)
         .unwrap_or_else(|| "certificates".to_owned());
     let directory = Path::new(&directory);
-    let page = std::fs::read_to_string(directory.join("README.md"))?;
+    let path = directory.join("README.md");
+    let page = std::fs::read_to_string(&path)?;
     let head = page.split("| certificate |").next().unwrap_or_default();
-    print!("{head}{}", dlock_conformance::certificates_table(directory)?);
+    let table = dlock_conformance::certificates_table(directory)?;
+    std::fs::write(path, format!("{head}{table}"))?;
     Ok(())
 }

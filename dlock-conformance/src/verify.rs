@@ -1,7 +1,6 @@
 //! Stored histories and certificates, judged again: with the checkers of this kit, and without the store that
 //! they come from.
 
-use std::fs::File;
 use std::io::{self, BufReader, Write};
 use std::path::{Path, PathBuf};
 
@@ -33,15 +32,17 @@ pub fn verify<P: AsRef<Path>>(files: impl IntoIterator<Item = P>, mut out: impl 
         }
         if found.is_empty() {
             write!(out, "{}: ", file.display())?;
-            worst = worst.max(
-                match File::open(file).and_then(|opened| load(BufReader::new(opened))) {
-                    Ok((head, events)) => judged(&head, &events, &mut out)?,
-                    Err(why) => {
-                        writeln!(out, "cannot be read: {why}")?;
-                        3
-                    }
-                },
-            );
+            worst = worst.max(match std::fs::read(file).and_then(|bytes| history(&bytes)) {
+                Ok((head, events)) => judged(&head, &events, &mut out)?,
+                Err(_) if file.is_dir() => {
+                    writeln!(out, "there is no certificate in it")?;
+                    3
+                }
+                Err(why) => {
+                    writeln!(out, "cannot be read: {why}")?;
+                    3
+                }
+            });
         }
     }
     Ok(worst)
@@ -141,6 +142,14 @@ pub(crate) fn read(path: &Path) -> Result<Certificate, String> {
     Ok(certificate)
 }
 
+/// Reads a stored history, compressed or not.
+fn history(bytes: &[u8]) -> io::Result<(Head, Vec<Event>)> {
+    match bytes.starts_with(&[0x1f, 0x8b]) {
+        true => load(BufReader::new(MultiGzDecoder::new(bytes))),
+        false => load(bytes),
+    }
+}
+
 /// Judges the history of a rule again, if it has one.
 fn judge_result(
     certificate: &Certificate,
@@ -165,8 +174,8 @@ fn judge_result(
             kept.file
         ));
     }
-    let (head, events) = load(BufReader::new(MultiGzDecoder::new(&bytes[..])))
-        .map_err(|why| format!("the history {} cannot be read: {why}", kept.file))?;
+    let (head, events) =
+        history(&bytes).map_err(|why| format!("the history {} cannot be read: {why}", kept.file))?;
     let is_its_own = head.rule == *rule
         && head.product == certificate.product
         && head.target == certificate.label
@@ -290,6 +299,12 @@ mod tests {
             );
             assert!(text.contains("proven: Core"), "{text}");
         }
+        let (code, text) = said(&own.file("1.01.jsonl.gz"));
+        assert!(code == 0 && text.contains(": legal"), "{text}");
+        let none = own.0.join("none");
+        std::fs::create_dir(&none).unwrap();
+        let (code, text) = said(&none);
+        assert!(code == 3 && text.contains("no certificate in it"), "{text}");
     }
 
     #[test]
@@ -331,7 +346,7 @@ mod tests {
         let own = Own::new("illegal");
         let path = own.file("1.01.jsonl.gz");
         let bytes = std::fs::read(&path).unwrap();
-        let (head, mut events) = load(BufReader::new(MultiGzDecoder::new(&bytes[..]))).unwrap();
+        let (head, mut events) = history(&bytes).unwrap();
         for event in &mut events {
             event.token = event.token.map(|_| 7);
         }

@@ -7,7 +7,7 @@
 //!
 //! *A sentinel that is cut off with the old master* may be the fastest, and names that one, as it might if it
 //! were the first. Such a master is left when it turns out to be a replica, or breaks; that it served
-//! meanwhile is the first line of the table in `docs/redis.md`.
+//! meanwhile is the failover in the table of `docs/redis.md`.
 
 use futures::lock::Mutex;
 use futures::stream::{FuturesUnordered, StreamExt as _};

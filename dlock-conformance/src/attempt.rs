@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use crate::cx::{Conditions, Cx, Effort, Setup};
 use crate::harness::{Driven, Harness};
-use crate::history::{Asked, Event};
+use crate::history::{Asked, Event, Model};
 use crate::lock::lock;
 use crate::outcome::Outcome;
 use crate::panics;
@@ -42,6 +42,9 @@ pub struct Attempt {
     /// By what it was judged.
     #[serde(skip)]
     pub(crate) asked: Vec<Asked>,
+    /// How it is read.
+    #[serde(skip)]
+    pub(crate) model: Model,
     /// Where the history is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stored: Option<PathBuf>,
@@ -119,9 +122,14 @@ pub(crate) fn attempt(
         (Some(Ok(())), _) => judge_evidence(rule, &evidence),
         (Some(Err(failure)), _) => failed(failure),
         (None, Driven::TimedOut) => Outcome::Fail {
-            seen: format!("it did not end: the watchdog stopped it after {budget:?}"),
+            seen: format!(
+                "it did not end: the watchdog stopped it after {budget:?}{}",
+                cx.hanging(budget)
+            ),
         },
-        (None, Driven::Stuck(why)) => Outcome::Fail { seen: why },
+        (None, Driven::Stuck(why)) => Outcome::Fail {
+            seen: why + &cx.hanging(took),
+        },
         (None, Driven::Done) => Outcome::Error {
             what: "the runtime dropped the rule before it ended".to_owned(),
         },
@@ -132,7 +140,7 @@ pub(crate) fn attempt(
         },
         other => other,
     };
-    let asked = cx.take_asked(outcome != Outcome::Pass);
+    let failed = outcome != Outcome::Pass;
     Attempt {
         outcome,
         seed,
@@ -140,8 +148,9 @@ pub(crate) fn attempt(
         evidence,
         notes: cx.take_notes(),
         stall: Duration::ZERO,
-        history: cx.take_history(),
-        asked,
+        history: cx.take_history(failed),
+        asked: cx.take_asked(failed),
+        model: cx.model(),
         stored: None,
         unconnected: cx.is_unconnected(),
     }

@@ -56,6 +56,8 @@ struct Inner {
     /// They end after the clients, which have something to say yet when they close.
     networks: Mutex<Vec<Arc<dyn Network>>>,
     history: History,
+    /// What every client did, and faults of networks: drawn where a rule fails that keeps no history.
+    trace: History,
 }
 
 /// How much work rules with rounds do.
@@ -112,6 +114,7 @@ impl Cx {
             unconnected: AtomicBool::new(false),
             harness: Arc::downgrade(&setup.harness),
             history: History::new(Arc::clone(&runtime)),
+            trace: History::new(Arc::clone(&runtime)),
             runtime,
             clockwork,
             conditions: setup.conditions,

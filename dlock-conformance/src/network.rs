@@ -126,6 +126,18 @@ impl FaultGuard {
 
     /// Ends it.
     pub fn heal(self) {}
+
+    /// Does that as well when it ends.
+    pub(crate) fn then(mut self, also: impl FnOnce() + Send + Sync + 'static) -> Self {
+        let heal = self.heal.take();
+        self.heal = Some(Box::new(move || {
+            if let Some(heal) = heal {
+                heal();
+            }
+            also();
+        }));
+        self
+    }
 }
 
 impl Drop for FaultGuard {

@@ -11,6 +11,7 @@ use dlock_core::{ErrorKind, LockName, Timestamp};
 use super::{Cx, NO_SERVERS};
 use crate::claims::Engine;
 use crate::harness::{Harness, Process};
+use crate::history::{Traced, TracedNetwork};
 use crate::lock::lock;
 use crate::network::Network;
 use crate::proxy::{ProxyNetwork, ServerAddress};
@@ -56,7 +57,7 @@ impl Cx {
                     ));
                 }
                 lock(&self.0.clients).push(Arc::clone(&connected));
-                Ok(connected)
+                Ok(Arc::new(Traced::new(connected, self.0.trace.clone())))
             }
             Err(e) => {
                 self.0.unconnected.store(true, Ordering::Relaxed);
@@ -106,7 +107,7 @@ impl Cx {
         match harness.network(self) {
             Ok(Some(network)) => {
                 lock(&self.0.networks).push(Arc::clone(&network));
-                Ok(network)
+                Ok(Arc::new(TracedNetwork::new(network, self.0.trace.clone())))
             }
             Ok(None) => Err(Failure::NotRun(NO_SERVERS.to_owned())),
             Err(e) => Err(Failure::Kit(format!("a proxy could not be started: {e}"))),
@@ -121,9 +122,12 @@ impl Cx {
     /// # Errors
     /// As [`connect`](Self::connect).
     pub async fn connect_over(&self, network: &Arc<dyn Network>) -> Verdict<Arc<dyn Subject>> {
-        Self(Arc::clone(&self.0), Some(Arc::clone(network)))
-            .connect()
-            .await
+        Self(
+            Arc::clone(&self.0),
+            Some(Arc::clone(TracedNetwork::inner(network))),
+        )
+        .connect()
+        .await
     }
 
     /// For a harness: where a client that connects now finds the n-th of [`Harness::servers`]: there, or at

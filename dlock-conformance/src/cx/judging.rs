@@ -4,14 +4,16 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use dlock_core::{Capability, Nature};
 
 use super::Cx;
 use crate::checker::{self, Check, Judgement};
 use crate::fail;
-use crate::history::{Asked, Ends, Event, History, Lane, Model};
+use crate::history::{Asked, Ends, Event, EventKind, History, Lane, Model};
 use crate::lock::lock;
+use crate::nanos::nanos;
 use crate::report::timeline;
 use crate::subject::Subject;
 use crate::verdict::{Failure, Verdict};
@@ -116,17 +118,35 @@ impl Cx {
         std::mem::take(&mut lock(&self.0.evidence))
     }
 
-    pub(crate) fn take_history(&self) -> Vec<Event> {
-        self.0.history.events()
+    /// The history; of a rule that `failed` without one, what its clients did.
+    pub(crate) fn take_history(&self, failed: bool) -> Vec<Event> {
+        if !failed || !self.0.history.is_empty() {
+            return self.0.history.events();
+        }
+        let mut events = self.0.trace.events();
+        // When it had failed its guards and its calls were dropped, and its faults ended.
+        while events
+            .pop_if(|e| e.is_drop() || e.kind == EventKind::FaultEnd)
+            .is_some()
+        {}
+        events
+    }
+
+    /// Which calls had not returned at that time, in words.
+    pub(crate) fn hanging(&self, after: Duration) -> String {
+        timeline::hanging(&self.0.trace.events(), nanos(after))
     }
 
     /// What the history says of a run that failed before it was judged.
     pub(crate) fn afterthought(&self) -> String {
-        let events = self.0.history.events();
+        let events = self.take_history(true);
         if events.is_empty() || !lock(&self.0.asked).is_empty() {
             return String::new();
         }
         let model = self.model();
+        if self.0.history.is_empty() {
+            return format!("\nwhat happened last:\n{}", timeline::latest(&events, &model));
+        }
         match Check::Exclusion.judge(&events, &model, checker::wgl::BUDGET / 10) {
             Ok(Judgement::Illegal(violation)) => {
                 let drawing = timeline::of(&violation, &events, &model);
@@ -140,7 +160,7 @@ impl Cx {
     /// A rule that passed may have good reason not to ask.
     pub(crate) fn take_asked(&self, failed: bool) -> Vec<Asked> {
         let asked = std::mem::take(&mut *lock(&self.0.asked));
-        if !asked.is_empty() || !failed {
+        if !asked.is_empty() || !failed || self.0.history.is_empty() {
             return asked;
         }
         vec![Asked {

@@ -68,6 +68,11 @@ impl Event {
         )
     }
 
+    /// Whether it tells of a guard or a call that was dropped.
+    pub(crate) fn is_drop(&self) -> bool {
+        self.kind == EventKind::Dropped || self.note.as_deref() == Some(DROPPED)
+    }
+
     /// The acquire that it belongs to; another operation is its own.
     pub fn unit(&self) -> u64 {
         self.of.unwrap_or(self.op_id)
@@ -96,6 +101,9 @@ impl Event {
         }
     }
 }
+
+/// What is noted of a call whose future was dropped.
+pub(super) const DROPPED: &str = "its future was dropped";
 
 /// What kind of event it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use dlock_core::{LockName, Result};
 
-use super::event::{Event, EventKind, Op, OpOutcome};
+use super::event::{DROPPED, Event, EventKind, Op, OpOutcome};
 use super::recorder::History;
 use crate::lock::lock;
 use crate::mode::ModeTag;
@@ -100,12 +100,7 @@ impl Lane {
     /// # Errors
     /// Those of the subject.
     pub async fn renew(&self, held: &Recorded) -> Result<()> {
-        let flight = self.invoke(Op::Renew, &held.name, Some(held.op_id), None);
-        let result = held.held.renew().await;
-        flight.end(match &result {
-            Ok(()) => Return::ok(Some(&*held.held)),
-            Err(e) => Return::error(e),
-        });
+        let result = self.answering(Op::Renew, held, held.held.renew()).await;
         if result.is_ok() {
             self.believe(held);
         }
@@ -122,10 +117,20 @@ impl Lane {
     pub async fn release(&self, held: &Recorded) -> Result<()> {
         // What it believed up to here counts: between this and the release nobody else may believe the same.
         self.believe(held);
-        let flight = self.invoke(Op::Release, &held.name, Some(held.op_id), None);
-        let result = held.held.release().await;
+        self.answering(Op::Release, held, held.held.release()).await
+    }
+
+    /// A renewal or a release, written down.
+    pub(super) async fn answering(
+        &self,
+        op: Op,
+        held: &Recorded,
+        answer: impl Future<Output = Result<()>>,
+    ) -> Result<()> {
+        let flight = self.invoke(op, &held.name, Some(held.op_id), None);
+        let result = answer.await;
         flight.end(match &result {
-            Ok(()) => Return::ok(None),
+            Ok(()) => Return::ok((op == Op::Renew).then_some(&*held.held)),
             Err(e) => Return::error(e),
         });
         result
@@ -168,6 +173,21 @@ impl Lane {
         ask: &Ask,
         acquire: impl Future<Output = Result<Option<Box<dyn Held>>>>,
     ) -> Result<Option<Recorded>> {
+        let recorded = self.asking(op, name, ask, acquire).await?;
+        if let Some(held) = &recorded {
+            self.believe(held);
+        }
+        Ok(recorded)
+    }
+
+    /// An acquire, written down, with nothing asked of its guard.
+    pub(super) async fn asking(
+        &self,
+        op: Op,
+        name: &LockName,
+        ask: &Ask,
+        acquire: impl Future<Output = Result<Option<Box<dyn Held>>>>,
+    ) -> Result<Option<Recorded>> {
         let text = name.to_string();
         let flight = self.invoke(op, &text, None, Some(ask));
         let op_id = flight.event.op_id;
@@ -177,15 +197,11 @@ impl Lane {
             Ok(None) => Return::outcome(OpOutcome::Held),
             Err(e) => Return::error(e),
         });
-        let recorded = result?.map(|held| Recorded {
+        Ok(result?.map(|held| Recorded {
             held,
             op_id,
             name: text,
-        });
-        if let Some(held) = &recorded {
-            self.believe(held);
-        }
-        Ok(recorded)
+        }))
     }
 
     fn invoke(&self, op: Op, name: &str, of: Option<u64>, ask: Option<&Ask>) -> Flight<'_> {
@@ -211,14 +227,20 @@ impl Lane {
         }
     }
 
-    fn point(&self, kind: EventKind, held: &Recorded, ttl: Option<Duration>) {
+    pub(super) fn point(&self, kind: EventKind, held: &Recorded, ttl: Option<Duration>) {
         self.history.record(Event {
+            ttl_ns: ttl.map(nanos),
+            ..self.event_of(kind, held)
+        });
+    }
+
+    pub(super) fn event_of(&self, kind: EventKind, held: &Recorded) -> Event {
+        Event {
             of: Some(held.op_id),
             grant_id: Some(held.held.id()),
             token: held.held.token().map(dlock_core::Token::get),
-            ttl_ns: ttl.map(nanos),
             ..Event::new(kind, self.id, held.op_id, &*held.name)
-        });
+        }
     }
 }
 
@@ -289,10 +311,7 @@ impl Flight<'_> {
 impl Drop for Flight<'_> {
     fn drop(&mut self) {
         if !self.ended {
-            self.finish(
-                Return::outcome(OpOutcome::Unknown),
-                Some("its future was dropped"),
-            );
+            self.finish(Return::outcome(OpOutcome::Unknown), Some(DROPPED));
         }
     }
 }

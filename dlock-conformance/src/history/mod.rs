@@ -10,6 +10,8 @@ mod observed;
 mod recorder;
 mod spans;
 mod stored;
+mod traced;
+mod traced_network;
 mod validate;
 
 pub use event::{Event, EventKind, Op, OpOutcome, Told};
@@ -18,6 +20,8 @@ pub use observed::Watching;
 pub use recorder::History;
 pub use spans::{Ends, Model, Span, spans};
 pub use stored::{Asked, Head, load, store};
+pub(crate) use traced::Traced;
+pub(crate) use traced_network::TracedNetwork;
 pub use validate::{Invalid, validate};
 
 pub use crate::mode::ModeTag;

@@ -206,6 +206,10 @@ fn drawing(attempt: &Attempt, seen: &str) -> String {
     let events = &attempt.history;
     let (mut svg, mut told) = (String::new(), String::new());
     let mut caption = "No checker finds fault with the history. What happened last:".to_owned();
+    if attempt.asked.is_empty() {
+        caption = "What the clients did last:".to_owned();
+        svg = svg::latest(events, &attempt.model);
+    }
     for Asked { model, check } in &attempt.asked {
         if let Ok(Judgement::Illegal(violation)) = check.judge(events, model, wgl::BUDGET) {
             svg = svg::of(&violation, events, model);

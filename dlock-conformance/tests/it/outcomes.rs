@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use dlock_conformance::network::Fault;
 use dlock_conformance::simulated::Simulated;
 use dlock_conformance::{
     Access, Claims, Conditions, Cx, Effort, EngineSubject, Evidence, Failure, Harness, Kind, Layer, Level,
@@ -59,7 +60,7 @@ fn a_rule_that_hangs_is_stopped_and_fails() {
 }
 
 #[test]
-fn a_rule_that_waits_for_itself_is_stopped_too() {
+fn the_watchdog_names_the_call_that_hangs() {
     static WAITS: Rule = rule(|cx| {
         async move {
             let client = cx.connect().await?;
@@ -71,7 +72,43 @@ fn a_rule_that_waits_for_itself_is_stopped_too() {
         }
         .boxed()
     });
-    assert_eq!(outcome(&WAITS).kind(), Kind::Fail);
+    let Outcome::Fail { seen } = outcome(&WAITS) else {
+        panic!("it must fail")
+    };
+    assert!(
+        seen.contains("acquire of `dlc-trial/x` on lane 2 has not returned for "),
+        "{seen}"
+    );
+}
+
+#[test]
+fn a_failure_without_a_history_is_drawn_with_its_faults() {
+    static FAILS: Rule = rule(|cx| {
+        async move {
+            let net = cx.network()?;
+            let client = cx.connect_over(&net).await?;
+            let held = client.acquire(&cx.name("x"), &cx.ask()).await?;
+            let away = net.begin(Fault::Away);
+            cx.sleep(Duration::from_millis(5)).await;
+            drop(away);
+            assert!(held.release().await.is_ok());
+            let _last = client.acquire(&cx.name("x"), &cx.ask()).await?;
+            Err(Failure::Broken("out of cheese".to_owned()))
+        }
+        .boxed()
+    });
+    let Outcome::Fail { seen } = outcome(&FAILS) else {
+        panic!("it must fail")
+    };
+    let rows: Vec<&str> = seen.lines().collect();
+    let drawn = |label: &str, part: &str| {
+        let row = rows.iter().find(|row| row.trim_start().starts_with(label));
+        assert!(row.is_some_and(|row| row.contains(part)), "{label}: {seen}");
+    };
+    drawn("lane 1", "<");
+    drawn("faults", "F Away F");
+    // What was dropped since it had failed is not what it failed by.
+    assert!(!seen.contains("x dropped"), "{seen}");
 }
 
 #[test]

@@ -41,11 +41,28 @@ fn the_last_operations_are_drawn_where_nothing_else_is_known() {
     let mut text = String::new();
     for n in 0..40_u64 {
         let at = n * 1_000_000;
-        text += &format!("{at}-{} A try g{n} held\n", at + 500_000);
+        text += &format!("{at}-{} A acquire g{n} timed_out\n", at + 500_000);
     }
     let drawing = latest(&history(&text), &MODEL);
-    assert_eq!(drawing.matches('h').count(), 13, "{drawing}");
-    assert!(drawing.contains("h refused"), "{drawing}");
+    // Its legend, and the words beside it.
+    assert_eq!(drawing.matches('t').count(), 12 + 3, "{drawing}");
+    assert!(drawing.contains("t timed out"), "{drawing}");
+}
+
+#[test]
+fn of_refused_tries_only_the_last_are_drawn() {
+    let mut text = "0-1 A acquire a ttl=60000 token=1\n".to_owned();
+    for n in 1..40 {
+        let at = n * 10;
+        text += &format!("{at}-{} B try b{n} held\n", at + 3);
+    }
+    let drawing = latest(&millis(&text), &MODEL);
+    assert!(drawing.contains("# holds"), "{drawing}");
+    assert_eq!(
+        drawing.matches("=h ").count() + drawing.matches("=h\n").count(),
+        4,
+        "{drawing}"
+    );
 }
 
 #[test]
@@ -54,19 +71,19 @@ fn the_last_operations_are_of_one_name_with_faults_beside_them() {
     let mut text = String::new();
     for n in 0..14 {
         let at = n * 10;
-        text += &format!("{at}-{} A try a{n} name=a held\n", at + 3);
-        text += &format!("{}-{} B try b{n} name=b held\n", at + 5, at + 8);
+        text += &format!("{at}-{} A acquire a{n} name=a timed_out\n", at + 3);
+        text += &format!("{}-{} B acquire b{n} name=b timed_out\n", at + 5, at + 8);
     }
-    text += "140-143 A try last name=a held
+    text += "140-143 A acquire last name=a timed_out
              144 - fault name=c note=cut
              155 - healed name=c";
     is_drawn(
         &latest(&millis(&text), &MODEL),
         "
   ms        |30.0           |54.1           |78.2           |102.3          |126.4
-  lane 1    =h    ==h    ==h   ==h    ==h    ==h   ==h    ==h    ==h   ==h    ==h    ==h
+  lane 1    =t    ==t    ==t   ==t    ==t    ==t   ==t    ==t    ==t   ==t    ==t    ==t
   faults                                                                               F cut FFF
-  = asks  h refused
+  = asks  t timed out
 ",
     );
 }

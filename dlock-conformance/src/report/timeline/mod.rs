@@ -27,8 +27,10 @@ const GRANTS: usize = 6;
 /// How many operations are told of below the drawing at most.
 pub(super) const TOLD: usize = 8;
 
-/// How many operations are drawn of a history of which nothing is known but that it ended badly.
+/// How many operations are drawn of a history of which nothing is known but that it ended badly, and how many
+/// refused tries among them.
 const LATEST: usize = 12;
+const REFUSED: usize = 4;
 
 /// What a violation is about: the operations of the least history that is illegal, to their ends, with those
 /// that it names marked.
@@ -41,6 +43,27 @@ pub fn latest(events: &[Event], model: &Model) -> String {
     draw(&ending(events), &[], model)
 }
 
+/// The calls that had not returned at that time, and how long they had taken by then.
+pub(crate) fn hanging(events: &[Event], at: u64) -> String {
+    let returned = |op| {
+        events
+            .iter()
+            .any(|e| e.op_id == op && e.kind == EventKind::Return && e.t_mono_ns < at)
+    };
+    let calls = events
+        .iter()
+        .filter(|e| e.kind == EventKind::Invoke && e.t_mono_ns < at && !returned(e.op_id));
+    let calls = calls.filter_map(|e| Some((verb(e.op?), e))).map(|(call, e)| {
+        format!(
+            "\n  {call} of `{}` on lane {} has not returned for {}",
+            e.name,
+            e.lane,
+            shown_ms(at - e.t_mono_ns)
+        )
+    });
+    calls.take(TOLD).collect()
+}
+
 fn about(violation: &Violation, events: &[Event]) -> Vec<Event> {
     let least = violation.minimal.iter().map(Event::unit);
     let units: BTreeSet<u64> = least.chain(violation.operations.iter().copied()).collect();
@@ -51,9 +74,15 @@ fn ending(events: &[Event]) -> Vec<Event> {
     let Some(name) = events.iter().rev().find(|e| !e.is_fault()).map(|e| &e.name) else {
         return Vec::new();
     };
-    let mut units = BTreeSet::new();
+    let (mut units, mut passed_over, mut refused) = (BTreeSet::new(), BTreeSet::new(), 0);
     for event in events.iter().rev().filter(|e| e.name == *name && !e.is_fault()) {
-        if units.len() < LATEST {
+        if event.op == Some(Op::Try) && event.outcome == Some(OpOutcome::Held) {
+            refused += 1;
+            if refused > REFUSED {
+                passed_over.insert(event.unit());
+            }
+        }
+        if units.len() < LATEST && !passed_over.contains(&event.unit()) {
             units.insert(event.unit());
         }
     }

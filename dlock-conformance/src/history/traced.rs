@@ -1,0 +1,229 @@
+//! What clients do in rules that keep no history: enough to draw it when such a rule fails, and to say which
+//! call hangs.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use dlock_core::{Capabilities, Election, FenceGate, LockName, LossReason, Result, Timestamp, Token, spi};
+use futures::FutureExt;
+use futures::future::BoxFuture;
+
+use super::event::{Event, EventKind, Op};
+use super::lane::{Lane, Recorded};
+use super::recorder::History;
+use crate::lock::lock;
+use crate::subject::{Ask, AutoRenewal, Convert, Held, Observe, Reply, Subject};
+
+/// A client whose calls are written down. It asks its guards nothing by itself: a look at a guard may be what
+/// a rule is about.
+pub(crate) struct Traced {
+    client: Arc<dyn Subject>,
+    trace: History,
+    /// Those of earlier calls. One that nobody else has is free.
+    lanes: Mutex<Vec<Arc<Lane>>>,
+}
+
+impl Traced {
+    pub(crate) fn new(client: Arc<dyn Subject>, trace: History) -> Self {
+        Self {
+            client,
+            trace,
+            lanes: Mutex::default(),
+        }
+    }
+
+    fn lane(&self) -> Arc<Lane> {
+        let mut lanes = lock(&self.lanes);
+        if let Some(free) = lanes.iter().find(|lane| Arc::strong_count(lane) == 1) {
+            return Arc::clone(free);
+        }
+        let lane = Arc::new(Lane::new(self.trace.clone(), Arc::clone(&self.client)));
+        lanes.push(Arc::clone(&lane));
+        lane
+    }
+
+    /// The call of the client is made before the future is first polled, as without this.
+    fn acquiring<'a>(
+        &self,
+        op: Op,
+        name: &'a LockName,
+        ask: &'a Ask,
+        call: impl Future<Output = Result<Option<Box<dyn Held>>>> + Send + 'a,
+    ) -> Reply<'a, Option<Box<dyn Held>>> {
+        let lane = self.lane();
+        async move {
+            let Some(held) = lane.asking(op, name, ask, call).await? else {
+                return Ok(None);
+            };
+            if ask.auto_renew != AutoRenewal::Off {
+                lane.point(EventKind::GrantedBeliefUntil, &held, Some(Duration::MAX));
+            }
+            let ended = AtomicBool::new(false);
+            let held: Box<dyn Held> = Box::new(TracedHeld {
+                held: Some(held),
+                lane,
+                ended,
+            });
+            Ok(Some(held))
+        }
+        .boxed()
+    }
+}
+
+/// A client that answers a try without a guard has refused it; a wait has no such answer.
+fn granted(held: Option<Box<dyn Held>>) -> Box<dyn Held> {
+    held.expect("a wait that answers Ok answers a guard")
+}
+
+impl Subject for Traced {
+    fn capabilities(&self) -> Capabilities {
+        self.client.capabilities()
+    }
+
+    fn try_acquire<'a>(&'a self, name: &'a LockName, ask: &'a Ask) -> Reply<'a, Option<Box<dyn Held>>> {
+        self.acquiring(Op::Try, name, ask, self.client.try_acquire(name, ask))
+    }
+
+    fn acquire<'a>(&'a self, name: &'a LockName, ask: &'a Ask) -> Reply<'a, Box<dyn Held>> {
+        let call = self.client.acquire(name, ask).map(|held| held.map(Some));
+        self.acquiring(Op::Acquire, name, ask, call)
+            .map(|held| held.map(granted))
+            .boxed()
+    }
+
+    fn acquire_timeout<'a>(
+        &'a self,
+        name: &'a LockName,
+        ask: &'a Ask,
+        limit: Duration,
+    ) -> Reply<'a, Box<dyn Held>> {
+        let call = self
+            .client
+            .acquire_timeout(name, ask, limit)
+            .map(|held| held.map(Some));
+        self.acquiring(Op::Acquire, name, ask, call)
+            .map(|held| held.map(granted))
+            .boxed()
+    }
+
+    fn gate(&self) -> Option<&dyn FenceGate> {
+        self.client.gate()
+    }
+
+    fn observe(&self) -> Option<&dyn Observe> {
+        self.client.observe()
+    }
+
+    fn close(&self) -> Reply<'_, ()> {
+        self.client.close()
+    }
+
+    fn backend(&self) -> Option<&Arc<dyn spi::Lock>> {
+        self.client.backend()
+    }
+
+    fn election(&self, name: &LockName, ask: &Ask) -> Option<Result<Election>> {
+        self.client.election(name, ask)
+    }
+
+    fn in_namespace(&self, namespace: &str) -> Option<Result<Arc<dyn Subject>>> {
+        self.client.in_namespace(namespace)
+    }
+
+    fn printed(&self) -> Option<String> {
+        self.client.printed()
+    }
+
+    fn vanish(&self) -> bool {
+        self.client.vanish()
+    }
+}
+
+struct TracedHeld {
+    /// Until it is dropped.
+    held: Option<Recorded>,
+    lane: Arc<Lane>,
+    /// Its end was asked for.
+    ended: AtomicBool,
+}
+
+impl TracedHeld {
+    fn held(&self) -> &Recorded {
+        self.held.as_ref().expect("it is not dropped")
+    }
+}
+
+impl Held for TracedHeld {
+    fn id(&self) -> String {
+        self.held().id()
+    }
+
+    fn token(&self) -> Option<Token> {
+        self.held().token()
+    }
+
+    fn ttl(&self) -> Duration {
+        self.held().ttl()
+    }
+
+    fn deadline(&self) -> Timestamp {
+        self.held().deadline()
+    }
+
+    fn remaining(&self) -> Duration {
+        self.held().remaining()
+    }
+
+    fn is_valid(&self) -> bool {
+        self.held().is_valid()
+    }
+
+    fn lost(&self) -> BoxFuture<'static, LossReason> {
+        let (told, lost) = (
+            self.lane.event_of(EventKind::Lost, self.held()),
+            self.held().lost(),
+        );
+        let trace = self.lane.history.clone();
+        async move {
+            let why = lost.await;
+            trace.record(Event {
+                note: Some(format!("{why:?}")),
+                ..told
+            });
+            why
+        }
+        .boxed()
+    }
+
+    fn loss(&self) -> Option<LossReason> {
+        self.held().loss()
+    }
+
+    fn renew(&self) -> Reply<'_, ()> {
+        self.lane
+            .answering(Op::Renew, self.held(), self.held().renew())
+            .boxed()
+    }
+
+    fn release(&self) -> Reply<'_, ()> {
+        self.ended.store(true, Ordering::Relaxed);
+        self.lane
+            .answering(Op::Release, self.held(), self.held().release())
+            .boxed()
+    }
+
+    fn convert(&self) -> Option<&dyn Convert> {
+        self.held().convert()
+    }
+}
+
+impl Drop for TracedHeld {
+    fn drop(&mut self) {
+        let Some(held) = self.held.take() else { return };
+        match self.ended.load(Ordering::Relaxed) {
+            true => drop(held),
+            false => self.lane.drop_guard(held),
+        }
+    }
+}

@@ -53,6 +53,11 @@ mod getting_started {}
 mod election {}
 
 /// As above.
+#[cfg(all(doctest, feature = "postgres", feature = "sqlite", feature = "tokio"))]
+#[doc = include_str!("../docs/fencing.md")]
+mod fencing {}
+
+/// As above.
 #[cfg(all(doctest, feature = "metrics", feature = "tokio"))]
 #[doc = include_str!("../docs/operating.md")]
 mod operating {}

@@ -57,6 +57,11 @@ mod election {}
 #[doc = include_str!("../docs/fencing.md")]
 mod fencing {}
 
+/// As above. The simulator is there with the conformance kit, which the tests depend on.
+#[cfg(all(doctest, feature = "tokio"))]
+#[doc = include_str!("../docs/testing-with-dlock.md")]
+mod testing_with_dlock {}
+
 /// As above.
 #[cfg(all(doctest, feature = "metrics", feature = "tokio"))]
 #[doc = include_str!("../docs/operating.md")]

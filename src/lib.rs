@@ -63,6 +63,11 @@ mod fencing {}
 mod testing_with_dlock {}
 
 /// As above.
+#[cfg(all(doctest, feature = "tokio"))]
+#[doc = include_str!("../docs/troubleshooting.md")]
+mod troubleshooting {}
+
+/// As above.
 #[cfg(all(doctest, feature = "metrics", feature = "tokio"))]
 #[doc = include_str!("../docs/operating.md")]
 mod operating {}

@@ -68,6 +68,11 @@ mod testing_with_dlock {}
 mod troubleshooting {}
 
 /// As above.
+#[cfg(all(doctest, feature = "tokio"))]
+#[doc = include_str!("../docs/migrating.md")]
+mod migrating {}
+
+/// As above.
 #[cfg(all(doctest, feature = "metrics", feature = "tokio"))]
 #[doc = include_str!("../docs/operating.md")]
 mod operating {}

@@ -427,14 +427,14 @@ fn what_is_set_before_a_blocking_connect_counts() {
 /// The row of the table of what each backend can do, as far as a store can be asked without a server.
 #[cfg(all(feature = "redis", feature = "sqlite"))]
 #[test]
-fn the_least_ttl_of_the_page_is_that_of_the_code() {
+fn the_minimum_ttl_of_the_page_is_that_of_the_code() {
     let page = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/choosing-a-backend.md");
     let page = std::fs::read_to_string(page).unwrap();
     let row = |label: &str| -> Vec<String> {
         let line = page.lines().find(|line| line.starts_with(label)).unwrap();
         line.split('|').map(|cell| cell.trim().to_owned()).collect()
     };
-    let (heads, least) = (row("| capability"), row("| the least ttl"));
+    let (heads, least) = (row("| capability"), row("| the minimum ttl"));
     let says = |backend: &str| {
         let column = heads.iter().position(|head| head.contains(backend)).unwrap();
         least[column].clone()

@@ -18,7 +18,7 @@ pub(crate) fn markdown(html: &str, about: &str, plots: &[Plot], parts: &[(&str, 
     let mut text = format!(
         "# Benchmarks\n\nWritten by `scripts/bench`; the same with plots is [{html}]({html}). \
          What the rows mean, and what is known of those that fall short, is in \
-         [benches/README.md](../benches/README.md).\n\n\
+         [benches/README.md](https://github.com/dlock-rs/dlock/blob/main/benches/README.md).\n\n\
          {about}\n## Who is ahead\n\nWhere a peer is ahead comes first.\n\n"
     );
     for plot in plots.iter().filter(|plot| !plot.verdict().is_empty()) {

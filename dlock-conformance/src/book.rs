@@ -69,7 +69,7 @@ cargo run -p dlock-conformance --example rules -- page > docs/rules.md
 * **needs**: a rule runs where all of that is claimed; see [Needs](#needs).
 * **evidence**: what a run must have counted. One that saw less proves nothing and is inconclusive.
 * **planted bug**: a mistake, made in the kit's reference backend or in the engine, that the rule must catch.
-  [MATRIX.md](../dlock-conformance/MATRIX.md) shows what it said then.
+  [MATRIX.md][MATRIX.md] shows what it said then.
 * **real bug**: one that a library had in the field, which the rule must catch as well.
 
 ## Sections
@@ -110,6 +110,12 @@ pub fn rules_page() -> String {
         for rule in rules::all().filter(|rule| order(rule.id).0 == number) {
             page += &told(rule, Page);
         }
+    }
+    let links = page.split("][").skip(1).filter_map(|rest| rest.split_once(']'));
+    let files: BTreeSet<_> = links.map(|(file, _)| file.to_owned()).collect();
+    page.push('\n');
+    for file in files {
+        page += &format!("[{file}]: {FOLDER}/{file}\n");
     }
     page
 }
@@ -247,13 +253,13 @@ fn planted(rule: &Rule, bug: &str) -> String {
     }
 }
 
+/// Where the files are. Absolute: the page is also in a book, which does not have them.
+const FOLDER: &str = concat!(env!("CARGO_PKG_REPOSITORY"), "/blob/main/dlock-conformance");
+
 fn link(text: &str, file: &str, form: Form) -> String {
     match form {
-        Page => format!("[{text}](../dlock-conformance/{file})"),
-        Terminal => format!(
-            "{text} ({}/blob/HEAD/dlock-conformance/{file})",
-            env!("CARGO_PKG_REPOSITORY")
-        ),
+        Page => format!("[{text}][{file}]"),
+        Terminal => format!("{text} ({FOLDER}/{file})"),
     }
 }
 

@@ -61,6 +61,11 @@ pub trait Library: Send + Sync + 'static {
     fn token(&self, _guard: &Self::Guard) -> Option<Token> {
         None
     }
+
+    /// The resource that checks tokens, where there is one. Declare [`Capability::Gate`] as well.
+    fn gate(&self) -> Option<&dyn FenceGate> {
+        None
+    }
 }
 
 fn unsupported(message: &'static str) -> Error {
@@ -223,7 +228,7 @@ impl<L: Library> Subject for Foreign<L> {
     }
 
     fn gate(&self) -> Option<&dyn FenceGate> {
-        None
+        self.library.gate()
     }
 
     fn observe(&self) -> Option<&dyn Observe> {

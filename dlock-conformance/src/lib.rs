@@ -22,6 +22,7 @@ mod foreign;
 mod harness;
 pub mod history;
 pub mod hooks;
+mod lent;
 mod lock;
 mod mode;
 #[doc(hidden)]
@@ -74,6 +75,7 @@ pub use foreign::{Foreign, Library};
 pub use harness::{Clockwork, Driven, Harness, RealTime};
 pub use history::{History, Lane, Recorded, Watching};
 pub use hooks::{Hooks, Restart, Step, Vitals};
+pub use lent::{Lent, Loan};
 pub use one_server::OneServer;
 pub use options::{Histories, Options};
 pub use outcome::{Kind, Outcome};

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use dlock_conformance::simulated::Simulated;
 use dlock_conformance::{
-    Ask, Claims, Clockwork, Cx, Foreign, Harness, Kind, Library, Need, Options, Reply, Report, Subject, run,
+    Ask, Claims, Clockwork, Cx, Foreign, Harness, Kind, Lent, Library, Loan, Need, Options, Reply, Report,
+    Subject, run,
 };
 use dlock_core::{Capabilities, Capability, LockName, Result, Runtime, Timestamp};
 use futures::FutureExt;
@@ -143,23 +144,86 @@ impl Polling {
     }
 }
 
+/// The same library with closures for guards.
+struct Lending(Arc<Polling>);
+
+impl Lending {
+    /// Lends the lock to the closure; a try if it does not wait. Whether it was held to the end.
+    async fn using(
+        library: Arc<Polling>,
+        name: LockName,
+        ttl: Duration,
+        waits: bool,
+        closure: BoxFuture<'static, ()>,
+    ) -> Result<bool> {
+        let guard = match waits {
+            true => Some(library.lock(&name, ttl).await?),
+            false => library.try_lock(&name, ttl).await?,
+        };
+        let Some(guard) = guard else { return Ok(false) };
+        closure.await;
+        library.unlock(guard).await
+    }
+
+    fn lend<'a>(&'a self, name: &LockName, ttl: Duration, waits: bool) -> Reply<'a, Option<Lent>> {
+        let (library, name) = (Arc::clone(&self.0), name.clone());
+        let call = move |loan: Loan| Self::using(library, name, ttl, waits, loan.held().boxed()).boxed();
+        Lent::take(&*self.0.runtime, call).boxed()
+    }
+}
+
+impl Library for Lending {
+    type Guard = Lent;
+
+    fn try_lock<'a>(&'a self, name: &'a LockName, ttl: Duration) -> Reply<'a, Option<Lent>> {
+        self.lend(name, ttl, false)
+    }
+
+    fn lock<'a>(&'a self, name: &'a LockName, ttl: Duration) -> Reply<'a, Lent> {
+        let lent = self.lend(name, ttl, true);
+        lent.map(|lent| lent.map(|lent| lent.expect("a wait is not refused")))
+            .boxed()
+    }
+
+    fn unlock(&self, guard: Lent) -> Reply<'_, bool> {
+        guard.give_back().boxed()
+    }
+}
+
 struct World {
     world: Simulated,
     table: Table,
     fault: Fault,
+    lends: bool,
 }
 
 impl World {
     fn report(fault: Fault) -> Report {
+        Self::report_of(fault, false)
+    }
+
+    fn report_of(fault: Fault, lends: bool) -> Report {
         let (world, table) = (Simulated::new(1), Table::default());
-        run(World { world, table, fault }, &Options::default())
+        let world = World {
+            world,
+            table,
+            fault,
+            lends,
+        };
+        run(world, &Options::default())
     }
 }
 
 impl Harness for World {
     fn claims(&self) -> Claims {
-        let can = Capabilities::new("polling").with_all([Capability::Renew, Capability::PerGrantTtl]);
-        let claims = Claims::foreign("polling", "1.0", can).claim(Need::OutlivesConnection);
+        let mut can = Capabilities::new("polling").with(Capability::PerGrantTtl);
+        if !self.lends {
+            can = can.with(Capability::Renew);
+        }
+        let mut claims = Claims::foreign("polling", "1.0", can).claim(Need::OutlivesConnection);
+        if self.lends {
+            claims = claims.claim(Need::DropFrees);
+        }
         match self.fault {
             Fault::TakesALimit => claims.claim(Need::WaitLimit),
             _ => claims,
@@ -177,8 +241,12 @@ impl Harness for World {
             fault: self.fault,
             guards: Arc::default(),
         };
-        let subject = Foreign::new(library, self.claims().capabilities, self.runtime());
-        ready(Ok(Arc::new(subject) as Arc<dyn Subject>)).boxed()
+        let (can, runtime) = (self.claims().capabilities, self.runtime());
+        let subject: Arc<dyn Subject> = match self.lends {
+            true => Arc::new(Foreign::new(Lending(Arc::new(library)), can, runtime)),
+            false => Arc::new(Foreign::new(library, can, runtime)),
+        };
+        ready(Ok(subject)).boxed()
     }
 
     fn clockwork(&self) -> Arc<dyn Clockwork> {
@@ -203,6 +271,17 @@ fn a_library_that_does_what_it_claims_fails_in_nothing() {
             ["2.05", "2.06", "2.07"].contains(&&*rule.id) && rule.outcome.kind() == Kind::Pass
         });
         assert_eq!(rules.count(), limits);
+    }
+}
+
+#[test]
+fn a_library_that_lends_to_closures_is_judged_as_well() {
+    let report = World::report_of(Fault::None, true);
+    assert_eq!(red(&report), Vec::<String>::new());
+    assert!(report.count(Kind::Pass) > 50, "{}", report.summary());
+    for (fault, rule) in [(Fault::UnlocksAnybody, "3.06"), (Fault::Grants, "1.01")] {
+        let seen = red(&World::report_of(fault, true));
+        assert!(seen.iter().any(|line| line.starts_with(rule)), "{seen:#?}");
     }
 }
 

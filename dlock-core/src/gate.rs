@@ -43,6 +43,9 @@ pub trait FenceGate: Send + Sync {
 
     /// What was last stored by [`write`](Self::write), and the tokens seen.
     ///
+    /// A holder that computes a new value from it calls [`admit`](Self::admit) first. Else a write that an
+    /// older holder has sent may arrive after this read, and the new value overwrites it unseen.
+    ///
     /// # Cancel safety
     /// Only reads.
     ///

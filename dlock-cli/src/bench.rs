@@ -1,4 +1,4 @@
-//! `dlock bench`: what locks cost on the store at hand.
+//! `dlock bench`: measures what locks cost on a store.
 
 use std::io::IsTerminal as _;
 use std::time::{Duration, Instant};
@@ -15,12 +15,12 @@ use crate::store::Store;
 /// How long the name stays taken if this program is killed.
 const TTL: Duration = Duration::from_secs(10);
 
-/// Shorter than this says nothing.
+/// A shorter measurement means nothing.
 const LEAST: Duration = Duration::from_millis(300);
 
 pub(crate) async fn main(store: &Store, bench: Bench) -> Result<u8, Failure> {
     if bench.length < LEAST {
-        return Err(Failure::usage(format!("--for is {LEAST:?} at least")));
+        return Err(Failure::usage(format!("--for must be at least {LEAST:?}")));
     }
     let (one, two) = (store.connect(None).await?, store.connect(None).await?);
     let name = format!("dlock-bench-{}", std::process::id());
@@ -29,12 +29,12 @@ pub(crate) async fn main(store: &Store, bench: Bench) -> Result<u8, Failure> {
     let (ours, theirs) = (lock(&one, &name)?, lock(&two, &name)?);
     let done = measured(&ours, &theirs, bench.length / 3).await;
     let done = done.and_then(|times| shown(store, bench.json, times.map(Figures::of)));
-    // Also after a failure: what is held is let go of.
+    // Also after a failure: closing releases what is held.
     let done = ended(&two, done).await;
     ended(&one, done).await
 }
 
-/// Round trips, pairs and hand-offs, for that long each.
+/// Measures round trips, pairs and hand-offs, for `length` each.
 async fn measured(ours: &Lock, theirs: &Lock, length: Duration) -> Result<[Times; 3], Failure> {
     let held = ours.acquire().await?;
     let trips = timed("round trip", round_trips(theirs, length)).await?;
@@ -57,15 +57,15 @@ fn shown(store: &Store, as_json: bool, [trips, pairs, turns]: [Figures; 3]) -> R
     } else {
         say(&store.shown())?;
         say(&format!(
-            "  round trip  {}  a try for a lock that is held",
+            "  round trip  {}  trying to acquire a lock that is held",
             trips.words()
         ))?;
         say(&format!(
-            "  pair        {}  acquire and release of a lock that nobody else wants",
+            "  pair        {}  acquire and release without contention",
             pairs.words()
         ))?;
         say(&format!(
-            "  hand-off    {}  from one client's release to the other one's guard",
+            "  hand-off    {}  from one client's release to the other client's guard",
             turns.words()
         ))?;
     }
@@ -81,7 +81,7 @@ async fn round_trips(lock: &Lock, length: Duration) -> Result<Times, Failure> {
         if lock.try_acquire().await?.is_some() {
             return Err(Failure::new(
                 code::LOST,
-                "the store gave a lock away that is held",
+                "the store granted a lock while another client held it: it is not safe for locks",
             ));
         }
         times.push(asked.elapsed());
@@ -99,7 +99,7 @@ async fn pairs(lock: &Lock, length: Duration) -> Result<Times, Failure> {
     Ok(times)
 }
 
-/// One of two who pass the lock to one another; `last` is who released last, and when.
+/// One of two clients that pass the lock to each other. `last` is the client that released last, and when.
 async fn turns(
     lock: &Lock,
     who: u8,
@@ -115,7 +115,7 @@ async fn turns(
     while began.elapsed() < length {
         let guard = lock.acquire().await?;
         let now = Instant::now();
-        // What one takes back itself is no hand-off.
+        // Acquiring it again after its own release is no hand-off.
         times.extend(released(now).filter(|(by, _)| *by != who).map(|(_, at)| now - at));
         released(Instant::now());
         guard.release().await?;
@@ -123,7 +123,7 @@ async fn turns(
     Ok(times)
 }
 
-/// Says at a terminal what is going on.
+/// Shows the progress, at a terminal.
 pub(crate) async fn timed<T>(what: &str, doing: impl Future<Output = T>) -> T {
     if !std::io::stderr().is_terminal() {
         return doing.await;

@@ -1,4 +1,4 @@
-//! `dlock doctor`: whether the store at hand is fit for locks.
+//! `dlock doctor`: checks whether a store is fit for locks.
 
 use std::time::{Duration, Instant};
 
@@ -14,19 +14,19 @@ use crate::look::say;
 use crate::run::ended;
 use crate::store::Store;
 
-/// The lock that is taken, and the resource that the fence gate is asked about: always the same, since a gate
-/// keeps a row.
+/// The lock that is acquired, and the resource at the fence gate. Always the same, since a gate keeps one row
+/// per resource.
 const NAME: &str = "dlock-doctor";
 
-/// How long the lock stays taken if this program is killed, and how long another doctor is waited for.
+/// How long the lock stays taken if this program is killed, and how long to wait for another doctor.
 const TTL: Duration = Duration::from_secs(10);
 
-/// How long a store is gone through that may have many names, or keys of others.
+/// How long to list a store that may have many names, or foreign keys.
 const GLANCE: Duration = Duration::from_secs(1);
 
 const TRIPS: usize = 20;
 
-/// A renewal that takes longer is a good part of a short ttl.
+/// A longer round trip is a considerable part of a short ttl.
 const SLOW: Duration = Duration::from_millis(250);
 
 pub(crate) async fn main(store: &Store, doctor: Doctor) -> Result<u8, Failure> {
@@ -90,7 +90,10 @@ async fn examined(store: &Store, client: &Client) -> Vec<Finding> {
             }
             let _ = other.close().await;
         }
-        Err(failure) => found.push(Finding::problem("connection", format!("a second one: {failure}"))),
+        Err(failure) => found.push(Finding::problem(
+            "connection",
+            format!("opening a second connection failed: {failure}"),
+        )),
     }
     let all = Capability::ALL.iter();
     let (able, not): (Vec<_>, Vec<_>) = all.partition(|capability| client.capabilities().has(**capability));
@@ -118,8 +121,8 @@ fn failed(about: &'static str, what: &str, e: Error) -> Finding {
     Finding::problem(about, format!("{what} failed: {}", Failure::from(e)))
 }
 
-/// Does once what a lock is there for: what a right is missing for, fails here and not at work. The lock is
-/// the trial's own; if that cannot be had, nothing else is tried.
+/// Uses each operation once, so that a missing right shows here and not in production. If the lock cannot be
+/// acquired, nothing else is tried.
 async fn tried(client: &Client, other: &Client, found: &mut Vec<Finding>) -> Result<(), Finding> {
     let lock = |client: &Client| -> dlock::Result<Lock> {
         let ttl = TTL.max(client.capabilities().min_ttl);
@@ -130,11 +133,11 @@ async fn tried(client: &Client, other: &Client, found: &mut Vec<Finding>) -> Res
     let taking = async { lock(client)?.acquire().await };
     let guard = taking.await.map_err(|e| match e.kind() {
         ErrorKind::Timeout => {
-            Finding::warning("locks", format!("{NAME} is held by another doctor: try again"))
+            Finding::warning("locks", format!("another `dlock doctor` holds {NAME}: try again"))
         }
-        _ => failed("locks", "taking a lock", e),
+        _ => failed("locks", "acquiring a lock", e),
     })?;
-    match trips(lock(other).map_err(|e| failed("locks", "taking a lock", e))?).await {
+    match trips(lock(other).map_err(|e| failed("locks", "acquiring a lock", e))?).await {
         Ok(trip) => found.push(trip),
         Err(problem) => found.push(problem),
     }
@@ -148,7 +151,7 @@ async fn tried(client: &Client, other: &Client, found: &mut Vec<Finding>) -> Res
         if client.capabilities().has(capability)
             && let Err(e) = used(capability, client, &guard).await
         {
-            // Those who only lock need no more than to renew.
+            // A user that only locks needs no other right than that to renew.
             let spare = capability != Capability::Renew && e.kind() == ErrorKind::PermissionDenied;
             let failed = failed("rights", what, e);
             found.push(match spare {
@@ -166,7 +169,7 @@ async fn tried(client: &Client, other: &Client, found: &mut Vec<Finding>) -> Res
         .map_err(|e| failed("locks", "releasing a lock", e))?;
     found.push(Finding::good(
         "locks",
-        format!("{NAME} was taken, refused to others, and let go of{token}"),
+        format!("{NAME} was acquired, refused to a second client, and released{token}"),
     ));
     Ok(())
 }
@@ -178,15 +181,15 @@ async fn used(capability: Capability, client: &Client, guard: &Guard) -> dlock::
         (Capability::Watch, _) => {
             let mut changes = client.watch(NAME).await?;
             let first = timeout(TTL, changes.next()).await;
-            let silent = || Error::new(ErrorKind::Unavailable, format!("no state within {TTL:?}"));
+            let silent = || Error::new(ErrorKind::Unavailable, format!("no answer within {TTL:?}"));
             first.map_err(|_| silent())?.transpose().map(drop)
         }
-        // Whoever may ask for one page may ask for all.
+        // The right to one page is the right to all.
         (Capability::List, _) => match timeout(GLANCE, client.list(NAME)?.next()).await {
             Ok(found) => found.transpose().map(drop),
             Err(_) => Ok(()),
         },
-        // Whatever it says: an earlier doctor may have had a larger one.
+        // Whatever the answer: an earlier doctor may have had a larger token.
         (Capability::Gate, Some(token)) => client
             .gate()?
             .admit(NAME, token, Access::Exclusive)
@@ -196,7 +199,7 @@ async fn used(capability: Capability, client: &Client, guard: &Guard) -> dlock::
     }
 }
 
-/// How long a question with one answer takes.
+/// Measures round trips.
 async fn trips(held: Lock) -> Result<Finding, Finding> {
     let mut times = Vec::new();
     for _ in 0..TRIPS {
@@ -206,15 +209,15 @@ async fn trips(held: Lock) -> Result<Finding, Finding> {
             Ok(Some(_)) => {
                 return Err(Finding::problem(
                     "locks",
-                    "a lock that is held was given to another client",
+                    "a held lock was granted to a second client: the store is not safe for locks",
                 ));
             }
-            Err(e) => return Err(failed("locks", "a try for a lock that is held", e)),
+            Err(e) => return Err(failed("locks", "trying to acquire a lock that is held", e)),
         }
     }
     times.sort_unstable();
     let (middle, most) = (times[TRIPS / 2], times[TRIPS - 1]);
-    let text = format!("{middle:.1?}, {most:.1?} at most of {TRIPS}");
+    let text = format!("median {middle:.1?}, longest {most:.1?} of {TRIPS}");
     Ok(match middle > SLOW {
         true => Finding::warning("round trip", format!("{text}: choose a ttl of 30 s or more")),
         false => Finding::good("round trip", text),

@@ -1,4 +1,4 @@
-//! `dlock elect`: whoever holds the lock of that name leads.
+//! `dlock elect`: runs a command on the host that leads.
 
 use std::time::Duration;
 
@@ -11,8 +11,8 @@ use crate::run::ended;
 use crate::signals::Signals;
 use crate::store::Store;
 
-/// Before a command that has ended is started again, before the store is asked again that was away, and
-/// before a leader that was lost stands again.
+/// The pause before an ended command is restarted, before an unavailable store is asked again, and before a
+/// leader that lost the leadership campaigns again.
 const PAUSE: Duration = Duration::from_secs(1);
 
 pub(crate) async fn main(store: &Store, elect: Elect) -> Result<u8, Failure> {
@@ -26,8 +26,8 @@ pub(crate) async fn main(store: &Store, elect: Elect) -> Result<u8, Failure> {
     loop {
         let leadership = match signals.unless_ended(election.campaign()).await {
             Ok(Ok(leadership)) => leadership,
-            // It has worked before, and may again: whoever waits to lead is not to end for a restart of the
-            // store.
+            // The store could be reached at the start: a candidate should not end because the store
+            // restarts.
             Ok(Err(e)) if e.is_retryable() || e.kind() == ErrorKind::Lost => {
                 eprintln!("dlock: {}; trying again", Failure::from(e));
                 match signals.unless_ended(tokio::time::sleep(PAUSE)).await {

@@ -1,33 +1,33 @@
-//! How this program fails, and by which exit code.
+//! Failures of this program and their exit codes.
 
 use std::error::Error as _;
 use std::fmt;
 
 use dlock::ErrorKind;
 
-/// The exit codes of `dlock` itself, apart from those that commands have. They follow `timeout` and `env`
-/// where those have one.
+/// The exit codes of `dlock` itself, which commands rarely use. They follow `timeout` and `env` where those
+/// have one.
 pub(crate) mod code {
     /// The lock was lost while the command ran, and the command was ended.
     pub(crate) const LOST: u8 = 120;
-    /// The store cannot be reached, or what became of a request is not known.
+    /// The store cannot be reached, or the outcome of a request is not known.
     pub(crate) const STORE: u8 = 121;
-    /// The store refuses: it lacks the capability, the user lacks a right, a limit is reached, or it holds
-    /// what dlock did not write.
+    /// The store refused: it lacks the capability, the user lacks a right, a limit is reached, or it has
+    /// foreign data.
     pub(crate) const REFUSED: u8 = 122;
-    /// `dlock doctor` has found a problem.
+    /// `dlock doctor` found a problem.
     pub(crate) const UNFIT: u8 = 123;
-    /// Somebody else has the lock, and had it for as long as was waited.
+    /// Somebody else holds the lock, or it was not free within the wait limit.
     pub(crate) const NOT_ACQUIRED: u8 = 124;
     /// The command line, the configuration or a name is wrong.
     pub(crate) const USAGE: u8 = 125;
-    /// The command was found and cannot be started.
+    /// The command was found but cannot be started.
     pub(crate) const NOT_STARTED: u8 = 126;
     /// The command was not found.
     pub(crate) const NOT_FOUND: u8 = 127;
 }
 
-/// Why this program ends, in a sentence without a secret.
+/// A failure that ends this program, with a message that contains no secret.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) code: u8,
@@ -64,7 +64,7 @@ impl From<dlock::Error> for Failure {
         let mut cause = e.source();
         while let Some(e) = cause {
             let said = e.to_string();
-            // Drivers repeat what is behind them.
+            // Some drivers repeat their cause.
             if !message.contains(&said) {
                 message += &format!(": {said}");
             }

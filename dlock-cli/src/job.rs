@@ -1,16 +1,16 @@
-//! A command that runs as long as a lock is believed in: the side that knows the lock.
+//! A command that runs while a lock is valid: the process that holds the lock.
 //!
-//! The command is not started by this process, but by one more of this program, its [leash](crate::leash),
-//! which is told the deadline each time it moves. So the command is ended in time whatever becomes of this
-//! process:
+//! This process does not start the command itself. A second process of this program does, its
+//! [leash](crate::leash), which receives the deadline each time that it moves. So the command is ended in
+//! time whatever happens to this process:
 //!
-//! * *This one is killed*: the leash hears that at its end of the socket, and ends the command.
-//! * *This one is stopped*, or cut off from the store: no later deadline comes, and the leash ends the
-//!   command before it.
-//! * *The leash is killed*: its end closes here. This process inherits what it has started (Linux), and ends
-//!   that.
-//! * *Both are killed at one moment*, or both stopped: nobody is left who could end the command. The fencing
-//!   token is for that.
+//! * *This process is killed*: its end of the socket closes, and the leash ends the command.
+//! * *This process is stopped*, or cut off from the store: no later deadline arrives, and the leash ends the
+//!   command before the last one.
+//! * *The leash is killed*: its end of the socket closes. This process inherits its children (Linux), and
+//!   ends them.
+//! * *Both are killed at once*, or both stopped: no process is left to end the command. The fencing token is
+//!   for that case.
 
 use std::ffi::OsString;
 use std::io::IsTerminal as _;
@@ -30,16 +30,16 @@ use crate::failure::{Failure, code};
 use crate::leash::{self, Leash, Said, Told};
 use crate::signals::Signals;
 
-/// How long the leash may take to be there.
+/// How long the leash may take to connect.
 const STARTING: Duration = Duration::from_secs(10);
 
-/// How long a command has between TERM and KILL under a lock of that ttl.
+/// The time between TERM and KILL under a lock of this ttl.
 fn kill_after(asked: Option<Duration>, ttl: Duration) -> Result<Duration, Failure> {
     match asked {
         None => Ok((ttl / 6).min(Duration::from_secs(10))),
         Some(asked) if asked <= ttl / 3 => Ok(asked),
         Some(_) => Err(Failure::usage(format!(
-            "--kill-after is at most a third of the lock's ttl, which is {ttl:?}: {:?}",
+            "--kill-after must be at most {:?}, a third of the lock's ttl of {ttl:?}",
             ttl / 3
         ))),
     }
@@ -52,11 +52,11 @@ pub(crate) struct Job {
     told_to_end: bool,
 }
 
-/// What became of the command. Nothing of it is left in either case.
+/// How the command ended. No process of it is left in either case.
 pub(crate) enum Outcome {
-    /// By itself, or by a signal that was passed on; with that exit code.
+    /// On its own, or by a signal that was passed on, with this exit code.
     Ended(u8),
-    /// The lock was lost before.
+    /// The lock was lost, and the command was ended.
     Lost(LossReason),
 }
 
@@ -72,7 +72,7 @@ impl Job {
         })
     }
 
-    /// Whether a signal that ends programs was passed on.
+    /// Whether a signal that ends programs was passed on to the command.
     pub(crate) fn was_told_to_end(&self) -> bool {
         self.told_to_end
     }
@@ -88,7 +88,7 @@ impl Job {
         };
         let outcome = self.tend(held, signals, &mut side).await;
         if outcome.is_err() {
-            // It has gone without a word. What it has left came to this process.
+            // The leash is gone without an answer. This process has inherited its children.
             leash::end_all(side.group);
         }
         drop(side);
@@ -100,7 +100,7 @@ impl Job {
     async fn start(&self, held: &Held) -> Result<(Child, UnixStream), Failure> {
         let cannot =
             |e: std::io::Error| Failure::new(code::NOT_STARTED, format!("cannot start the command: {e}"));
-        // That of a session may be shorter than what was asked for.
+        // The ttl of a session may be shorter than the one that was asked for.
         let kill_after = kill_after(self.kill_after, held.ttl())?;
         let folder = tempfile::tempdir().map_err(cannot)?;
         let socket = folder.path().join("leash");
@@ -117,7 +117,7 @@ impl Job {
             .envs(held.token().map(|token| ("DLOCK_TOKEN", token.to_string())))
             .env("DLOCK_URL", &self.url)
             .env_remove("DLOCK_PASSWORD_FILE")
-            // Not what is sent to our own group: Ctrl-C, say.
+            // Not reached by signals to our own group, such as Ctrl-C.
             .process_group(0)
             .spawn()
             .map_err(cannot)?;
@@ -141,7 +141,7 @@ impl Job {
         let gone = || {
             Failure::new(
                 code::NOT_STARTED,
-                "the process that watches over the command was killed, and the command was ended",
+                "the process that supervises the command was killed, so the command was ended",
             )
         };
         let mut lost = std::pin::pin!(held.lost());
@@ -158,7 +158,7 @@ impl Job {
                         give_terminal(group);
                     }
                     Some(Said::Ended(code)) => return Ok(Outcome::Ended(code)),
-                    // It was ended for want of a deadline: this process may have stood still.
+                    // The deadline passed: this process may have been stopped.
                     Some(Said::Lost) => {
                         let why = reason.or(held.loss()).unwrap_or(LossReason::Expired);
                         return Ok(Outcome::Lost(why));
@@ -190,22 +190,22 @@ impl Job {
     }
 }
 
-/// Our side of the socket.
+/// This side of the socket.
 struct Side {
     lines: tokio::io::Lines<BufReader<OwnedReadHalf>>,
     write: OwnedWriteHalf,
-    /// That of the command.
+    /// The process group of the command.
     group: Option<Pid>,
 }
 
 impl Side {
-    /// If it is gone, that is read.
+    /// An error is ignored here: the next read reports that the leash is gone.
     async fn tell(&mut self, told: Told) {
         let _ = self.write.write_all(told.to_string().as_bytes()).await;
     }
 }
 
-/// Also where the file was replaced meanwhile.
+/// The path of this program, even if its file was replaced meanwhile.
 fn own_program() -> std::io::Result<std::path::PathBuf> {
     let own = std::path::Path::new("/proc/self/exe");
     if own.exists() {
@@ -215,20 +215,20 @@ fn own_program() -> std::io::Result<std::path::PathBuf> {
     }
 }
 
-/// A command that is started at a terminal reads it, and hears Ctrl-C.
+/// Puts the command into the foreground of the terminal, so that it can read it and gets Ctrl-C.
 fn give_terminal(group: Pid) {
     let stdin = std::io::stdin();
     if stdin.is_terminal() && tcgetpgrp(&stdin) == Ok(getpgrp()) && tcsetpgrp(&stdin, group).is_ok() {
-        // It may have read too early, and was stopped for that.
+        // It may have read before this, and was stopped for it.
         let _ = killpg(group, Signal::SIGCONT);
     }
 }
 
-/// Takes the terminal back, for whoever goes on after this program.
+/// Takes the terminal back, for the program that continues after this one.
 fn take_terminal(own: Pid) {
     let stdin = std::io::stdin();
     if stdin.is_terminal() && tcgetpgrp(&stdin).is_ok_and(|group| group != own) {
-        // Who is not in front is stopped for that unless it says that it knows.
+        // A background process that does this is stopped, unless it blocks SIGTTOU.
         let mut knows = SigSet::empty();
         knows.add(Signal::SIGTTOU);
         let _ = knows.thread_block();

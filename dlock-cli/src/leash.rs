@@ -1,12 +1,13 @@
-//! The process that starts a command and ends it in time, whatever becomes of the one that knows the lock:
-//! see [`job`](crate::job).
+//! The process that starts a command and ends it in time, whatever happens to the process that holds the
+//! lock: see [`job`](crate::job).
 //!
-//! It believes in the lock up to the deadline that it was told last, by the clock since boot that all
-//! processes of a machine share. TERM goes to the command's group `kill_after` before that, and KILL just
-//! before. It inherits what the command leaves behind (Linux), and ends that too: in the group, or out of it.
+//! It considers the lock valid up to the deadline that it received last, by the clock since boot that all
+//! processes of a machine share. The command's group gets TERM `kill_after` before the deadline, and KILL
+//! just before it. Processes that the command leaves behind, in its group or outside, become children of this
+//! process (Linux), which ends them too.
 //!
-//! *The machine sleeps or this process stands still past the deadline*: the command may run on for the moment
-//! that this process takes to look at the clock. The fencing token is for that.
+//! *The machine sleeps, or this process is stopped, past the deadline*: the command may run on until this
+//! process has read the clock. The fencing token is for that case.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -25,33 +26,33 @@ use nix::unistd::Pid;
 
 use crate::failure::code;
 
-/// KILL comes that long before the deadline: to be killed takes a moment.
+/// KILL is sent this long before the deadline, since ending takes a moment.
 const DYING: Duration = Duration::from_millis(100);
 
-/// The clock is looked at that often, since no timer counts the time that a machine slept.
+/// How often the clock is read: no timer counts the time that a machine slept.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Between two rounds of KILL: who dies leaves its children here.
+/// The pause between two rounds of KILL: a process that ends leaves its children to this one.
 const KILL_AGAIN: Duration = Duration::from_millis(10);
 
-/// What the leash is told, a line each.
+/// The messages to the leash, one per line.
 pub(crate) enum Told {
-    /// The lock is believed in until then, in nanoseconds since boot.
+    /// The lock is valid until then, in nanoseconds since boot.
     Deadline(u64),
-    /// To be passed on.
+    /// A signal to pass on.
     Signal(Signal),
-    /// It is lost: the command has to end.
+    /// The lock is lost: the command has to end.
     Lost,
 }
 
-/// What it says.
+/// The messages from the leash, one per line.
 pub(crate) enum Said {
-    /// The command runs, in that group.
+    /// The command runs in this process group.
     Started(Pid),
     NotStarted(u8, String),
-    /// It has ended, and nothing of it is left.
+    /// The command ended with this code, and no process of it is left.
     Ended(u8),
-    /// The same, since the deadline came or the lock was lost.
+    /// The command was ended, because the deadline came or the lock was lost.
     Lost,
 }
 
@@ -117,14 +118,14 @@ struct Shared {
 
 struct State {
     deadline: Timestamp,
-    /// It is being ended, and then killed at that time.
+    /// The command is being ended, and is killed at this time.
     kill_at: Option<Timestamp>,
-    /// For want of a lock, and not since it ended by itself.
+    /// It is ended because the lock is lost, not because it ended on its own.
     lost: bool,
 }
 
-/// How it is started: `__leash SOCKET KILL_AFTER_MS COMMAND ARGS...`. No word of the command line, of use by
-/// hand to nobody.
+/// The arguments of the leash: `__leash SOCKET KILL_AFTER_MS COMMAND ARGS...`. Internal, and not shown in the
+/// help.
 pub(crate) struct Leash {
     socket: OsString,
     kill_after: Duration,
@@ -152,14 +153,14 @@ impl Leash {
 
 fn main(leash: &Leash) -> ExitCode {
     let Ok(mut stream) = UnixStream::connect(&leash.socket) else {
-        eprintln!("dlock: this is started by `dlock run`, and by nobody else");
+        eprintln!("dlock: `__leash` is internal: use `dlock run` or `dlock elect`");
         return ExitCode::from(code::USAGE);
     };
     let Ok(lines) = stream.try_clone() else {
         return ExitCode::from(code::NOT_STARTED);
     };
     let mut lines = BufReader::new(lines).lines();
-    // Nothing is started before it is known until when it may run.
+    // Nothing is started before the first deadline is known.
     let Some(Told::Deadline(nanos)) = lines.next().and_then(Result::ok).as_deref().and_then(Told::read)
     else {
         return ExitCode::from(code::NOT_STARTED);
@@ -200,7 +201,7 @@ fn main(leash: &Leash) -> ExitCode {
     });
     let hearing = shared.clone();
     std::thread::spawn(move || {
-        // To its end: then nobody is left who could tell of a deadline.
+        // When the stream ends, no later deadline can arrive.
         lines
             .map_while(Result::ok)
             .filter_map(|line| Told::read(&line))
@@ -235,7 +236,7 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    /// TERM now, and KILL after a while: at the deadline at the latest, if that is to come.
+    /// Sends TERM now, and KILL after `kill_after`, but before the deadline if that is still ahead.
     fn begin_end(&self, lost: bool) {
         let mut state = self.state();
         if state.kill_at.is_none() {
@@ -245,7 +246,7 @@ impl Shared {
             state.kill_at = Some(if last > now { after.min(by_deadline) } else { after });
             state.lost = lost;
             self.tell_all(Signal::SIGTERM);
-            // What is stopped hears nothing else.
+            // A stopped process gets no other signal before this.
             self.tell_all(Signal::SIGCONT);
         }
         drop(state);
@@ -283,7 +284,7 @@ impl Shared {
         }
     }
 
-    /// Until nothing of it is left: the exit code of the command.
+    /// Waits until no process of the command is left, and returns its exit code.
     fn wait(&self) -> u8 {
         let mut code = 0;
         loop {
@@ -309,13 +310,13 @@ fn code_of(ended: WaitStatus) -> Option<u8> {
     }
 }
 
-/// Whoever loses its parent becomes a child of this process.
+/// Makes orphaned descendants children of this process.
 pub(crate) fn inherit_orphans() {
     #[cfg(target_os = "linux")]
     let _ = nix::sys::prctl::set_child_subreaper(true);
 }
 
-/// The children of this process, those that it has inherited among them.
+/// The children of this process, including those that it inherited.
 #[cfg(target_os = "linux")]
 fn children() -> Vec<Pid> {
     let mut all = Vec::new();
@@ -340,7 +341,7 @@ fn children() -> Vec<Pid> {
     Vec::new()
 }
 
-/// Kills that group, and whatever this process has inherited.
+/// Kills a process group, and all children of this process.
 pub(crate) fn end_all(group: Option<Pid>) {
     for _ in 0..500 {
         if let Some(group) = group {

@@ -1,4 +1,4 @@
-//! `dlock status`, `dlock ls`, `dlock watch`, `dlock release`.
+//! `dlock status`, `dlock ls`, `dlock watch` and `dlock release`.
 
 use std::io::{IsTerminal as _, Write as _};
 use std::time::Duration;
@@ -31,7 +31,7 @@ pub(crate) async fn ls(store: &Store, ls: &Ls) -> Result<u8, Failure> {
     let client = store.connect(None).await?;
     let mut names = client.list(&ls.prefix)?;
     while let Some(name) = names.next().await.transpose()? {
-        // In JSON as it is, where it is text: as it was given, and as `status` has it.
+        // In JSON, text is not escaped, so that it is as it was given and as `status` has it.
         let raw = std::str::from_utf8(name.as_bytes()).ok().filter(|_| ls.json);
         let shown = raw.map_or_else(|| name.to_string(), str::to_owned);
         match (ls.long, ls.json) {
@@ -64,16 +64,16 @@ pub(crate) async fn release(store: &Store, release: &Release) -> Result<u8, Fail
     if !release.yes {
         if !std::io::stdin().is_terminal() {
             return Err(Failure::usage(
-                "there is no terminal to ask at: say --yes if it is meant",
+                "cannot ask for confirmation without a terminal: pass --yes to release the lock",
             ));
         }
         say(&shown(&release.name, &client.inspect(&*release.name).await?))?;
-        print!("Whoever holds it may be at work, and somebody else may begin at once. End it? [y/N] ");
+        print!("The holder may be at work, and the next waiter gets the lock at once. Release it? [y/N] ");
         let _ = std::io::stdout().flush();
         let mut answer = String::new();
         let read = std::io::stdin().read_line(&mut answer);
         if read.is_err() || !matches!(answer.trim(), "y" | "Y" | "yes") {
-            return Err(Failure::new(code::NOT_ACQUIRED, "nothing was done"));
+            return Err(Failure::new(code::NOT_ACQUIRED, "nothing was released"));
         }
     }
     let holds = client.force_release(&*release.name).await?;
@@ -84,7 +84,7 @@ pub(crate) async fn release(store: &Store, release: &Release) -> Result<u8, Fail
     ended(&client, Ok(0)).await
 }
 
-/// A reader that has gone, as `head` does, is no failure of ours that is worth a message.
+/// If the reader is gone, as after `head`, the program ends without a message.
 pub(crate) fn say(line: &str) -> Result<(), Failure> {
     match writeln!(std::io::stdout(), "{line}") {
         Ok(()) => Ok(()),
@@ -164,7 +164,7 @@ fn of_change(change: &Change) -> Value {
 fn shown_change(name: &str, change: &Change) -> String {
     match change {
         Change::Snapshot { now, skipped: false } => shown(name, now),
-        Change::Snapshot { now, .. } => format!("some changes were missed; now {}", shown(name, now)),
+        Change::Snapshot { now, .. } => format!("some changes may be missing; now {}", shown(name, now)),
         Change::Granted(holder) => format!("granted   {} {}", holder.id, shown_holder(holder)),
         Change::Released { id } => format!("released  {id}"),
         Change::Expired { id } => format!("expired   {id}"),

@@ -1,4 +1,4 @@
-//! The program `dlock`. What it does is in the modules; here is which of them runs, and how it ends.
+//! The program `dlock`: runs the command that was asked for, and turns its outcome into an exit code.
 #![allow(clippy::print_stdout, clippy::print_stderr)] // it is a program that prints
 
 mod args;
@@ -30,15 +30,15 @@ fn main() -> ExitCode {
         Ok(args) => args,
         Err(e) => {
             let _ = e.print();
-            // Not clap's 2, which may be the code of the command that was to run.
+            // Not clap's 2, which may be an exit code of the command.
             return ExitCode::from(if e.use_stderr() { code::USAGE } else { 0 });
         }
     };
     let done = match args.command {
-        // These ask no store.
+        // These need no store.
         Command::Completions { shell } => pages::completions(shell),
         Command::Man { folder } => pages::man(&folder),
-        command => asks(args.store, command),
+        command => with_store(args.store, command),
     };
     match done {
         Ok(code) => ExitCode::from(code),
@@ -49,8 +49,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// What needs a store.
-fn asks(store: args::Store, command: Command) -> Result<u8, Failure> {
+/// Runs a command that needs a store.
+fn with_store(store: args::Store, command: Command) -> Result<u8, Failure> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
@@ -70,7 +70,7 @@ fn asks(store: args::Store, command: Command) -> Result<u8, Failure> {
             Command::Completions { .. } | Command::Man { .. } => Ok(0),
         }
     });
-    // A read of a terminal that nobody answers would keep the runtime.
+    // A pending read of a terminal would keep the runtime alive.
     runtime.shutdown_background();
     done
 }

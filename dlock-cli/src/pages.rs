@@ -1,4 +1,4 @@
-//! Completions and manual pages, made from the command line itself.
+//! Completions and manual pages, generated from the definition of the command line.
 
 use std::fs;
 use std::path::Path;
@@ -15,9 +15,9 @@ pub(crate) fn completions(shell: Shell) -> Result<u8, Failure> {
 }
 
 pub(crate) fn man(folder: &Path) -> Result<u8, Failure> {
-    let cannot = |e| Failure::usage(format!("cannot write into {}: {e}", folder.display()));
+    let cannot = |e| Failure::usage(format!("cannot write to {}: {e}", folder.display()));
     fs::create_dir_all(folder).map_err(cannot)?;
     clap_mangen::generate_to(Args::command(), folder).map_err(cannot)?;
-    println!("written into {}", folder.display());
+    println!("wrote the manual pages to {}", folder.display());
     Ok(0)
 }

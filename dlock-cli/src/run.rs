@@ -1,4 +1,4 @@
-//! `dlock run`.
+//! `dlock run`: runs a command under a lock.
 
 use dlock::{Client, Guard, Held, LockOptions, Result};
 
@@ -8,7 +8,7 @@ use crate::job::{Job, Outcome};
 use crate::signals::Signals;
 use crate::store::Store;
 
-/// The lock, in whichever mode.
+/// The held lock or permit.
 enum Holding {
     Lock(Guard),
     Permit(dlock::Permit),
@@ -38,7 +38,7 @@ pub(crate) async fn main(store: &Store, run: Run) -> Result<u8, Failure> {
     let holding = match acquired {
         Ok(Ok(Some(holding))) => holding,
         Ok(Ok(None)) => {
-            let text = format!("somebody else has the lock `{}`", run.name);
+            let text = format!("somebody else holds the lock `{}`", run.name);
             return ended(&client, Err(Failure::new(code::NOT_ACQUIRED, text))).await;
         }
         Ok(Err(e)) => return ended(&client, Err(e.into())).await,
@@ -48,7 +48,7 @@ pub(crate) async fn main(store: &Store, run: Run) -> Result<u8, Failure> {
     let done = match outcome {
         Ok(Outcome::Ended(code)) => match holding.release().await {
             Err(e) if e.kind() != dlock::ErrorKind::Lost => {
-                eprintln!("dlock: the command has ended, and the lock was not released: {e}");
+                eprintln!("dlock: the command ended, but the lock was not released: {e}");
                 Ok(code)
             }
             _ => Ok(code),
@@ -96,7 +96,7 @@ async fn acquire(client: &Client, run: &Run) -> Result<Option<Holding>> {
 }
 
 impl crate::args::Hold {
-    /// With who this is, where the store keeps that.
+    /// The options of the lock, with a label if the store keeps labels.
     pub(crate) fn options(&self, client: &Client, label: Option<String>) -> LockOptions {
         let options = LockOptions::new().ttl(self.ttl);
         let most = client.capabilities().max_owner_len;
@@ -115,7 +115,7 @@ impl crate::args::Hold {
     }
 }
 
-/// What was asked of the store is answered before this program ends.
+/// Closes the client, which waits for releases in progress, before this program ends.
 pub(crate) async fn ended(client: &Client, done: Result<u8, Failure>) -> Result<u8, Failure> {
     let _ = client.close().await;
     done

@@ -1,4 +1,4 @@
-//! What this process is told by signals, to be passed on.
+//! The signals that are passed on to the command.
 
 use std::future::poll_fn;
 use std::task::Poll;
@@ -17,7 +17,7 @@ const ALL: [Number; 6] = [
     Number::SIGUSR2,
 ];
 
-/// Those signals, which do nothing by themselves while this is there.
+/// Receives the signals, whose default action is disabled meanwhile.
 pub(crate) struct Signals(Vec<(Number, Signal)>);
 
 impl Signals {
@@ -25,11 +25,13 @@ impl Signals {
         let listen = |n: Number| Ok((n, signal(SignalKind::from_raw(n as i32))?));
         let all: std::io::Result<_> = ALL.into_iter().map(listen).collect();
         all.map(Self)
-            .map_err(|e| Failure::new(code::STORE, format!("cannot listen to signals: {e}")))
+            .map_err(|e| Failure::new(code::STORE, format!("cannot listen for signals: {e}")))
     }
 
+    /// Returns the next signal.
+    ///
     /// # Cancel safety
-    /// None is missed.
+    /// Cancel safe: no signal is missed.
     pub(crate) async fn next(&mut self) -> Number {
         poll_fn(|cx| {
             for (number, signal) in &mut self.0 {
@@ -42,7 +44,7 @@ impl Signals {
         .await
     }
 
-    /// Does that work, unless a signal comes that ends a program.
+    /// Does `work`. If a signal that ends programs comes first, returns its exit code instead.
     pub(crate) async fn unless_ended<T>(&mut self, work: impl Future<Output = T>) -> Result<T, u8> {
         let mut work = std::pin::pin!(work);
         loop {

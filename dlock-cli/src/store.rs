@@ -1,4 +1,4 @@
-//! Which store it is, and what of its URL may be shown.
+//! The store that is used, and the parts of its URL that may be shown.
 
 use std::fs;
 use std::os::unix::fs::DirBuilderExt as _;
@@ -15,7 +15,7 @@ use crate::failure::Failure;
 /// The URL of a store, with its password in it.
 pub(crate) struct Store(String);
 
-/// What a configuration file may say.
+/// The content of a configuration file.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
@@ -23,7 +23,7 @@ struct File {
     password_file: Option<PathBuf>,
 }
 
-/// What stands in the path of a URL as it is.
+/// Encodes everything but what the path of a URL may contain as it is.
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'.')
     .remove(b'-')
@@ -47,8 +47,7 @@ pub(crate) fn find(args: args::Store) -> Result<Store, Failure> {
         .iter()
         .any(|own| url.starts_with(own))
     {
-        let text =
-            "that store is of this process alone, and its locks exclude nobody: name another one with --url";
+        let text = "locks in the memory of this process exclude nobody: choose another store with --url";
         return Err(Failure::usage(text));
     }
     Ok(Store(match args.password_file.or(config.password_file) {
@@ -66,8 +65,8 @@ impl Store {
         Ok(connect.await?)
     }
 
-    /// The URL without passwords. An `@` where none belongs may be behind a part of one: then the scheme
-    /// alone.
+    /// The URL without passwords. An unexpected `@` may follow a part of a password; then only the scheme is
+    /// shown.
     pub(crate) fn shown(&self) -> String {
         let (place, query) = self.0.split_once('?').unwrap_or((&self.0, ""));
         let parts = parts(place);
@@ -94,7 +93,7 @@ impl Store {
     }
 }
 
-/// Scheme, user with password, and the rest of a URL that has a user: as `dlock::spi::Url` splits it.
+/// The scheme, the user with password, and the rest of a URL that has a user, split as by `dlock::spi::Url`.
 fn parts(url: &str) -> Option<(&str, &str, &str)> {
     let (scheme, rest) = url.split_once("://")?;
     let (user, _) = rest.split('?').next()?.rsplit_once('@')?;
@@ -112,7 +111,7 @@ fn with_password(url: &str, file: &Path) -> Result<String, Failure> {
     let password = utf8_percent_encode(password, NON_ALPHANUMERIC);
     match (parts(url), url.split_once("://")) {
         (Some((_, user, _)), _) if user.contains(':') => Err(Failure::usage(
-            "there are two passwords, in the URL and in a file: leave one of them out",
+            "both the URL and the password file have a password: remove one of them",
         )),
         (Some((scheme, user, rest)), _) => Ok(format!("{scheme}://{user}:{password}@{rest}")),
         (None, Some((scheme, rest))) => Ok(format!("{scheme}://:{password}@{rest}")),
@@ -129,9 +128,9 @@ fn read_files() -> Result<File, Failure> {
             Err(e) => return Err(Failure::usage(format!("cannot read {}: {e}", path.display()))),
         };
         return toml::from_str(&text).map_err(|e| {
-            // Not the line itself, which may be the URL.
-            let text = "takes `url` and `password_file`, each a text in quotes";
-            let line = e.span().map(|span| text_before(&text_of(&path), span.start));
+            // The line itself is not shown, since it may be the URL.
+            let text = "takes `url` and `password_file`, each a string in quotes";
+            let line = e.span().map(|span| line_number(&text_of(&path), span.start));
             let line = line.map_or(String::new(), |n| format!(", line {n}"));
             Failure::usage(format!("{}{line}: this file {text}", path.display()))
         });
@@ -143,12 +142,12 @@ fn text_of(path: &Path) -> String {
     fs::read_to_string(path).unwrap_or_default()
 }
 
-/// The number of the line at that byte.
-fn text_before(text: &str, at: usize) -> usize {
+/// The number of the line with this byte.
+fn line_number(text: &str, at: usize) -> usize {
     text.as_bytes().iter().take(at).filter(|b| **b == b'\n').count() + 1
 }
 
-/// That folder of the user: by its variable, or below the home folder.
+/// A folder of the user: from its variable, or below the home folder.
 fn in_home(variable: &str, below: &str) -> Option<PathBuf> {
     let set = |name| {
         std::env::var_os(name)
@@ -158,15 +157,15 @@ fn in_home(variable: &str, below: &str) -> Option<PathBuf> {
     set(variable).or_else(|| Some(set("HOME")?.join(below)))
 }
 
-/// A file of the user, for the processes of one machine.
+/// The default store: a SQLite file of the user, for the processes of one machine.
 fn of_this_user() -> Result<String, Failure> {
     let folder = in_home("XDG_STATE_HOME", ".local/state").ok_or_else(|| {
-        Failure::usage("there is no --url and no home folder for a file of locks: set DLOCK_URL")
+        Failure::usage("there is no --url, and no home folder for the default store: set DLOCK_URL")
     })?;
     let folder = folder.join("dlock");
     let cannot = |e| {
         Failure::usage(format!(
-            "cannot make the folder {}: {e}; set DLOCK_URL",
+            "cannot create the folder {}: {e}; set DLOCK_URL to use another store",
             folder.display()
         ))
     };
@@ -178,7 +177,7 @@ fn of_this_user() -> Result<String, Failure> {
     let path = folder.join("locks.db");
     let path = path
         .to_str()
-        .ok_or_else(|| Failure::usage("the path of the state folder is no text: set DLOCK_URL"))?;
+        .ok_or_else(|| Failure::usage("the path of the state folder is not UTF-8: set DLOCK_URL"))?;
     Ok(format!("sqlite://{}", utf8_percent_encode(path, ENCODED)))
 }
 

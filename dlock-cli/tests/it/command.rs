@@ -20,7 +20,7 @@ fn the_command_finds_name_token_and_store() {
 }
 
 #[test]
-fn exit_codes_are_told_apart() {
+fn each_failure_has_its_exit_code() {
     let site = Site::new();
     assert_eq!(site.run(&["run", "x", "--", "sh", "-c", "exit 7"]).0, 7);
     assert_eq!(site.run(&["run", "x", "--", "sh", "-c", "kill -9 $$"]).0, 137);
@@ -69,7 +69,7 @@ fn exit_codes_are_told_apart() {
 }
 
 #[test]
-fn standard_streams_are_those_of_the_command() {
+fn command_uses_the_standard_streams() {
     let site = Site::new();
     let mut command = site.dlock(["run", "x", "--", "sh", "-c", "cat; echo bad >&2"]);
     let mut child = command
@@ -87,7 +87,7 @@ fn standard_streams_are_those_of_the_command() {
 }
 
 #[test]
-fn shared_runs_and_permits_are_as_many_as_they_may_be() {
+fn shared_runs_and_permits_respect_their_limits() {
     let site = Site::new();
     let shared = ["run", "--shared", "reports"];
     let readers = [
@@ -110,7 +110,7 @@ fn shared_runs_and_permits_are_as_many_as_they_may_be() {
 }
 
 #[test]
-fn the_url_is_from_the_line_else_the_environment_else_a_file() {
+fn url_comes_from_flag_then_environment_then_file() {
     let site = Site::new();
     let seen = |args: &[&str], url: Option<&str>| {
         let mut command =
@@ -148,7 +148,7 @@ fn the_url_is_from_the_line_else_the_environment_else_a_file() {
 }
 
 #[test]
-fn a_password_is_shown_to_nobody() {
+fn passwords_are_never_printed() {
     let redis =
         dlock_testkit::RedisServer::with(dlock_testkit::RedisOptions::new().password("s3cret/pw")).unwrap();
     let (site, address) = (Site::new(), redis.address());
@@ -199,7 +199,7 @@ fn a_password_is_shown_to_nobody() {
 }
 
 #[test]
-fn pages_and_completions_are_made_from_the_command_line() {
+fn man_pages_and_completions_match_the_command_line() {
     let site = Site::new();
     for shell in ["bash", "zsh", "fish"] {
         let (code, said) = site.run(&["completions", shell]);
@@ -249,7 +249,7 @@ fn a_short_job_runs_on_one_of_three_machines() {
 }
 
 #[test]
-fn a_deployment_does_not_run_twice_and_says_who_is_at_it() {
+fn deployment_runs_once_and_shows_its_holder() {
     let site = Site::new();
     let deploy = |command: &[&str]| {
         let mut script = std::process::Command::new(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/deploy"));

@@ -14,7 +14,7 @@ fn says(site: &Site, code: i32, words: &[&str]) {
 }
 
 #[test]
-fn a_right_that_is_missing_is_told() {
+fn missing_right_is_reported() {
     let rights = "~dlock{* &dlock* +@all -scan -info";
     let options = RedisOptions::new()
         .user("default off")
@@ -41,7 +41,7 @@ fn a_right_that_is_missing_is_told() {
 }
 
 #[test]
-fn a_clock_that_differs_is_told() {
+fn clock_difference_is_reported() {
     let server = RedisServer::with(RedisOptions::new().own_clock()).unwrap();
     server.clock().unwrap().set(90_000).unwrap();
     says(
@@ -52,7 +52,7 @@ fn a_clock_that_differs_is_told() {
 }
 
 #[test]
-fn what_was_found_is_told_where_a_second_connection_is_refused() {
+fn findings_are_reported_if_second_connection_fails() {
     let server = RedisServer::start().unwrap();
     let site = Site::with(server.url());
     server.ask(&["CONFIG", "SET", "maxclients", "1"]).unwrap();
@@ -64,7 +64,7 @@ fn what_was_found_is_told_where_a_second_connection_is_refused() {
 }
 
 #[test]
-fn a_store_that_is_away_is_told_and_by_its_code() {
+fn unavailable_store_is_reported_with_its_exit_code() {
     let server = RedisServer::start().unwrap();
     let site = Site::with(server.url());
     server.crash().unwrap();
@@ -72,7 +72,7 @@ fn a_store_that_is_away_is_told_and_by_its_code() {
 }
 
 #[test]
-fn a_session_is_judged_by_its_own_settings() {
+fn session_settings_are_checked() {
     let server = PostgresServer::with(PostgresOptions::new().durable()).unwrap();
     server.set("idle_session_timeout", "1h").unwrap();
     server.set("synchronous_commit", "off").unwrap();
@@ -91,7 +91,7 @@ fn a_session_is_judged_by_its_own_settings() {
 }
 
 #[test]
-fn a_standby_that_nobody_waits_for_is_told() {
+fn asynchronous_standby_is_reported() {
     let pair = PostgresPair::start(Following::Behind).unwrap();
     let says_so = [
         "warning  replication  standbys: 1, none of them synchronous",

@@ -31,7 +31,7 @@ fn one_host_leads_and_another_follows_when_it_vanishes() {
 }
 
 #[test]
-fn it_ends_with_its_command_or_starts_that_again() {
+fn elect_ends_with_its_command_or_restarts_it() {
     let site = Site::new();
     let mut once = site.start(&["elect", "x"], "exit 4");
     assert_eq!(once.code(), 4);

@@ -5,7 +5,7 @@ use std::process::Stdio;
 use crate::site::{Running, Site};
 
 #[test]
-fn who_holds_is_shown_and_how_that_changes() {
+fn status_and_watch_show_holders() {
     let site = Site::new();
     assert_eq!(site.run(&["status", "x"]), (0, "x: free\n".to_owned()));
     let watch = Running::of(
@@ -72,7 +72,7 @@ fn a_name_is_listed_as_it_was_given() {
 }
 
 #[test]
-fn what_locks_cost_is_measured_and_nothing_is_left() {
+fn bench_measures_and_leaves_nothing() {
     let site = Site::new();
     let bench = site
         .dlock(["bench", "--for", "600ms", "--json"])
@@ -101,7 +101,7 @@ fn what_locks_cost_is_measured_and_nothing_is_left() {
 }
 
 #[test]
-fn a_store_that_excludes_nobody_is_refused() {
+fn in_memory_store_is_refused() {
     for url in ["memory://", "sqlite::memory:"] {
         let (code, said) = Site::with(url.to_owned()).run(&["run", "x", "--", "true"]);
         assert!(code == 125 && said.contains("exclude nobody"), "{code} {said}");

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::token::Strength;
 
-/// One thing that a backend may claim. What is claimed works; what is not claimed answers `Unsupported`
+/// A feature that a backend may claim. What is claimed works; what is not claimed fails with `Unsupported`
 /// before any I/O.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -15,11 +15,12 @@ pub enum Capability {
     Shared,
     /// `Mode::Shared { limit: Some(n) }`: permits.
     Permits,
-    /// Waiting in a first-come-first-served queue in the store. Without it the engine asks again with jitter.
+    /// A first-come-first-served queue in the store. Without it the engine polls, with jitter.
     Queue,
     /// Priorities in that queue.
     Priority,
-    /// Each grant's ttl is its own. Without it (session stores) the guard reports the effective ttl.
+    /// Each grant has a ttl of its own. Without it, as in session stores, the guard reports the effective
+    /// ttl.
     PerGrantTtl,
     /// The [`Renew`](crate::spi::Renew) part.
     Renew,
@@ -27,7 +28,7 @@ pub enum Capability {
     Fencing,
     /// A fence gate with check-and-write in one step.
     Gate,
-    /// A lease's token can be raised: [`Fencing::raise`](crate::spi::Fencing::raise).
+    /// The token of a lease can be raised: [`Fencing::raise`](crate::spi::Fencing::raise).
     Raise,
     /// The watch stream of the [`Watch`](crate::spi::Watch) part.
     Watch,
@@ -37,18 +38,20 @@ pub enum Capability {
     ForceRelease,
     /// The names in use can be listed: [`Watch::list`](crate::spi::Watch::list).
     List,
-    /// Exclusive to shared in one step: [`RwLock::convert`](crate::spi::RwLock::convert).
+    /// An exclusive hold can become a shared one in one step:
+    /// [`RwLock::convert`](crate::spi::RwLock::convert).
     Downgrade,
-    /// Shared to exclusive, without deadlock: [`RwLock::convert`](crate::spi::RwLock::convert).
+    /// A shared hold can become an exclusive one, without deadlock:
+    /// [`RwLock::convert`](crate::spi::RwLock::convert).
     Upgrade,
-    /// Releasing with a minimum hold: [`Release::KeepFor`](crate::spi::Release::KeepFor).
+    /// A release can keep the name taken for a while: [`Release::KeepFor`](crate::spi::Release::KeepFor).
     MinimumHold,
-    /// An owner label is kept with the lease and shown by `inspect`.
+    /// An owner label is stored with the lease and shown by `inspect`.
     OwnerLabel,
 }
 
 impl Capability {
-    /// Every capability there is, in declaration order.
+    /// All capabilities, in declaration order.
     pub const ALL: &'static [Self] = &[
         Self::Shared,
         Self::Permits,
@@ -70,19 +73,21 @@ impl Capability {
     ];
 }
 
-/// What ends a lease of a holder that vanished.
+/// What ends the lease of a holder that vanished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Nature {
-    /// Each lease has a time of its own and lapses alone (Redis, SQL rows).
+    /// Each lease has a time of its own and expires alone (Redis, SQL rows).
     Lease,
-    /// All leases of a client hang on one session or connection and end with it (ZooKeeper, advisory locks).
+    /// All leases of a client depend on one session or connection and end with it (ZooKeeper, advisory
+    /// locks).
     Session,
 }
 
-/// What a backend claims, in one value, constant for the life of a client.
+/// What a backend claims and its limits. Constant for the life of a client; from
+/// [`Client::capabilities`](crate::Client::capabilities).
 ///
-/// Built by a backend with [`Capabilities::new`] and the methods that follow it:
+/// A backend builds it with [`Capabilities::new`] and the methods that follow:
 ///
 /// ```
 /// # use dlock_core as dlock;
@@ -101,9 +106,9 @@ pub struct Capabilities {
     pub backend: &'static str,
     /// What ends the lease of a vanished holder.
     pub nature: Nature,
-    /// What the tokens survive; `None` without [`Capability::Fencing`].
+    /// What the order of the tokens survives; `None` without [`Capability::Fencing`].
     pub strength: Option<Strength>,
-    /// The smallest ttl that is accepted. For a session store, its session timeout.
+    /// The smallest ttl that is accepted. In a session store, its session timeout.
     pub min_ttl: Duration,
     /// The largest ttl that is accepted.
     pub max_ttl: Duration,
@@ -113,13 +118,13 @@ pub struct Capabilities {
     pub max_name_len: usize,
     /// The longest owner label, in bytes; 0 without [`Capability::OwnerLabel`].
     pub max_owner_len: usize,
-    /// How many names one client may hold at once, if limited.
+    /// The largest number of names that one client may hold at once, if limited.
     pub max_held: Option<u64>,
-    /// How many waiters one name may have, if limited.
+    /// The largest number of waiters of one name, if limited.
     pub max_waiters: Option<u64>,
-    /// `Some(bits)` if the store knows only a hash of the name, so that two names can be one lock.
+    /// `Some(bits)` if the store knows only a hash of the name, so that two names can be the same lock.
     pub name_hash_bits: Option<u32>,
-    /// Whether stepping the server's clock can end a lease early.
+    /// Whether setting the server's clock can end a lease early.
     pub clock_sensitive: bool,
     set: u64,
     /// What was taken back, and does not follow from a part either.
@@ -127,8 +132,8 @@ pub struct Capabilities {
 }
 
 impl Capabilities {
-    /// A plain exclusive lock: nature [`Nature::Lease`], ttl 10 ms to 24 h by the millisecond, names up to 1
-    /// KiB, nothing else.
+    /// Creates the claims of a plain exclusive lock: [`Nature::Lease`], ttls from 10 ms to 24 h in steps of 1
+    /// ms, names up to 1 KiB, and no capability.
     pub fn new(backend: &'static str) -> Self {
         Self {
             backend,
@@ -150,7 +155,7 @@ impl Capabilities {
 
     /// Claims one more capability. Fencing and owner labels have methods of their own.
     ///
-    /// What follows from a part of a backend need not be claimed: see
+    /// Capabilities that follow from a part of the backend need not be claimed: see
     /// [`capabilities_of`](crate::spi::capabilities_of).
     pub fn with(mut self, capability: Capability) -> Self {
         self.set |= 1 << capability as u8;
@@ -158,13 +163,13 @@ impl Capabilities {
         self
     }
 
-    /// Claims all of these as well.
+    /// Claims all of these capabilities.
     pub fn with_all(self, capabilities: impl IntoIterator<Item = Capability>) -> Self {
         capabilities.into_iter().fold(self, Self::with)
     }
 
-    /// Claims all that does not follow from a part, with owner labels of up to 1 KiB: for a store of leases
-    /// that lacks nothing.
+    /// Claims everything that does not follow from a part, with owner labels of up to 1 KiB. For a store of
+    /// leases that has every feature.
     pub fn with_everything(self) -> Self {
         use Capability::{List, MinimumHold, PerGrantTtl, Permits, Priority, Queue, Raise, Shared, Upgrade};
         let sharing = [Shared, Permits, Upgrade];
@@ -174,7 +179,7 @@ impl Capabilities {
         all.with_owner_label(1024)
     }
 
-    /// Takes a claim back, also one that would follow from a part: for stores and wrappers that cannot keep
+    /// Withdraws a claim, also one that would follow from a part. For stores and wrappers that cannot keep
     /// it.
     pub fn without(mut self, capability: Capability) -> Self {
         self.set &= !(1 << capability as u8);
@@ -187,12 +192,13 @@ impl Capabilities {
         self
     }
 
-    /// Whether that was taken back, so that no part brings it.
+    /// Whether the claim was withdrawn, so that no part brings it back.
     pub(crate) fn took_back(&self, capability: Capability) -> bool {
         self.taken_back & (1 << capability as u8) != 0
     }
 
-    /// What follows from a part: there with it, unless it was taken back, and not without it.
+    /// Claims a capability that follows from a part if that part exists and the claim was not withdrawn;
+    /// otherwise withdraws it.
     pub(crate) fn following(self, capability: Capability, part_is_there: bool) -> Self {
         match part_is_there && !self.took_back(capability) {
             true => self.with(capability),
@@ -200,7 +206,7 @@ impl Capabilities {
         }
     }
 
-    /// Nothing follows any more: what is not claimed is taken back. So two that claim the same are equal.
+    /// Withdraws everything that is not claimed, so that equal claims compare as equal.
     pub(crate) fn settled(mut self) -> Self {
         self.taken_back = Capability::ALL
             .iter()
@@ -209,20 +215,20 @@ impl Capabilities {
         self
     }
 
-    /// Claims [`Capability::Fencing`] of that strength. A backend has no need to: it follows from its
-    /// [`Fencing`](crate::spi::Fencing) part.
+    /// Claims [`Capability::Fencing`] with this strength. A backend with a [`Fencing`](crate::spi::Fencing)
+    /// part need not call this.
     pub fn with_fencing(mut self, strength: Strength) -> Self {
         self.strength = Some(strength);
         self.with(Capability::Fencing)
     }
 
-    /// Claims [`Capability::OwnerLabel`] up to that many bytes.
+    /// Claims [`Capability::OwnerLabel`] with labels of up to `max_len` bytes.
     pub fn with_owner_label(mut self, max_len: usize) -> Self {
         self.max_owner_len = max_len;
         self.with(Capability::OwnerLabel)
     }
 
-    /// Sets the range of ttls and the granularity to which the store rounds them up.
+    /// Sets the accepted range of ttls, and the granularity to which the store rounds a ttl up.
     pub fn with_ttl(mut self, range: std::ops::RangeInclusive<Duration>, granularity: Duration) -> Self {
         (self.min_ttl, self.max_ttl) = range.into_inner();
         self.ttl_granularity = granularity;
@@ -241,12 +247,12 @@ impl Capabilities {
         self
     }
 
-    /// Whether that is claimed.
+    /// Returns whether this capability is claimed.
     pub fn has(&self, capability: Capability) -> bool {
         self.set & (1 << capability as u8) != 0
     }
 
-    /// Everything that is claimed, in declaration order.
+    /// Returns the claimed capabilities, in declaration order.
     pub fn claimed(&self) -> impl Iterator<Item = Capability> + '_ {
         Capability::ALL.iter().copied().filter(|c| self.has(*c))
     }

@@ -23,13 +23,23 @@ use crate::runtime::Runtime;
 use crate::rwlock::RwLock;
 use crate::spi;
 
-/// A client of one backend: gives handles to named locks, and keeps what they hold alive.
+/// A client of one backend. It creates handles to named locks and keeps the locks that they acquire alive.
 ///
-/// Cloning is cheap, and clones are the same client. Two handles of one client exclude one another exactly
-/// like two clients: what holds is the guard.
+/// Cloning is cheap, and all clones are the same client. Locks are held by guards, not by clients: two guards
+/// of one client exclude one another exactly as guards of two clients do.
 ///
-/// Dropping the last clone ends nothing: guards keep the engine alive, and a guard that is dropped is still
-/// released. Only [`close`](Self::close) ends what is held.
+/// Dropping the last clone ends nothing. Guards keep the engine alive, and a guard that is dropped later is
+/// still released. Only [`close`](Self::close) ends what the client holds.
+///
+/// # Examples
+/// ```
+/// # dlock_core::doc(|client| async move {
+/// let guard = client.lock("stock/42")?.acquire().await?;
+/// assert!(client.lock("stock/42")?.try_acquire().await?.is_none());
+/// guard.release().await?;
+/// client.close().await?;
+/// # Ok(()) });
+/// ```
 #[derive(Clone)]
 pub struct Client {
     engine: Arc<Engine>,
@@ -37,7 +47,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// Begins to set up a client of that backend on that runtime.
+    /// Starts to configure a client of `backend` that runs on `runtime`.
     ///
     /// # Examples
     /// ```
@@ -62,10 +72,12 @@ impl Client {
         }
     }
 
-    /// The exclusive lock of that name: text, bytes, or a [`LockName`], owned or borrowed.
+    /// Returns a handle to the exclusive lock `name`. Sends nothing.
+    ///
+    /// `name` is text, bytes or a [`LockName`], owned or borrowed.
     ///
     /// # Errors
-    /// `InvalidInput` for a name that is empty or too long.
+    /// `InvalidInput` if the name is empty or longer than [`Capabilities::max_name_len`].
     ///
     /// # Examples
     /// ```
@@ -82,26 +94,29 @@ impl Client {
         self.handle(name, Mode::Exclusive)
     }
 
-    /// The read-write lock of that name.
+    /// Returns a handle to the read-write lock `name`. Sends nothing.
     ///
     /// # Errors
-    /// As [`lock`](Self::lock); `Unsupported` where the backend has no shared mode.
+    /// As [`lock`](Self::lock), and `Unsupported` if the backend does not claim [`Capability::Shared`].
     pub fn rwlock(&self, name: impl TryInto<LockName, Error: Into<Error>>) -> Result<RwLock> {
         Ok(RwLock::new(self.handle(name, Mode::READER)?))
     }
 
-    /// The semaphore of that name, with `n` permits. Everybody who uses the name at the same time gives the
-    /// same `n`.
+    /// Returns a handle to the semaphore `name` with `n` permits. Sends nothing.
+    ///
+    /// All users of the name must agree on `n`: see [`Semaphore`].
     ///
     /// # Errors
-    /// As [`lock`](Self::lock); `InvalidInput` for no permits; `Unsupported` where the backend has none.
+    /// As [`lock`](Self::lock). `InvalidInput` if `n` is 0; `Unsupported` if the backend does not claim
+    /// [`Capability::Permits`].
     pub fn semaphore(&self, name: impl TryInto<LockName, Error: Into<Error>>, n: u32) -> Result<Semaphore> {
         let n = std::num::NonZeroU32::new(n)
             .ok_or_else(|| Error::new(ErrorKind::InvalidInput, "a semaphore needs at least one permit"))?;
         self.handle(name, Mode::permit(n))
     }
 
-    /// The election of that name: one of those who campaign leads at a time, and those who look see who.
+    /// Returns a handle to the election `name`: at most one of its candidates leads at a time, and anybody
+    /// can see which. Sends nothing.
     ///
     /// # Errors
     /// As [`lock`](Self::lock).
@@ -123,23 +138,23 @@ impl Client {
         ))
     }
 
-    /// What the backend claims.
+    /// Returns what the backend claims.
     pub fn capabilities(&self) -> &Capabilities {
         &self.engine.caps
     }
 
-    /// The runtime that the client was set up with.
+    /// Returns the runtime on which the client runs.
     pub fn runtime(&self) -> &Arc<dyn Runtime> {
         &self.engine.runtime
     }
 
-    /// The backend itself, for what only it offers. Requests made there by hand are not looked after by this
-    /// client.
+    /// Returns the backend, for features that only this backend has. The client does not renew or release
+    /// what is acquired by calling the backend directly.
     pub fn backend(&self) -> &Arc<dyn spi::Lock> {
         &self.engine.backend
     }
 
-    /// A new owner, for re-entrant use: see [`Lock::reentrant`].
+    /// Creates an owner for re-entrant locks: see [`Lock::reentrant`].
     ///
     /// # Examples
     /// ```
@@ -155,19 +170,20 @@ impl Client {
         Owner::new(&self.engine)
     }
 
-    /// The changes of that name, as a stream: first a snapshot, then each change in grant order; a further
-    /// snapshot with `skipped: true` where changes may be missing. Needs no lock and slows none.
+    /// Watches the lock `name`. The stream starts with a snapshot, followed by each change in grant order. A
+    /// later snapshot with `skipped: true` means that changes before it may be missing. Watching takes no
+    /// lock and delays no holder.
     ///
-    /// A backend that has to look for changes tells of what lies between two looks by such a snapshot: on
-    /// SQLite, of a holder who came and went through another client within about 50 ms. The last state is
-    /// always told.
+    /// A backend that polls for changes sends such a snapshot for what happened between two polls. On SQLite
+    /// this affects a holder that came and went through another client within about 50 ms. The latest state
+    /// is always reported.
     ///
     /// # Cancel safety
     /// Cancel safe: nothing is left behind. The stream may be dropped at any time.
     ///
     /// # Errors
-    /// `Unsupported` where the backend cannot watch; `InvalidInput`, `Unavailable`, `PermissionDenied`,
-    /// `Closed`.
+    /// `Unsupported` if the backend does not claim [`Capability::Watch`]; `InvalidInput`, `Unavailable`,
+    /// `PermissionDenied`, `Closed`.
     ///
     /// # Examples
     /// ```
@@ -191,13 +207,14 @@ impl Client {
         self.engine.request(&name, part.watch(&name)).await
     }
 
-    /// Who holds that name now, with which tokens and for how long yet, and how many wait.
+    /// Reads who holds the lock `name` now, with tokens and remaining times, and how many requests wait.
     ///
     /// # Cancel safety
     /// Cancel safe: it only reads.
     ///
     /// # Errors
-    /// `Unsupported` where the backend cannot; `InvalidInput`, `Unavailable`, `PermissionDenied`, `Closed`.
+    /// `Unsupported` if the backend does not claim [`Capability::Inspect`]; `InvalidInput`, `Unavailable`,
+    /// `PermissionDenied`, `Closed`.
     ///
     /// # Examples
     /// ```
@@ -212,16 +229,18 @@ impl Client {
         self.engine.request(&name, part.inspect(&name)).await
     }
 
-    /// Ends every hold of that name, whoever has it, and lets in who is next; returns how many were ended.
-    /// For operators: a former holder learns it at its next renewal, and until then only the fence keeps its
-    /// writes out.
+    /// Ends every hold of the lock `name`, whoever holds it, lets the next waiters in, and returns how many
+    /// holds were ended.
+    ///
+    /// For operators. A former holder learns of it at its next renewal. Until then only the fence gate keeps
+    /// its writes out.
     ///
     /// # Cancel safety
-    /// Dropped before it completes, it has happened or not.
+    /// Not cancel safe: dropped before it completes, it may or may not have taken effect.
     ///
     /// # Errors
-    /// `Unsupported` where the backend cannot; `InvalidInput`, `Unavailable`, `Unknown`, `PermissionDenied`,
-    /// `Closed`.
+    /// `Unsupported` if the backend does not claim [`Capability::ForceRelease`]; `InvalidInput`,
+    /// `Unavailable`, `Unknown`, `PermissionDenied`, `Closed`.
     ///
     /// # Examples
     /// ```
@@ -237,20 +256,21 @@ impl Client {
         self.engine.request(&name, part.force_release(&name)).await
     }
 
-    /// The names that begin with that prefix and are held or waited for, in any order, each once; an empty
-    /// prefix is that of all names. They are read a page at a time, as the stream is read.
+    /// Lists the names that start with `prefix` and are held or waited for, each once and in any order. An
+    /// empty prefix lists all names. The stream reads one page at a time, when it is polled.
     ///
-    /// A name that is in use from the call to the end of the stream is among them; one that is taken or let
-    /// go meanwhile may be. Redis may leave out a name that goes from exclusive to shared meanwhile, or back,
-    /// and a Redis Cluster names of slots that it moves. The stream keeps the names that it has told, and
-    /// ends behind the first error.
+    /// A name that is in use from the call to the end of the stream is listed. A name that is acquired or
+    /// released meanwhile may be. Redis may omit a name that changes between exclusive and shared mode
+    /// meanwhile; Redis Cluster may omit names in slots that are being moved. The stream remembers the names
+    /// that it returned, and ends after the first error.
     ///
     /// # Cancel safety
-    /// Nothing is asked before the stream is polled, and it only reads. It may be dropped at any time.
+    /// Cancel safe: it only reads, and sends nothing before the stream is polled. The stream may be dropped
+    /// at any time.
     ///
     /// # Errors
-    /// `Unsupported` where the backend cannot list. Those of the stream: `Unavailable`, `PermissionDenied`,
-    /// `Closed`.
+    /// `Unsupported` if the backend does not claim [`Capability::List`]. The stream fails with `Unavailable`,
+    /// `PermissionDenied` or `Closed`.
     ///
     /// # Examples
     /// ```
@@ -288,14 +308,23 @@ impl Client {
         Ok(names.try_flatten().boxed())
     }
 
-    /// What the store is, and whether its settings suit locks, in words for an operator. A handful of
-    /// requests that read. Empty where the backend has nothing to say.
+    /// Checks the store and its settings, and returns findings in words for an operator. Sends a few
+    /// requests, all of which only read. Returns nothing if the backend has no checks.
     ///
     /// # Cancel safety
     /// Cancel safe: it only reads.
     ///
     /// # Errors
     /// `Unavailable`, `PermissionDenied`, `Closed`.
+    ///
+    /// # Examples
+    /// ```
+    /// # dlock_core::doc(|client| async move {
+    /// for finding in client.diagnose().await? {
+    ///     println!("{:?}: {}", finding.severity, finding.text);
+    /// }
+    /// # Ok(()) });
+    /// ```
     pub async fn diagnose(&self) -> Result<Vec<Finding>> {
         self.engine.check_open()?;
         let diagnosis = self.engine.backend.diagnose();
@@ -321,11 +350,13 @@ impl Client {
             .ok_or_else(|| no_part(&self.engine.caps, "Watch"))
     }
 
-    /// The fence gate in the backend's own store. Each of its calls has the client's time limit for an
-    /// operation and then answers `Unknown`, and `Closed` when the client is closed meanwhile.
+    /// Returns the fence gate in the backend's own store.
+    ///
+    /// Each call of the gate fails with `Unknown` after the client's
+    /// [`op_timeout`](ClientBuilder::op_timeout), and with `Closed` if the client is closed meanwhile.
     ///
     /// # Errors
-    /// `Unsupported` where the backend has none; `Closed`.
+    /// `Unsupported` if the backend does not claim [`Capability::Gate`]; `Closed`.
     ///
     /// # Examples
     /// ```
@@ -344,15 +375,15 @@ impl Client {
         }
     }
 
-    /// Ends the client: holds are lost with reason `Closed` and released, waits end with `Closed`, the
-    /// connection is closed, also for other clients that were built on the same backend object. Closing again
-    /// does nothing. Later calls answer `Closed`.
+    /// Closes the client. Its holds are lost with reason `Closed` and released, its waiting acquires fail
+    /// with `Closed`, and its connection is closed, also for other clients that were built on the same
+    /// backend object. Later calls fail with `Closed`. Closing again does nothing.
     ///
     /// # Cancel safety
-    /// Once polled, closing goes on in the background, whether or not this is awaited to its end.
+    /// Once polled, closing continues in the background, even if the future is dropped.
     ///
     /// # Errors
-    /// None at present: what the store cannot be told any more lapses with its ttl.
+    /// None at present. A hold that cannot be released any more expires with its ttl.
     ///
     /// # Examples
     /// ```
@@ -367,15 +398,16 @@ impl Client {
         self.engine.close().await
     }
 
-    /// Stops the client where it is: nothing is renewed, released or withdrawn any more, and what it holds
-    /// lapses in the store when its ttl is over. Its connection is closed when the last handle, guard and
-    /// future of it is dropped; a store of sessions may keep what it holds until then. Returns at once. To
-    /// let go of everything, use [`close`](Self::close).
+    /// Stops the client at once: nothing is renewed, released or withdrawn any more, and its holds expire in
+    /// the store with their ttl.
+    ///
+    /// The connection is closed when the last handle, guard and future of the client is dropped. A session
+    /// store may keep the holds until then. To release everything instead, use [`close`](Self::close).
     pub fn abort(&self) {
         self.engine.abort();
     }
 
-    /// The same client for threads that block instead of awaiting.
+    /// Returns the same client for threads that block instead of awaiting.
     ///
     /// # Examples
     /// ```
@@ -393,7 +425,10 @@ impl Client {
 fn no_part(caps: &Capabilities, part: &str) -> Error {
     Error::new(
         ErrorKind::Unsupported,
-        format!("{} claims a {part} and does not have it", caps.backend),
+        format!(
+            "the backend {} claims a {part} but has none: report this to the authors of the backend",
+            caps.backend
+        ),
     )
 }
 
@@ -406,7 +441,7 @@ impl fmt::Debug for Client {
     }
 }
 
-/// Sets up a [`Client`].
+/// Configures a [`Client`]. From [`Client::builder`].
 #[must_use]
 pub struct ClientBuilder {
     backend: Arc<dyn spi::Lock>,
@@ -416,15 +451,15 @@ pub struct ClientBuilder {
 }
 
 impl ClientBuilder {
-    /// What handles start with; [`Lock::options`] is laid over it for one handle. Called again, it is laid
-    /// over what it was called with before.
+    /// Sets the options that handles start with. [`Lock::options`] overrides them for one handle. A further
+    /// call overrides what earlier calls set, and keeps the rest.
     pub fn defaults(mut self, options: LockOptions) -> Self {
         self.defaults = self.defaults.with(options);
         self
     }
 
-    /// How long one request to the store may take, and for how long failing requests are repeated before the
-    /// caller is told. More than zero; 5 s unless set.
+    /// Sets how long one request to the store may take, and how long failing requests are retried before the
+    /// caller gets an error. Must be more than zero; 5 s by default.
     pub fn op_timeout(mut self, limit: Duration) -> Self {
         self.op_timeout = limit;
         self
@@ -433,15 +468,15 @@ impl ClientBuilder {
     /// Starts the client and its keeper.
     ///
     /// # Errors
-    /// `InvalidInput` or `Unsupported` for defaults that the backend cannot keep; `Unsupported` for a backend
-    /// that claims what it has no part for.
+    /// `InvalidInput` for an `op_timeout` of zero. `InvalidInput` or `Unsupported` for defaults that the
+    /// backend cannot honour. `Unsupported` for a backend that claims a capability and lacks the part for it.
     pub fn build(self) -> Result<Client> {
         spi::check_parts(&*self.backend)?;
         self.defaults.check(&spi::capabilities_of(&*self.backend))?;
         if self.op_timeout.is_zero() {
             return Err(Error::new(
                 ErrorKind::InvalidInput,
-                "an operation timeout of zero would fail every request",
+                "`op_timeout` must be more than zero",
             ));
         }
         let Self {

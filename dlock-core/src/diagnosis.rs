@@ -1,4 +1,4 @@
-//! What a store is, and whether its settings suit locks.
+//! Whether a store and its settings suit locks.
 
 use std::fmt;
 use std::time::{Duration, SystemTime};
@@ -6,15 +6,15 @@ use std::time::{Duration, SystemTime};
 /// Clocks that differ by less than this are called the same.
 const SAME_CLOCK: Duration = Duration::from_millis(500);
 
-/// One thing that [`Client::diagnose`](crate::Client::diagnose) has found, in words for an operator.
+/// One result of [`Client::diagnose`](crate::Client::diagnose), in words for an operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Finding {
-    /// What it is about, in a word: `server`, `persistence`, `replication`, `clock`.
+    /// The subject, in one word: `server`, `persistence`, `replication`, `clock`.
     pub about: &'static str,
     /// Whether something has to be done.
     pub severity: Severity,
-    /// What is so, what follows from it, and what helps. Without a secret.
+    /// What was found, what follows from it, and what to do. Contains no secret.
     pub text: String,
 }
 
@@ -22,26 +22,26 @@ pub struct Finding {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Severity {
-    /// It is as it should be.
+    /// Everything is as it should be.
     Good,
-    /// Locks work, and some crash, failover or pause costs more than it has to.
+    /// Locks work, but some crash, failover or pause costs more than it has to.
     Warning,
     /// Locks do not work, or are not safe.
     Problem,
 }
 
 impl Finding {
-    /// It is as it should be.
+    /// Creates a finding of [`Severity::Good`].
     pub fn good(about: &'static str, text: impl Into<String>) -> Self {
         Self::new(about, Severity::Good, text)
     }
 
-    /// Locks work, and something could be better.
+    /// Creates a finding of [`Severity::Warning`].
     pub fn warning(about: &'static str, text: impl Into<String>) -> Self {
         Self::new(about, Severity::Warning, text)
     }
 
-    /// Locks do not work, or are not safe.
+    /// Creates a finding of [`Severity::Problem`].
     pub fn problem(about: &'static str, text: impl Into<String>) -> Self {
         Self::new(about, Severity::Problem, text)
     }
@@ -55,7 +55,7 @@ impl Finding {
         }
     }
 
-    /// How a server's clock goes beside this machine's: it was read between these two times.
+    /// Compares a server's clock with this machine's. `server` was read between `asked` and `answered`.
     pub fn clock(server: SystemTime, asked: SystemTime, answered: SystemTime) -> Self {
         let since = |a: SystemTime, b: SystemTime| a.duration_since(b).unwrap_or_default();
         let (ahead, behind) = (since(server, answered), since(asked, server));
@@ -64,17 +64,17 @@ impl Finding {
             false => (behind, "behind"),
         };
         if by < SAME_CLOCK {
-            return Self::good("clock", "the server's clock and this machine's are the same");
+            return Self::good("clock", "the server's clock agrees with this machine's");
         }
-        let text = "Times in logs do not fit together. If it is the server's that is wrong, mend it \
-                    without a step: one that is set forward ends leases early";
+        let text = "Times in logs cannot be compared. If the server's clock is wrong, correct it \
+            gradually: setting it forward ends leases early";
         Self::warning(
             "clock",
             format!("the server's clock is {by:.1?} {where_it_is} this machine's. {text}"),
         )
     }
 
-    /// The same, of one of several servers.
+    /// Adds the name of the server, for stores of several servers.
     pub fn of(mut self, server: impl fmt::Display) -> Self {
         self.text = format!("{server}: {}", self.text);
         self
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_clock_differs_by_more_than_the_way_to_it() {
+    fn clock_difference_excludes_the_round_trip() {
         let at = |ms: u64| SystemTime::UNIX_EPOCH + Duration::from_millis(ms);
         let clock = |server| Finding::clock(at(server), at(10_000), at(12_000));
         for same in [9_600, 10_000, 11_000, 12_000, 12_400] {

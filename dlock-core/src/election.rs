@@ -1,7 +1,7 @@
-//! Leader election: a lock whose holder leads, and tells a value of its own to those who look.
+//! Leader election: a lock whose holder is the leader and publishes a value.
 //!
-//! Everything here is made of the lock, the watch stream and the guard, so it holds on every backend what
-//! these hold there: see `docs/election.md`.
+//! It is built from the lock, the watch stream and the guard, and keeps on every backend what these keep
+//! there: see `docs/election.md`.
 
 use std::fmt;
 use std::ops::{ControlFlow, Deref};
@@ -30,11 +30,11 @@ const HOLD_BACK: Duration = Duration::from_millis(500);
 /// What lasts that long counts as a success, and what comes after it begins with a short pause again.
 const LASTING: Duration = Duration::from_secs(1);
 
-/// A handle to an election: those who [campaign](Self::campaign) in it lead one at a time, wherever they are.
-/// Cheap to clone and to keep. See [`Client::election`](crate::Client::election).
+/// A handle to an election. Its candidates [campaign](Self::campaign), and at most one of them leads at a
+/// time, across all clients. Cheap to clone and to keep. From [`Client::election`](crate::Client::election).
 ///
-/// It is the exclusive lock of the same name, seen by those who want to lead for as long as they live. Who
-/// leads holds the lock, and its value is the lock's owner label.
+/// An election is the exclusive lock of the same name. The leader holds that lock, and its value is the
+/// lock's owner label.
 #[derive(Clone)]
 pub struct Election {
     client: Client,
@@ -46,18 +46,21 @@ impl Election {
         Self { client, lock }
     }
 
-    /// The same election, in which this candidate publishes that value while it leads: its address, say.
+    /// Returns this election with a value, such as the candidate's address, that the candidate publishes
+    /// while it leads.
     ///
     /// # Errors
-    /// `InvalidInput` if it is longer than [`max_owner_len`](crate::Capabilities::max_owner_len) bytes;
-    /// `Unsupported` where the backend keeps no owner label.
+    /// `InvalidInput` if the value is longer than [`max_owner_len`](crate::Capabilities::max_owner_len)
+    /// bytes; `Unsupported` if the backend does not claim [`Capability::OwnerLabel`].
     pub fn value(self, value: impl Into<Arc<str>>) -> Result<Self> {
         self.options(LockOptions::new().owner_label(value))
     }
 
-    /// The same election, with leases of these options. The ttl is what a leader that crashed costs, and how
-    /// long one may be paused or cut off and still lead; with a maximum hold the leadership goes round. With
-    /// a minimum hold the next one has to wait for it, and until then the last one is shown as the leader.
+    /// Returns this election with `options` for its leases.
+    ///
+    /// After a leader has crashed, nobody leads for up to the ttl; a leader that is paused or cut off for
+    /// longer loses the leadership. A maximum hold rotates the leadership. With a minimum hold the next
+    /// leader waits for it, and until then the last one is still shown as the leader.
     ///
     /// # Errors
     /// As [`Lock::options`].
@@ -66,13 +69,13 @@ impl Election {
         Ok(Self { lock, ..self })
     }
 
-    /// The name of the election.
+    /// Returns the name of the election.
     pub fn name(&self) -> &LockName {
         self.lock.name()
     }
 
-    /// Waits until this candidate leads, for as long as [`LockOptions::wait_limit`] says: for ever unless
-    /// set.
+    /// Waits until this candidate leads, for [`LockOptions::wait_limit`] at most. By default it waits as long
+    /// as needed.
     ///
     /// # Cancel safety
     /// Cancel safe: dropped at any point, the candidate has left the election.
@@ -102,32 +105,43 @@ impl Election {
         })
     }
 
-    /// Who leads now, with which value and token; `None` if nobody does. By the time that this is read it may
-    /// be another one.
+    /// Reads who leads now, with value and token. `None` if nobody does. The answer may be outdated when it
+    /// arrives.
     ///
     /// # Cancel safety
     /// Cancel safe: it only reads.
     ///
     /// # Errors
     /// As [`Client::inspect`](crate::Client::inspect).
+    ///
+    /// # Examples
+    /// ```
+    /// # dlock_core::doc(|client| async move {
+    /// let election = client.election("scheduler")?.value("10.0.0.7:8080")?;
+    /// assert!(election.leader().await?.is_none());
+    /// let leadership = election.campaign().await?;
+    /// let leader = election.leader().await?.expect("somebody leads");
+    /// assert_eq!((leader.owner.as_deref(), leader.token), (Some("10.0.0.7:8080"), leadership.token()));
+    /// # Ok(()) });
+    /// ```
     pub async fn leader(&self) -> Result<Option<Holder>> {
         self.client.inspect(self.name()).await.map(leader_of)
     }
 
-    /// The leaders, as a stream: first the one of now, if there is one, then each that comes after it. Their
-    /// tokens grow; none is told twice, and none that a newer one has followed.
+    /// Observes the leaders as a stream: the present leader, if there is one, and then each later one. Their
+    /// tokens grow. No leader is reported twice, or after a newer one.
     ///
-    /// It does not tell that there is no leader, and where the backend has to look for changes, a leader who
-    /// came and went between two looks may be missing. A candidate whom the store let in, and who did not
-    /// live to hear of it, may be told. While the store cannot be reached the stream tells nothing; it
-    /// watches anew when the store is back. When a store has lost its data, and its tokens with them, the
-    /// leader of then may be missing, and the next one is told.
+    /// The stream does not report that nobody leads. If the backend polls for changes, a leader that came and
+    /// went between two polls may be missing. A candidate that was granted the lock and died before it
+    /// learned of it may be reported. While the store cannot be reached, the stream is silent; afterwards it
+    /// continues. If a store has lost its data, tokens included, the leader of that time may be missing; the
+    /// next one is reported.
     ///
     /// # Cancel safety
     /// Cancel safe: nothing is left behind. The stream may be dropped at any time.
     ///
     /// # Errors
-    /// As [`Client::watch`](crate::Client::watch). What may pass by itself does not end the stream; any other
+    /// As [`Client::watch`](crate::Client::watch). Errors that may pass do not end the stream; any other
     /// error is its last item.
     ///
     /// # Examples
@@ -153,23 +167,25 @@ impl Election {
         Ok(stream::unfold(observer, Observer::next).boxed())
     }
 
-    /// Campaigns, runs `work` while this candidate leads, and campaigns again, until the work ends it:
+    /// Campaigns, runs `work` while this candidate leads, and campaigns again, until `work` ends it.
     ///
-    /// * `work` is called anew for each leadership, and gets a [`Held`] to read the token and deadline from.
-    /// * *When the leadership is lost*, its future is dropped at the await where it waits, at the deadline at
-    ///   the latest. Work that computes or blocks, or whose awaits are ready each time, is not ended by this,
-    ///   nor is a process that stands still: let it look at [`Held::is_valid`], and give each write the
-    ///   token.
-    /// * `Continue(())` resigns, and lets another candidate go first, as [`Leadership::step_down`] does.
-    /// * `Break(value)` resigns, and ends with that value, also if the leadership was over by then.
+    /// * `work` is called for each leadership, with a [`Held`] that has the token and the deadline.
+    /// * *When the leadership is lost*, the future of `work` is dropped at the await where it is suspended,
+    ///   at the deadline at the latest. This cannot end work that computes or blocks, or whose awaits are
+    ///   always ready, nor a process that is stopped. Such work checks [`Held::is_valid`] and sends the token
+    ///   with each write.
+    /// * `Continue(())` resigns, lets another candidate go first, as [`Leadership::step_down`] does, and
+    ///   campaigns again.
+    /// * `Break(value)` resigns and returns `value`, even if the leadership was over by then.
     ///
-    /// What may pass by itself, such as a store that is away, is tried again after 12 to 800 ms, the longer
-    /// the more often; so it is after a leadership that has not lasted a second. The wait limit of the
-    /// options does not count. It runs in the calling task.
+    /// Errors that may pass, such as a store that is away, are retried after 12 to 800 ms, with growing
+    /// pauses; so is a leadership that lasted less than a second. The wait limit of the options is ignored.
+    /// `work` runs in the calling task.
     ///
     /// # Cancel safety
-    /// Dropped while it campaigns, it leaves nothing. Dropped while the work runs, the work is dropped and
-    /// then the leadership resigned, in the background. Dropped while it resigns, the value is lost.
+    /// Dropped while it campaigns, it leaves nothing behind. Dropped while `work` runs, `work` is dropped
+    /// first, and then the leadership is resigned in the background. Dropped while it resigns, the value is
+    /// lost.
     ///
     /// # Errors
     /// `Closed` when the client is closed; `InvalidInput`, `Unsupported`, `PermissionDenied`, `BackendData`.
@@ -214,7 +230,7 @@ impl Election {
                     let began = engine.now();
                     let work = work(leadership.held());
                     match leadership.guard.while_held(work).await {
-                        // What the store is not told now it is told in the background, or it lapses.
+                        // If this fails, the release continues in the background, or the lease expires.
                         Ok(ControlFlow::Break(value)) => {
                             let _ = leadership.resign().await;
                             return Ok(value);
@@ -246,11 +262,23 @@ impl fmt::Debug for Election {
     }
 }
 
-/// The leadership of an [`Election`], for as long as its lease goes. It derefs to [`Held`]: token, deadline,
-/// and whether and why it is lost.
+/// The leadership of an [`Election`]. It dereferences to [`Held`], which has the token, the deadline and the
+/// loss. Dropping it resigns in the background.
 ///
-/// No two are valid at once, and each has a larger token than those before it: what a guard promises, and
-/// within the same bounds. Dropped, it is resigned in the background.
+/// No two leaderships are valid at once, and each has a larger token than those before it, within the bounds
+/// of what a [`Guard`] promises.
+///
+/// # Examples
+/// ```
+/// # dlock_core::doc(|client| async move {
+/// let leadership = client.election("scheduler")?.campaign().await?;
+/// while leadership.is_valid() {
+///     // ... one step of the leader's work, with `leadership.token()` in each write ...
+/// #   break;
+/// }
+/// leadership.step_down().await?; // lets another candidate go first
+/// # Ok(()) });
+/// ```
 #[must_use = "dropped, it is resigned"]
 pub struct Leadership {
     guard: Guard,
@@ -259,17 +287,18 @@ pub struct Leadership {
 }
 
 impl Leadership {
-    /// What work that is done as the leader may know of it; keeps nothing alive.
+    /// Returns a read-only view of the leadership, for code that runs under it. It does not keep the
+    /// leadership.
     pub fn held(&self) -> Held {
         self.held.clone()
     }
 
-    /// What happens to it from now on: see [`Guard::events`].
+    /// Returns a stream of what happens to the leadership from now on: see [`Guard::events`].
     pub fn events(&self) -> GuardEvents {
         self.guard.events()
     }
 
-    /// Starts its lease anew: see [`Guard::renew`]. Only needed without auto-renewal.
+    /// Renews the lease: see [`Guard::renew`]. Needed only without auto-renewal.
     ///
     /// # Cancel safety
     /// As [`Guard::renew`].
@@ -280,7 +309,7 @@ impl Leadership {
         self.guard.renew().await
     }
 
-    /// Lets go, and tells how that went: the next candidate leads at once, unless there is a minimum hold.
+    /// Resigns and returns the outcome. The next candidate leads at once, unless there is a minimum hold.
     ///
     /// # Cancel safety
     /// As [`Guard::release`].
@@ -291,19 +320,21 @@ impl Leadership {
         self.guard.release().await
     }
 
-    /// Lets go, and lets another candidate go first: when it returns, those of the same priority who were
-    /// waiting come before this one, should it campaign again. Where the store has a queue, that is so at
-    /// once. Elsewhere it comes back half a second later, which is a chance and no promise.
+    /// Resigns and lets another candidate go first. When it returns, waiting candidates of the same priority
+    /// come before this one, should it campaign again.
+    ///
+    /// If the store has a queue, this holds at once. Otherwise the call waits for half a second, which gives
+    /// the others a chance but no guarantee.
     ///
     /// # Cancel safety
-    /// As [`Guard::release`]; dropped after that, the others have less time.
+    /// As [`Guard::release`]. Dropped after the release, the others have less time.
     ///
     /// # Errors
     /// As [`Guard::release`].
     pub async fn step_down(self) -> Result<()> {
         let Self { guard, engine, .. } = self;
         guard.release().await?;
-        // A client that is closed meanwhile campaigns no more.
+        // A client that is closed meanwhile does not campaign again.
         let _ = engine.pause(hold_back(&engine)).await;
         Ok(())
     }

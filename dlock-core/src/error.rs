@@ -1,4 +1,4 @@
-//! The one error type.
+//! The error type.
 
 use std::borrow::Cow;
 use std::convert::Infallible;
@@ -8,50 +8,52 @@ use std::sync::Arc;
 
 use crate::name::LockName;
 
-/// The result of what this crate offers.
+/// A result whose error is an [`Error`] unless given.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What went wrong, named by what the caller does next.
+/// The kind of an [`Error`], named by what the caller does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The wait limit ran out; nothing is held and nothing is queued. Try again later.
+    /// The wait limit was reached. Nothing is held or queued. Try again later.
     Timeout,
-    /// The hold had ended before this call. Stop what you do under the lock.
+    /// The hold had ended before this call. Stop the work that needs the lock.
     Lost,
-    /// The request was sent and its outcome is not known. It may be held; the engine goes on undoing it.
+    /// The request was sent, and its outcome is not known. The lock may be held; the engine continues to undo
+    /// that. Try again later.
     Unknown,
-    /// A name, ttl, option, URL or permit class is wrong. Mend the call.
+    /// A name, ttl, option, URL or permit count is wrong. Correct the call.
     InvalidInput,
-    /// The backend does not declare the capability. Nothing was sent.
+    /// The backend does not claim the capability. Nothing was sent.
     Unsupported,
-    /// A declared limit is reached.
+    /// A limit that the backend declares is reached. Try again later.
     LimitReached,
-    /// The server is away. Nothing took effect. Try again later.
+    /// The store cannot be reached. Nothing took effect. Try again later.
     Unavailable,
-    /// The server refuses the user. Mend its rights.
+    /// The store refuses this user. Grant the missing right.
     PermissionDenied,
-    /// Something under our key was not written by us. An operator must look.
+    /// The store has data under one of our keys that dlock did not write. An operator must look at it.
     BackendData,
     /// The client was closed.
     Closed,
 }
 
-/// Why a hold ended without being released.
+/// Why a hold ended. From [`Guard::loss`](crate::Guard::loss), [`Guard::lost`](crate::Guard::lost) and
+/// [`Error::loss_reason`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LossReason {
     /// The deadline passed without a confirmed renewal.
     Expired,
-    /// The store said that the lease is not held any more.
+    /// The store reported that the lease is not held any more.
     Refused,
     /// The session or connection that the hold depended on has ended.
     SessionLost,
-    /// The maximum hold that was asked for is over.
+    /// The maximum hold was reached.
     MaxHold,
-    /// The client was closed, or the runtime that its keeper ran on has ended.
+    /// The client was closed, or the runtime of its keeper has ended.
     Closed,
-    /// It was released, by this guard.
+    /// The lock was released by this guard.
     Released,
 }
 
@@ -61,7 +63,7 @@ impl fmt::Display for LossReason {
             Self::Expired => "its deadline passed without a confirmed renewal",
             Self::Refused => "the store says that it is not held",
             Self::SessionLost => "the session that it depended on has ended",
-            Self::MaxHold => "its maximum hold is over",
+            Self::MaxHold => "its maximum hold was reached",
             Self::Closed => "its client was closed",
             Self::Released => "it was released",
         })
@@ -70,10 +72,28 @@ impl fmt::Display for LossReason {
 
 type Source = Arc<dyn StdError + Send + Sync + 'static>;
 
-/// An error of a lock operation: a [`kind`](Error::kind), a sentence, perhaps a cause. Cheap to clone.
+/// The error of a lock operation: a [`kind`](Error::kind), a message and possibly a cause. Cheap to clone.
 ///
-/// The `Display` form is one clause without the cause (walk [`source`](StdError::source) for that) and never
+/// `Display` writes one clause without the cause, for which see [`source`](StdError::source). It never
 /// contains a secret.
+///
+/// # Examples
+/// ```
+/// # dlock_core::doc(|client| async move {
+/// # use dlock_core as dlock;
+/// use std::time::Duration;
+/// use dlock::ErrorKind;
+/// let lock = client.lock("import")?;
+/// let guard = lock.acquire().await?;
+/// match lock.acquire_timeout(Duration::from_millis(20)).await {
+///     Ok(second) => second.release().await?,
+///     Err(e) if e.kind() == ErrorKind::Timeout => println!("somebody else imports: {e}"),
+///     Err(e) if e.is_retryable() => println!("try again later: {e}"),
+///     Err(e) => return Err(e),
+/// }
+/// # drop(guard);
+/// # Ok(()) });
+/// ```
 #[derive(Clone)]
 pub struct Error(Box<Inner>);
 
@@ -87,7 +107,8 @@ struct Inner {
 }
 
 impl Error {
-    /// An error of that kind. `message` is a lower-case clause that says what, where and what to do.
+    /// Creates an error. `message` is a lower-case clause that says what happened and what to do, and
+    /// contains no secret.
     pub fn new(kind: ErrorKind, message: impl Into<Cow<'static, str>>) -> Self {
         Self(Box::new(Inner {
             kind,
@@ -98,14 +119,14 @@ impl Error {
         }))
     }
 
-    /// The hold had ended, for that reason.
+    /// Creates the error of a hold that has ended, of kind [`ErrorKind::Lost`].
     pub fn lost(reason: LossReason) -> Self {
         let mut e = Self::new(ErrorKind::Lost, "the lock is not held any more");
         e.0.loss = Some(reason);
         e
     }
 
-    /// Says which lock it was about.
+    /// Adds the name of the lock, unless the error has one.
     #[must_use]
     pub fn with_name(mut self, name: &LockName) -> Self {
         self.0.name.get_or_insert_with(|| name.clone());
@@ -119,7 +140,7 @@ impl Error {
         self
     }
 
-    /// Keeps the cause. It must not contain a secret.
+    /// Adds the cause, which must not contain a secret.
     #[must_use]
     pub fn with_source(mut self, source: impl StdError + Send + Sync + 'static) -> Self {
         self.0.source = Some(Arc::new(source));
@@ -135,22 +156,22 @@ impl Error {
         }
     }
 
-    /// What to do about it.
+    /// Returns the kind, which says what to do next.
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
     }
 
-    /// Which lock it was about, if about one.
+    /// Returns the name of the lock, if the error is about one.
     pub fn name(&self) -> Option<&LockName> {
         self.0.name.as_ref()
     }
 
-    /// Why the hold ended, for errors of kind [`ErrorKind::Lost`].
+    /// Returns why the hold ended, for errors of kind [`ErrorKind::Lost`].
     pub fn loss_reason(&self) -> Option<LossReason> {
         self.0.loss
     }
 
-    /// Whether the same call may succeed later, with nothing changed.
+    /// Returns whether the same call may succeed later, with nothing changed.
     pub fn is_retryable(&self) -> bool {
         matches!(
             self.0.kind,
@@ -158,8 +179,8 @@ impl Error {
         )
     }
 
-    /// Whether the store may hold something in the caller's name after this error. The engine goes on undoing
-    /// it; at the latest it lapses with its ttl.
+    /// Returns whether the store may have the lock in the caller's name after this error. The engine
+    /// continues to undo that, and it expires with its ttl at the latest.
     pub fn may_be_held(&self) -> bool {
         self.0.kind == ErrorKind::Unknown
     }

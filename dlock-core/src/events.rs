@@ -1,4 +1,4 @@
-//! What happens to a held lock, as a stream.
+//! The events of a held lock, as a stream.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,23 +11,23 @@ use futures::channel::mpsc;
 use crate::engine::{Lease, LeaseState};
 use crate::error::{Error, LossReason};
 
-/// What happens to a held lock.
+/// An event of a held lock. From the stream [`Guard::events`](crate::Guard::events).
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum GuardEvent {
-    /// A renewal was confirmed; the deadline has moved.
+    /// A renewal was confirmed, and the deadline has moved.
     Renewed,
-    /// A renewal failed; it is tried again until the deadline.
+    /// A renewal failed. The lock is held until its deadline; automatic renewals are retried until then.
     RenewalFailed(Error),
-    /// It has been held for as long as [`LockOptions::warn_after`](crate::LockOptions::warn_after) says, or a
-    /// multiple.
+    /// The lock has been held for as long as [`LockOptions::warn_after`](crate::LockOptions::warn_after)
+    /// says, or for a multiple of that.
     HeldLong,
-    /// It is lost. The last event.
+    /// The lock is lost. The last event.
     Lost(LossReason),
-    /// It was released. The last event.
+    /// The lock was released. The last event.
     Released,
-    /// The stream was read too slowly; that many events are missing here. It comes before what follows the
-    /// gap, be it the last event, which is never missing.
+    /// The stream was read too slowly, and this many events are missing here. It precedes the next event
+    /// after the gap. The last event is never missing.
     Skipped(u64),
 }
 
@@ -62,7 +62,7 @@ impl Subscribers {
         let (sender, receiver) = mpsc::channel(BACKLOG);
         let skipped = Arc::new(AtomicU64::new(0));
         let mut list = self.list();
-        // A lease to which nothing happens would keep every stream that was ever dropped.
+        // Otherwise a lease without events would keep every stream that was ever dropped.
         list.retain(|s| !s.sender.is_closed());
         list.push(Subscriber {
             sender,
@@ -95,7 +95,10 @@ impl Subscriber {
     }
 }
 
-/// The events of one guard: see [`Guard::events`](crate::Guard::events).
+/// The stream of the events of one guard. From [`Guard::events`](crate::Guard::events).
+///
+/// It buffers 32 events. If it is read too slowly, further ones are dropped and counted in
+/// [`GuardEvent::Skipped`].
 #[derive(Debug)]
 pub struct GuardEvents {
     lease: Arc<Lease>,
@@ -109,7 +112,7 @@ pub struct GuardEvents {
 impl GuardEvents {
     pub(crate) fn new(lease: Arc<Lease>) -> Self {
         let (receiver, skipped) = lease.subscribers().subscribe();
-        // It may have ended between the two; then nobody is left to close the new stream.
+        // The lease may have ended between the two; then nothing else closes the new stream.
         if matches!(lease.state(), LeaseState::Lost(_) | LeaseState::Released) {
             lease.subscribers().close();
         }

@@ -1,4 +1,4 @@
-//! The resource side of fencing.
+//! The fence gate: the resource side of fencing.
 
 use std::fmt;
 
@@ -8,56 +8,60 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::name::{LockName, name_of};
 use crate::token::Token;
 
-/// The resource side of fencing: refuses holders whose token has been overtaken.
+/// A fence gate: refuses holders whose token is older than one that it has seen. Users call it through
+/// [`Gate`].
 ///
 /// For each resource the gate remembers the largest token that came with exclusive access (`max_exclusive`)
-/// and the largest that came at all (`max_any`). Exclusive access needs a token ≥ `max_any` and raises both;
-/// shared access needs one ≥ `max_exclusive` and raises `max_any` only, so that readers and permits are
-/// fenced against writers and never against one another. The same token may come again.
+/// and the largest that came with any (`max_any`). Exclusive access needs a token ≥ `max_any` and raises
+/// both. Shared access needs a token ≥ `max_exclusive` and raises `max_any` only. So readers and permits are
+/// fenced against writers, and never against one another. The same token may come again.
 ///
-/// One resource takes tokens of *one* lock name of *one* backend; tokens of different names say nothing about
-/// one another.
+/// One resource takes tokens of *one* lock name of *one* backend. Tokens of different names cannot be
+/// compared.
 #[async_trait]
 pub trait FenceGate: Send + Sync {
-    /// Checks a token and remembers it. **Advisory**: between this answer and a write of your own a newer
-    /// holder may come in. Use [`write`](Self::write), or the in-transaction form of the backend, when it
-    /// matters.
+    /// Checks a token and remembers it.
+    ///
+    /// **Advisory**: between this answer and a write of your own a newer holder may come in. When it matters,
+    /// use [`write`](Self::write), or the backend's form inside a transaction.
     ///
     /// # Cancel safety
-    /// Dropped, the token may be remembered or not. Asking again is safe: the same token may come again.
+    /// Dropped, the token may or may not be remembered. Calling it again is safe: the same token may come
+    /// again.
     ///
     /// # Errors
-    /// As [`Lock::attempt`](crate::spi::Lock::attempt). A token that was overtaken is no error:
+    /// As [`Lock::attempt`](crate::spi::Lock::attempt). A stale token is no error, but
     /// [`Admission::Refused`].
     async fn admit(&self, resource: &LockName, token: Token, access: Access) -> Result<Admission>;
 
-    /// Checks the token and, if it is admitted, stores `value`, in one step that nothing comes between.
+    /// Checks the token for exclusive access and, if it is admitted, stores `value`, in one atomic step.
     ///
     /// # Cancel safety
-    /// Dropped, the value may be stored or not, and a copy that is on its way may be stored later, until a
-    /// newer token comes. Writing again with the same token is admitted, and the last to arrive stands.
+    /// Dropped, the value may or may not be stored, and a request in transit may store it later, until a
+    /// newer token comes. Writing again with the same token is admitted, and the last write to arrive wins.
     ///
     /// # Errors
     /// As [`admit`](Self::admit). After `Unknown` the value may be stored.
     async fn write(&self, resource: &LockName, token: Token, value: &[u8]) -> Result<Admission>;
 
-    /// What was last stored by [`write`](Self::write), and the tokens seen.
+    /// Reads the value that [`write`](Self::write) stored last, and the tokens seen. `None` if the gate has
+    /// no record of the resource.
     ///
     /// A holder that computes a new value from it calls [`admit`](Self::admit) first. Else a write that an
     /// older holder has sent may arrive after this read, and the new value overwrites it unseen.
     ///
     /// # Cancel safety
-    /// Only reads.
+    /// Cancel safe: it only reads.
     ///
     /// # Errors
     /// As [`admit`](Self::admit).
     async fn read(&self, resource: &LockName) -> Result<Option<FencedValue>>;
 }
 
-/// The fence gate of a client, by the [rule of all gates](FenceGate). From
-/// [`Client::gate`](crate::Client::gate).
+/// The fence gate of a client: it checks a fencing token and writes in one step, so a holder that lost its
+/// lock cannot overwrite newer data. From [`Client::gate`](crate::Client::gate); [`FenceGate`] has the rule.
 ///
-/// A resource is named as a lock is: by text, by bytes, or by a [`LockName`], owned or borrowed.
+/// A resource is named as a lock is, by text, bytes or a [`LockName`].
 ///
 /// # Examples
 /// ```
@@ -81,13 +85,13 @@ impl<'a> Gate<'a> {
         Self(gate)
     }
 
-    /// See [`FenceGate::admit`].
+    /// Checks a token and remembers it: see [`FenceGate::admit`].
     ///
     /// # Cancel safety
-    /// As there.
+    /// As [`FenceGate::admit`].
     ///
     /// # Errors
-    /// As there; `InvalidInput` for a resource without a name.
+    /// As [`FenceGate::admit`]; `InvalidInput` for an empty resource name.
     pub async fn admit(
         &self,
         resource: impl TryInto<LockName, Error: Into<Error>>,
@@ -97,13 +101,13 @@ impl<'a> Gate<'a> {
         self.0.admit(&name_of(resource)?, token, access).await
     }
 
-    /// See [`FenceGate::write`].
+    /// Checks the token and stores `value` in one step: see [`FenceGate::write`].
     ///
     /// # Cancel safety
-    /// As there.
+    /// As [`FenceGate::write`].
     ///
     /// # Errors
-    /// As there; `InvalidInput` for a resource without a name.
+    /// As [`FenceGate::write`]; `InvalidInput` for an empty resource name.
     pub async fn write(
         &self,
         resource: impl TryInto<LockName, Error: Into<Error>>,
@@ -113,13 +117,28 @@ impl<'a> Gate<'a> {
         self.0.write(&name_of(resource)?, token, value).await
     }
 
-    /// See [`FenceGate::read`].
+    /// Reads the stored value and the tokens seen: see [`FenceGate::read`].
     ///
     /// # Cancel safety
-    /// As there.
+    /// Cancel safe: it only reads.
     ///
     /// # Errors
-    /// As there; `InvalidInput` for a resource without a name.
+    /// As [`FenceGate::read`]; `InvalidInput` for an empty resource name.
+    ///
+    /// # Examples
+    /// A read, a computation and a write, safe against a newer holder:
+    /// ```
+    /// # dlock_core::doc(|client| async move {
+    /// let guard = client.lock("stock/42")?.acquire().await?;
+    /// let token = guard.token().expect("this backend fences");
+    /// let gate = client.gate()?;
+    /// let stock = gate.read("stock/42").await?.map(|fenced| fenced.value).unwrap_or_default();
+    /// let sold = [stock, vec![b'.']].concat();
+    /// if !gate.write("stock/42", token, &sold).await?.is_admitted() {
+    ///     println!("the lock was lost meanwhile, and nothing was written");
+    /// }
+    /// # Ok(()) });
+    /// ```
     pub async fn read(
         &self,
         resource: impl TryInto<LockName, Error: Into<Error>>,
@@ -127,7 +146,7 @@ impl<'a> Gate<'a> {
         self.0.read(&name_of(resource)?).await
     }
 
-    /// The gate as a trait object, for code that takes any.
+    /// Returns the gate as a trait object.
     pub fn as_dyn(self) -> &'a dyn FenceGate {
         self.0
     }
@@ -139,7 +158,7 @@ impl fmt::Debug for Gate<'_> {
     }
 }
 
-/// How a resource is used.
+/// How a resource is accessed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Access {
@@ -154,17 +173,17 @@ pub enum Access {
 #[non_exhaustive]
 #[must_use]
 pub enum Admission {
-    /// Go ahead (for `write`: it is written).
+    /// The token was admitted. For `write`: the value is stored.
     Admitted,
-    /// A newer holder has been here. Stop: your lock is lost.
+    /// A newer holder has been here. Stop: the lock is lost.
     Refused {
-        /// The token that was seen.
+        /// The largest token seen, which is newer.
         highest: Token,
     },
 }
 
 impl Admission {
-    /// Whether it was admitted.
+    /// Returns whether the token was admitted.
     pub const fn is_admitted(self) -> bool {
         matches!(self, Self::Admitted)
     }
@@ -173,20 +192,31 @@ impl Admission {
 /// What begins the record of a fenced value.
 const RECORD: &[u8] = b"dlock fence 1\n";
 
-/// What a gate knows of a resource.
+/// The record of a gate for one resource. From [`Gate::read`].
+///
+/// # Examples
+/// ```
+/// # use dlock_core as dlock;
+/// use dlock::{Access, FencedValue, Token};
+/// let (old, new) = (Token::new(33).unwrap(), Token::new(34).unwrap());
+/// let mut fenced = FencedValue::new(b"12 left".to_vec(), None, None);
+/// assert!(fenced.admit(new, Access::Exclusive).is_admitted());
+/// assert!(!fenced.admit(old, Access::Exclusive).is_admitted());
+/// assert_eq!(fenced.max_exclusive, Some(new));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FencedValue {
-    /// What was last written; empty if nothing was.
+    /// The value that was written last; empty if none was.
     pub value: Vec<u8>,
     /// The largest token that came with exclusive access.
     pub max_exclusive: Option<Token>,
-    /// The largest token that came at all.
+    /// The largest token that came with any access.
     pub max_any: Option<Token>,
 }
 
 impl FencedValue {
-    /// As it stands in a store.
+    /// Creates a record from its parts.
     pub fn new(value: Vec<u8>, max_exclusive: Option<Token>, max_any: Option<Token>) -> Self {
         Self {
             value,
@@ -195,7 +225,7 @@ impl FencedValue {
         }
     }
 
-    /// The record of it, for a backend that keeps one for each resource.
+    /// Encodes the record as bytes, for backends that store one per resource.
     pub fn to_record(&self) -> Vec<u8> {
         let number = |t: Option<Token>| t.map_or(0, Token::get);
         let (exclusive, any) = (number(self.max_exclusive), number(self.max_any));
@@ -205,10 +235,10 @@ impl FencedValue {
         record
     }
 
-    /// Reads what [`to_record`](Self::to_record) wrote.
+    /// Decodes what [`to_record`](Self::to_record) encoded.
     ///
     /// # Errors
-    /// `BackendData` if it is anything else.
+    /// `BackendData` if the bytes are anything else.
     pub fn from_record(record: &[u8]) -> Result<Self> {
         let read = || {
             let rest = record.strip_prefix(RECORD)?;
@@ -221,13 +251,14 @@ impl FencedValue {
             Some(Self::new(value, Token::new(exclusive), Token::new(any)))
         };
         read().ok_or_else(|| {
-            let message = "the fenced value was not written by dlock: remove it, or use another place";
+            let message = "the record of this resource was not written by dlock: remove it, or use another \
+                resource name";
             Error::new(ErrorKind::BackendData, message)
         })
     }
 
-    /// The gate's rule, once for all stores that hold the row in hand: admits the token and raises what is
-    /// remembered, or refuses and changes nothing.
+    /// Applies the gate's rule: admits the token and remembers it, or refuses it and changes nothing. For
+    /// backends that hold the record in a lock or transaction.
     pub fn admit(&mut self, token: Token, access: Access) -> Admission {
         let bar = match access {
             Access::Exclusive => self.max_any,

@@ -1,4 +1,4 @@
-//! What is held.
+//! A held lock.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -18,22 +18,36 @@ use crate::spi::Converted;
 use crate::timestamp::Timestamp;
 use crate::token::Token;
 
-/// A held lock; [`Permit`] is a held permit of a semaphore.
+/// A held lock. [`Permit`] is a held permit of a semaphore.
 ///
-/// A lease can end while a guard exists: its holder may have been paused or cut off for longer than its ttl.
-/// So a guard knows its own [`deadline`](Self::deadline), [tells](Self::lost) when it is lost, at the
-/// deadline at the latest, and carries a [fencing token](Self::token) by which a resource can refuse a holder
-/// that does not know yet.
+/// A lease can end while its guard exists: the process may have been paused or cut off for longer than the
+/// ttl. So a guard
 ///
-/// Dropping a guard releases the lock in the background; it neither blocks nor panics and needs no runtime,
-/// on any thread. [`release`](Self::release) tells how it went.
+/// * knows its own [`deadline`](Self::deadline),
+/// * reports its [loss](Self::lost), at the deadline at the latest, and
+/// * has a [fencing token](Self::token), with which a resource refuses a holder that does not know yet that
+///   its lease has ended.
 ///
-/// A guard that is leaked, by [`std::mem::forget`] say, is held like any other: without renewal it lapses
-/// with its ttl, with renewal it stays held until its client is closed or its process ends.
+/// Dropping a guard releases the lock in the background. The drop neither blocks nor panics, and works on any
+/// thread, with or without a runtime. [`release`](Self::release) also waits, and returns the outcome.
 ///
-/// What happens in the background ends with the process: a program whose last act is to drop a guard leaves
-/// the lock to its ttl. So let it end with [`release`](Self::release), or with
-/// [`Client::close`](crate::Client::close), which waits for the releases that are under way.
+/// Background work ends with the process. If the last act of a program is to drop a guard, the lock stays
+/// taken until its ttl. Call [`release`](Self::release) before, or [`Client::close`](crate::Client::close),
+/// which waits for releases in progress.
+///
+/// A guard that is leaked, for example by [`std::mem::forget`], stays held: with auto-renewal until its
+/// client is closed or its process ends, otherwise until its ttl.
+///
+/// # Examples
+/// ```
+/// # dlock_core::doc(|client| async move {
+/// let guard = client.lock("orders/42")?.acquire().await?;
+/// if guard.is_valid() {
+///     println!("held for {:?} more, with token {:?}", guard.remaining(), guard.token());
+/// }
+/// guard.release().await?;
+/// # Ok(()) });
+/// ```
 pub struct Guard<C = ReadWrite> {
     engine: Arc<Engine>,
     lease: Arc<Lease>,
@@ -43,7 +57,7 @@ pub struct Guard<C = ReadWrite> {
     class: PhantomData<fn() -> C>,
 }
 
-/// A held permit of a [`Semaphore`](crate::Semaphore): a guard that is not converted.
+/// A held permit of a [`Semaphore`](crate::Semaphore): a guard that cannot be converted to another mode.
 ///
 /// ```compile_fail
 /// # async fn example(client: dlock_core::Client) -> dlock_core::Result<()> {
@@ -53,17 +67,17 @@ pub struct Guard<C = ReadWrite> {
 /// ```
 pub type Permit = Guard<Permits>;
 
-/// How an upgrade went.
+/// The outcome of [`Guard::try_upgrade`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 #[must_use]
 pub enum Upgrade {
-    /// The guard is exclusive now, with a new token.
+    /// The guard is exclusive now and has a new token.
     Done,
-    /// Others share the lock; the guard is as it was.
+    /// Others share the lock. The guard is unchanged.
     Busy,
-    /// Another holder is upgrading, and each would wait for the other; the guard is as it was. Release it,
-    /// and acquire anew.
+    /// Another holder is upgrading, and each would wait for the other. The guard is unchanged. Release it and
+    /// acquire the lock again.
     WouldDeadlock,
 }
 
@@ -77,17 +91,17 @@ impl<C> Guard<C> {
         }
     }
 
-    /// The name of the lock.
+    /// Returns the name of the lock.
     pub fn name(&self) -> &LockName {
         &self.lease.key.name
     }
 
-    /// The acquisition: unguessable, and never the same again.
+    /// Returns the id of the acquisition, which is unguessable and never reused.
     pub fn id(&self) -> RequestId {
         self.lease.key.id
     }
 
-    /// The fencing token; `None` only where the backend does not claim
+    /// Returns the fencing token, or `None` if the backend does not claim
     /// [`Capability::Fencing`](crate::Capability::Fencing).
     ///
     /// # Examples
@@ -104,29 +118,33 @@ impl<C> Guard<C> {
         self.lease.token()
     }
 
-    /// In which mode it is held.
+    /// Returns the mode in which the lock is held.
     pub fn mode(&self) -> Mode {
         self.lease.mode()
     }
 
-    /// The effective ttl, as the store last gave it.
+    /// Returns the effective ttl, as the store last reported it. A session store may report another ttl than
+    /// the one that was asked for.
     pub fn ttl(&self) -> Duration {
         self.lease.ttl()
     }
 
-    /// Until when it may be believed, unless it is renewed; never beyond its maximum hold. Once it is over:
-    /// [`Timestamp::ZERO`]. Counted from before the request was sent, less the drift margin, so that it is
-    /// never later than the store's own.
+    /// Returns the time until which the lock is held, unless it is renewed. Once the hold is over:
+    /// [`Timestamp::ZERO`].
+    ///
+    /// The deadline is counted from before the request was sent, minus the drift margin, so it is never later
+    /// than the store's own. It never exceeds the maximum hold.
     pub fn deadline(&self) -> Timestamp {
         self.lease.deadline().unwrap_or(Timestamp::ZERO)
     }
 
-    /// How long it may be believed yet: from the clock, not from a flag. Zero once it is over.
+    /// Returns the time left until the deadline, read from the clock. Zero once the hold is over.
     pub fn remaining(&self) -> Duration {
         self.engine.remaining(&self.lease)
     }
 
-    /// Whether it may be believed now: from the clock, not from a flag. Once `false`, never `true` again.
+    /// Returns whether the deadline is still ahead, read from the clock. Once `false`, it is never `true`
+    /// again.
     ///
     /// # Examples
     /// ```
@@ -141,15 +159,17 @@ impl<C> Guard<C> {
         !self.remaining().is_zero()
     }
 
-    /// Why it was lost, if it was.
+    /// Returns why the lock was lost, or `None` if it was not.
     pub fn loss(&self) -> Option<LossReason> {
         loss(&self.engine, &self.lease)
     }
 
-    /// Completes when the lock is lost, at its deadline at the latest; at once if it is lost already; never
-    /// after a release. After the machine was suspended it may take up to a second, since timers stand still
-    /// in suspension; [`is_valid`](Self::is_valid) looks at the clock. Any number of these may be awaited
-    /// anywhere; they keep nothing alive.
+    /// Returns a future that completes when the lock is lost, at its deadline at the latest. If it is lost
+    /// already, the future completes at once. After a release it never completes.
+    ///
+    /// After the machine was suspended, it may take up to a second, since timers stand still during
+    /// suspension; [`is_valid`](Self::is_valid) reads the clock. Any number of these futures may exist, in
+    /// any task. They do not keep the lock.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -169,7 +189,7 @@ impl<C> Guard<C> {
         self.lease.clone().lost()
     }
 
-    /// What happens to it from now on, as a stream that ends with `Lost` or `Released`.
+    /// Returns a stream of what happens to the lock from now on. It ends with `Lost` or `Released`.
     ///
     /// # Examples
     /// ```
@@ -189,7 +209,7 @@ impl<C> Guard<C> {
         GuardEvents::new(self.lease.clone())
     }
 
-    /// What a body that runs under the lock may know of it.
+    /// Returns a read-only view of this guard, for code that runs under the lock.
     pub fn held(&self) -> Held {
         Held {
             core: Arc::clone(&**self.engine),
@@ -201,8 +221,8 @@ impl<C> Guard<C> {
     pub(crate) async fn while_held<T>(&self, body: impl Future<Output = T>) -> Result<T, LossReason> {
         let mut lost = pin!(self.lost());
         let mut body = pin!(body);
-        // The loss first: after a stall both may be ready, and a body whose lock is gone must not take one
-        // more step.
+        // The loss first: after a stall both may be ready, and a body whose lock is lost must not take
+        // another step.
         poll_fn(|cx| {
             if !self.is_valid() {
                 return lost.as_mut().poll(cx).map(Err);
@@ -215,15 +235,18 @@ impl<C> Guard<C> {
         .await
     }
 
-    /// Starts the lease's life anew. Only needed without auto-renewal. A renewal is a reset, not an addition,
-    /// and never shortens what was promised; it keeps the token.
+    /// Renews the lease. Needed only without auto-renewal.
+    ///
+    /// A renewal resets the remaining time to the ttl and keeps the token. It never shortens the remaining
+    /// time.
     ///
     /// # Cancel safety
-    /// Dropped at any point, the deadline is the old or the new one, and never beyond the store's.
+    /// Cancel safe: dropped at any point, the deadline is the old or the new one, and never later than the
+    /// store's.
     ///
     /// # Errors
-    /// `Lost` if it had ended; `Unavailable` or `Unknown` if it could not be renewed and may be tried again
-    /// until the deadline; `Unsupported`, `Closed`.
+    /// `Lost` if the hold has ended. `Unavailable` or `Unknown` if the renewal failed; it may be retried
+    /// until the deadline. `Unsupported`, `Closed`.
     ///
     /// # Examples
     /// ```
@@ -242,19 +265,19 @@ impl<C> Guard<C> {
         renew(&self.engine, &self.lease).await
     }
 
-    /// Lets go, and tells how that went.
+    /// Releases the lock and returns the outcome.
     ///
-    /// When this returns `Ok`, the store has it as free (or, with a minimum hold, as nobody's). A guard that
-    /// shares its lease with others of the same owner only counts down.
+    /// After `Ok` the lock is free in the store or, with a minimum hold, held by nobody. If other guards of
+    /// the same re-entrant owner share the lease, this only decrements their count.
     ///
     /// # Cancel safety
-    /// Dropped at any point, even before it is first polled, the lock is let go of all the same: nothing
-    /// renews it, the release goes on in the background, and at the latest it lapses by its ttl.
+    /// Dropped at any point, even before the first poll, the lock is still released: it is not renewed any
+    /// more, the release continues in the background, and it expires with its ttl at the latest.
     ///
     /// # Errors
-    /// `Lost` if the hold had ended before, with the reason. `Unknown` if the store could not be asked: the
-    /// client goes on with the release in the background, for as long as the store may have the hold, and
-    /// [`events`](Self::events) tells how it ended.
+    /// `Lost` if the hold had ended before, with the reason. `Unknown` if the store did not confirm the
+    /// release: the client continues it in the background, for as long as the store may have the hold, and
+    /// [`events`](Self::events) reports how it ended.
     ///
     /// # Examples
     /// ```
@@ -271,12 +294,12 @@ impl<C> Guard<C> {
         // From here on the lease has one guard fewer: `Drop` must not count it a second time.
         self.left = 1;
         if !self.lease.leave() {
-            // Others of the same owner hold it yet, or let go of it at this moment; unless it is over. By the
-            // clock: nobody may have looked.
+            // Other guards of the same owner still hold it, or are releasing it now, unless it is over. By
+            // the clock, since nobody may have looked.
             let is_over = self.engine.remaining(&self.lease).is_zero();
             return match self.lease.state() {
                 LeaseState::Lost(reason) => Err(Error::lost(reason).with_name(self.name())),
-                // Whoever looked before is about to say so.
+                // Another look has noticed the end and is about to record it.
                 LeaseState::Held if is_over => Err(Error::lost(LossReason::Expired).with_name(self.name())),
                 _ => Ok(()),
             };
@@ -296,18 +319,20 @@ impl Guard {
         }
     }
 
-    /// Turns an exclusive hold into a reader's, in one step: no writer comes in between, waiting readers come
-    /// in at once. Keeps the token. Of a hold that is shared already it does nothing, unless an upgrade of it
-    /// was dropped or not answered: then the store is told, and the token is the one that the store has.
+    /// Converts an exclusive hold into a reader's, in one step. No writer gets in between, and waiting
+    /// readers are granted the lock at once. The token stays the same.
+    ///
+    /// If the hold is shared already, this does nothing, unless an earlier upgrade was dropped or not
+    /// answered. In that case the store is asked, and the token becomes the one that the store has.
     ///
     /// # Cancel safety
-    /// Dropped at any point, the guard counts as a reader; the store may still have it as exclusive until
+    /// Dropped at any point, the guard counts as a reader. The store may still have it as exclusive until
     /// this is called again.
     ///
     /// # Errors
-    /// `Lost`, `Unsupported`, `Unavailable`, `Unknown`, `Closed`; `InvalidInput` while other guards of the
-    /// same re-entrant owner count on the exclusive hold, or while others wait for a permit of the name,
-    /// which then has no readers. `Unavailable` also while another task converts this same hold.
+    /// `Lost`, `Unsupported`, `Unavailable`, `Unknown`, `Closed`. `InvalidInput` while other guards of the
+    /// same re-entrant owner share the exclusive hold, or while others wait for a permit of the name, which
+    /// then cannot have readers. `Unavailable` also while another task converts this same hold.
     ///
     /// # Examples
     /// ```
@@ -325,17 +350,19 @@ impl Guard {
         convert(&self.engine, &self.lease, Mode::READER).await.map(|_| ())
     }
 
-    /// Turns a shared hold into an exclusive one with a new token, if nobody else shares it. Never waits,
-    /// never deadlocks; if it fails the shared hold stands. Of a hold that is exclusive already it does
-    /// nothing. While another task converts this same hold, the answer is `Busy`.
+    /// Converts a shared hold into an exclusive one with a new token, if nobody else shares the lock. Never
+    /// waits and never deadlocks. If it fails, the shared hold is unchanged.
+    ///
+    /// If the hold is exclusive already, this does nothing. While another task converts this same hold, the
+    /// answer is `Busy`.
     ///
     /// # Cancel safety
-    /// Dropped at any point, the guard counts as shared; the store may have it as exclusive, and keep readers
-    /// out, until [`downgrade`](Self::downgrade) is called, or this again.
+    /// Dropped at any point, the guard counts as shared. The store may have it as exclusive, and keep readers
+    /// out, until [`downgrade`](Self::downgrade) or this is called again.
     ///
     /// # Errors
-    /// `Lost`, `Unsupported`, `Unavailable`, `Unknown`, `Closed`. Always `Unknown` once a downgrade of this
-    /// hold was dropped or not answered: it may still arrive.
+    /// `Lost`, `Unsupported`, `Unavailable`, `Unknown`, `Closed`. Always `Unknown` after a downgrade of this
+    /// hold was dropped or not answered, since that downgrade may still arrive.
     ///
     /// # Examples
     /// ```
@@ -377,8 +404,24 @@ impl<C> fmt::Debug for Guard<C> {
     }
 }
 
-/// What a body that runs under a lock may know of it: everything but letting go. Cheap to clone; keeps
-/// nothing alive.
+/// A read-only view of a held lock, for code that runs under it. Cheap to clone. It does not keep the lock:
+/// the lock is released with its guard.
+///
+/// From [`Guard::held`], [`Lock::with`](crate::Lock::with) and [`Election::lead`](crate::Election::lead).
+///
+/// # Examples
+/// ```
+/// # dlock_core::doc(|client| async move {
+/// let steps = client.lock("import")?.with(async |held| {
+///     let mut steps = 0;
+///     while held.is_valid() && steps < 3 {
+///         steps += 1; // one step of the work, with `held.token()` in each write
+///     }
+///     steps
+/// }).await?;
+/// assert_eq!(steps, 3);
+/// # Ok(()) });
+/// ```
 #[derive(Clone)]
 pub struct Held {
     core: Arc<Core>,
@@ -386,42 +429,42 @@ pub struct Held {
 }
 
 impl Held {
-    /// The name of the lock.
+    /// Returns the name of the lock.
     pub fn name(&self) -> &LockName {
         &self.lease.key.name
     }
 
-    /// The fencing token: see [`Guard::token`].
+    /// Returns the fencing token: see [`Guard::token`].
     pub fn token(&self) -> Option<Token> {
         self.lease.token()
     }
 
-    /// The effective ttl: see [`Guard::ttl`].
+    /// Returns the effective ttl: see [`Guard::ttl`].
     pub fn ttl(&self) -> Duration {
         self.lease.ttl()
     }
 
-    /// Until when it may be believed: see [`Guard::deadline`].
+    /// Returns the time until which the lock is held: see [`Guard::deadline`].
     pub fn deadline(&self) -> Timestamp {
         self.lease.deadline().unwrap_or(Timestamp::ZERO)
     }
 
-    /// How long it may be believed yet: see [`Guard::remaining`].
+    /// Returns the time left until the deadline: see [`Guard::remaining`].
     pub fn remaining(&self) -> Duration {
         self.core.remaining(&self.lease)
     }
 
-    /// Whether it may be believed now: see [`Guard::is_valid`].
+    /// Returns whether the deadline is still ahead: see [`Guard::is_valid`].
     pub fn is_valid(&self) -> bool {
         !self.remaining().is_zero()
     }
 
-    /// Why it was lost, if it was.
+    /// Returns why the lock was lost, or `None` if it was not.
     pub fn loss(&self) -> Option<LossReason> {
         loss(&self.core, &self.lease)
     }
 
-    /// Completes when the lock is lost: see [`Guard::lost`].
+    /// Returns a future that completes when the lock is lost: see [`Guard::lost`].
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -437,7 +480,7 @@ impl fmt::Debug for Held {
 }
 
 fn loss(core: &Core, lease: &Arc<Lease>) -> Option<LossReason> {
-    // The clock may know it before anybody has looked.
+    // By the clock: nobody may have looked since the deadline.
     let _ = core.remaining(lease);
     lease.loss()
 }

@@ -1,4 +1,4 @@
-//! What can be seen of a lock without wanting it: who holds it, and how that changes.
+//! The state of a lock, and how it changes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,44 +7,56 @@ use crate::mode::Mode;
 use crate::request_id::RequestId;
 use crate::token::Token;
 
-/// A lock as it is now.
+/// The state of a lock. From [`Client::inspect`](crate::Client::inspect).
+///
+/// # Examples
+/// ```
+/// # dlock_core::doc(|client| async move {
+/// let guard = client.lock("report")?.acquire().await?;
+/// let state = client.inspect("report").await?;
+/// println!("{} waiting", state.waiting);
+/// for holder in &state.holders {
+///     println!("{} holds token {:?} for {:?} more", holder.id, holder.token, holder.expires_in);
+/// }
+/// assert_eq!(state.holders[0].token, guard.token());
+/// # Ok(()) });
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Inspection {
-    /// Who holds it, in grant order. A lease kept by a minimum hold counts.
+    /// The holders, in grant order, including leases that a minimum hold keeps.
     pub holders: Vec<Holder>,
-    /// How many requests are queued.
+    /// The number of queued requests.
     pub waiting: u32,
 }
 
 impl Inspection {
-    /// Those holders, that many waiters.
+    /// For backends: creates a state.
     pub fn new(holders: Vec<Holder>, waiting: u32) -> Self {
         Self { holders, waiting }
     }
 }
 
-/// One holder.
+/// One holder of a lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Holder {
-    /// The acquisition. Shown for diagnosis; it is not a right to anything.
+    /// The acquisition. For diagnosis; knowing it gives no rights.
     pub id: RequestId,
-    /// In which mode.
+    /// The mode of the hold.
     pub mode: Mode,
     /// The fencing token of the grant.
     pub token: Option<Token>,
-    /// How long the store keeps the lease yet, unless it is renewed.
+    /// How long the store keeps the lease, unless it is renewed.
     pub expires_in: Duration,
-    /// The label that the holder gave itself.
+    /// The holder's [owner label](crate::LockOptions::owner_label), if it has one.
     pub owner: Option<Arc<str>>,
-    /// On which machine and in which process it is, by its own account and in words, where the store keeps
-    /// that. For operators.
+    /// The machine and process of the holder, by its own account, where the store keeps that. For operators.
     pub whereabouts: Option<Arc<str>>,
 }
 
 impl Holder {
-    /// A holder without a label, of whom nobody knows where it is.
+    /// For backends: creates a holder without label and whereabouts.
     pub fn new(id: RequestId, mode: Mode, token: Option<Token>, expires_in: Duration) -> Self {
         Self {
             id,
@@ -56,44 +68,44 @@ impl Holder {
         }
     }
 
-    /// Adds where it is.
+    /// Sets the machine and process.
     pub fn with_whereabouts(mut self, whereabouts: Option<Arc<str>>) -> Self {
         self.whereabouts = whereabouts;
         self
     }
 
-    /// Adds the label.
+    /// Sets the owner label.
     pub fn with_owner(mut self, owner: Option<Arc<str>>) -> Self {
         self.owner = owner;
         self
     }
 }
 
-/// One change of a lock.
+/// A change of a lock. From the stream [`Client::watch`](crate::Client::watch).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Change {
-    /// The state now. The first item of every stream; later ones with `skipped: true` where changes may be
-    /// missing.
+    /// The state now. The first item of each stream. Later ones have `skipped: true`: changes may be missing
+    /// before them.
     Snapshot {
         /// The state.
         now: Inspection,
-        /// Whether changes before this may have been skipped.
+        /// Whether changes before this may be missing.
         skipped: bool,
     },
-    /// Granted, or converted to another mode.
+    /// The lock was granted to this holder, or the hold was converted to another mode.
     Granted(Holder),
-    /// A holder let go.
+    /// A holder released the lock.
     Released {
         /// Which acquisition.
         id: RequestId,
     },
-    /// A holder's lease ran out.
+    /// The lease of a holder expired.
     Expired {
         /// Which acquisition.
         id: RequestId,
     },
-    /// A holder was ended by `force_release`.
+    /// `force_release` ended a hold.
     Forced {
         /// Which acquisition.
         id: RequestId,

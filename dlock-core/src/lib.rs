@@ -1,5 +1,8 @@
-//! The core of `dlock`. Programs take the package `dlock-rs`, whose library `dlock` has all of this: so do
-//! the examples here.
+//! The core of `dlock`: the lock API, the engine, the interface for backends, the combinators and the memory
+//! backend.
+//!
+//! Programs use the package `dlock-rs`, whose library `dlock` re-exports all of this, as the examples here
+//! show.
 
 pub mod blocking;
 mod capabilities;

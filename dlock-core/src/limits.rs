@@ -1,4 +1,4 @@
-//! The checks of a request against what is claimed, for the engine and for every backend.
+//! Checks of a request against the claims of a backend, for the engine and for backends.
 
 use std::time::Duration;
 
@@ -13,13 +13,13 @@ fn invalid<T>(message: String) -> Result<T> {
 }
 
 impl Capabilities {
-    /// Refuses a request that asks for more than is claimed, or is out of the limits: for the first line of
-    /// [`Lock::attempt`](crate::spi::Lock::attempt). The engine has checked it before; whoever calls a
-    /// backend without one has not.
+    /// For backends: checks that a request asks for no more than is claimed. Belongs in the first line of
+    /// [`Lock::attempt`](crate::spi::Lock::attempt). The engine has checked its requests before; a backend
+    /// that is called directly must do it.
     ///
     /// # Errors
     /// `InvalidInput` for a name or label that is too long, a ttl out of range, or a priority that is not
-    /// within 1 to 10; `Unsupported` for a mode, queue, priority or label that is not claimed.
+    /// within 1 to 10. `Unsupported` for a mode, queue, priority or label that is not claimed.
     pub fn check(&self, request: &Acquire) -> Result<()> {
         let checked = || {
             self.check_name(&request.key.name)?;
@@ -37,37 +37,37 @@ impl Capabilities {
         checked().map_err(|e: Error| e.with_name(&request.key.name))
     }
 
-    /// Refuses a name that is too long; it is never hashed or cut. For what names a lock or a resource.
+    /// Checks the length of a lock or resource name. A name that is too long is refused, never hashed or cut.
     ///
     /// # Errors
-    /// `InvalidInput`.
+    /// `InvalidInput` if the name is too long.
     pub fn check_name(&self, name: &LockName) -> Result<()> {
         let (len, max) = (name.as_bytes().len(), self.max_name_len);
         if len <= max {
             return Ok(());
         }
         let refused = invalid(format!(
-            "the name has {len} bytes, {} takes at most {max}",
+            "the name has {len} bytes, but {} accepts at most {max}",
             self.backend
         ));
         refused.map_err(|e| e.with_name(name))
     }
 
-    /// Refuses a ttl out of range. For a renewal, whose ttl need not be that of the request.
+    /// Checks that a ttl is in range. For renewals, whose ttl may differ from that of the request.
     ///
     /// # Errors
-    /// `InvalidInput`.
+    /// `InvalidInput` if the ttl is out of range.
     pub fn check_ttl(&self, ttl: Duration) -> Result<()> {
         let (min, max) = (self.min_ttl, self.max_ttl);
         if (min..=max).contains(&ttl) {
             return Ok(());
         }
         let why = match self.nature {
-            Nature::Session => ", after which a session ends,",
+            Nature::Session => " (the session timeout)",
             Nature::Lease => "",
         };
         invalid(format!(
-            "a ttl of {ttl:?} is not between {min:?}{why} and {max:?}, which {} takes",
+            "the ttl {ttl:?} is not between {min:?}{why} and {max:?}, the range that {} accepts",
             self.backend
         ))
     }
@@ -78,7 +78,7 @@ impl Capabilities {
             return Ok(());
         }
         let text = format!(
-            "{what} needs {capability:?}, which {} does not offer",
+            "{what} needs {capability:?}, which {} does not support",
             self.backend
         );
         Err(Error::new(ErrorKind::Unsupported, text))
@@ -94,7 +94,7 @@ impl Capabilities {
 
     pub(crate) fn check_priority(&self, priority: u8) -> Result<()> {
         if !(1..=10).contains(&priority) {
-            return invalid(format!("the priority {priority} is not within 1 to 10"));
+            return invalid(format!("the priority {priority} must be between 1 and 10"));
         }
         match priority == Acquire::DEFAULT_PRIORITY {
             true => Ok(()),
@@ -108,7 +108,7 @@ impl Capabilities {
         match len <= max {
             true => Ok(()),
             false => invalid(format!(
-                "the owner label has {len} bytes, {} takes at most {max}",
+                "the owner label has {len} bytes, but {} accepts at most {max}",
                 self.backend
             )),
         }

@@ -16,8 +16,10 @@ use crate::options::LockOptions;
 use crate::reentrant::Owner;
 use crate::runtime::Runtime;
 
-/// A handle to a named lock, in one mode; [`Semaphore`] is one to permits. Holds nothing by itself; cheap to
-/// clone and to keep.
+/// A handle to a named lock in one mode. [`Semaphore`] is a handle to permits.
+///
+/// A handle holds nothing; [acquiring](Self::acquire) returns a [`Guard`], which does. Handles are cheap to
+/// clone and to keep. From [`Client::lock`](crate::Client::lock), or from an [`RwLock`](crate::RwLock).
 ///
 /// # Examples
 /// ```
@@ -36,10 +38,10 @@ pub struct Lock<C = ReadWrite> {
     class: PhantomData<fn() -> C>,
 }
 
-/// A handle to a named semaphore: at most `n` [permits](crate::Permit) are held at once, wherever their
-/// holders are. See [`Client::semaphore`](crate::Client::semaphore).
+/// A handle to a named semaphore: at most `n` [permits](crate::Permit) are held at once, across all clients.
+/// From [`Client::semaphore`](crate::Client::semaphore).
 ///
-/// While a permit is held or waited for, another `n`, or the name as a read-write lock, is refused as
+/// While a permit is held or waited for, requests with another `n`, and readers of the same name, fail with
 /// `InvalidInput`. The exclusive lock of the same name waits for all permits.
 ///
 /// # Examples
@@ -63,12 +65,12 @@ impl<C> Lock<C> {
         }
     }
 
-    /// The same lock, asked for and held with these options. What is not set in them is as the handle has it:
-    /// first as the client's defaults say, set in code or in a URL.
+    /// Returns this handle with `options` on top of what it has. Options that are not set in `options` stay
+    /// as they are: at first the client's defaults, from code or from the URL.
     ///
     /// # Errors
-    /// `InvalidInput` for what makes no sense, also together with what is inherited, such as a ttl below the
-    /// default minimum hold; `Unsupported` for what the backend cannot do.
+    /// `InvalidInput` for values that make no sense, alone or together with inherited ones, such as a ttl
+    /// below the default minimum hold. `Unsupported` for what the backend cannot do. Nothing is sent.
     ///
     /// # Examples
     /// ```
@@ -89,26 +91,27 @@ impl<C> Lock<C> {
         Ok(self)
     }
 
-    /// The name of the lock.
+    /// Returns the name of the lock.
     pub fn name(&self) -> &LockName {
         &self.ask.name
     }
 
-    /// The mode in which this handle asks.
+    /// Returns the mode in which this handle acquires.
     pub fn mode(&self) -> Mode {
         self.ask.mode
     }
 
-    /// Takes the lock if it is free; `None` if somebody else holds it or waits for it. Never waits for a
-    /// holder.
+    /// Acquires the lock if it is free. Returns `None` if somebody else holds it or waits for it. Never waits
+    /// for a holder.
     ///
     /// # Cancel safety
-    /// Cancel safe: dropped at any point, the future leaves nothing held or queued. What may have reached the
-    /// store is undone in the background, at the latest by its ttl.
+    /// Cancel safe: dropped at any point, the future leaves nothing held or queued. A request that may have
+    /// reached the store is undone in the background, or expires with its ttl.
     ///
     /// # Errors
-    /// `Unavailable`, `PermissionDenied`, `LimitReached`, `BackendData`, `InvalidInput` (a permit count that
-    /// others do not share), `Closed`; `Unknown` if it may be held for a while although no guard exists.
+    /// `Unavailable`, `PermissionDenied`, `LimitReached`, `BackendData`, `Closed`. `InvalidInput` for a mode
+    /// that does not fit the other users of the name. `Unknown` if the store may keep the lock for a while
+    /// although there is no guard.
     ///
     /// # Examples
     /// ```
@@ -123,17 +126,17 @@ impl<C> Lock<C> {
         self.acquire_as(Patience::Try).await
     }
 
-    /// Takes the lock, waiting for its holders for as long as [`LockOptions::wait_limit`] says: for ever
-    /// unless set.
+    /// Acquires the lock, waiting for [`LockOptions::wait_limit`] at most. By default it waits as long as
+    /// needed.
     ///
-    /// Where the backend has a queue, waiters are served by priority, then in the order of their arrival.
+    /// If the backend has a queue, waiters are served by priority, then in order of arrival.
     ///
     /// # Cancel safety
-    /// Cancel safe: dropped at any point, the future leaves nothing held or queued, and whoever is behind it
-    /// in line is let in. Its place in line is lost.
+    /// Cancel safe: dropped at any point, the future leaves nothing held or queued, and waiters behind it
+    /// move up. It loses its place in the queue.
     ///
     /// # Errors
-    /// `Timeout` when the wait limit ran out, with nothing held or queued; otherwise as
+    /// `Timeout` if the wait limit was reached; nothing is held or queued then. Otherwise as
     /// [`try_acquire`](Self::try_acquire).
     ///
     /// # Examples
@@ -148,12 +151,13 @@ impl<C> Lock<C> {
         self.wait(self.ask.options.wait_limit).await
     }
 
-    /// [`acquire`](Self::acquire) with this wait limit, counted from the call. Zero is the same as
-    /// [trying](Self::try_acquire) once, with `Timeout` for "held".
+    /// Acquires the lock, waiting for `limit` at most, counted from this call. Overrides
+    /// [`LockOptions::wait_limit`]. With a limit of zero it tries once, as [`try_acquire`](Self::try_acquire)
+    /// does, and fails with `Timeout` if the lock is held.
     ///
-    /// When the limit is reached, the request is first withdrawn, so that `Timeout` is true. If the store
-    /// does not confirm that within [`LockOptions::WITHDRAWAL`], the answer is `Unknown`, and the client goes
-    /// on withdrawing in the background.
+    /// When the limit is reached, the request is withdrawn first, so that after `Timeout` nothing is held. If
+    /// the store does not confirm this within [`LockOptions::WITHDRAWAL`], the error is `Unknown`, and the
+    /// client continues to withdraw the request in the background.
     ///
     /// # Cancel safety
     /// As [`acquire`](Self::acquire).
@@ -196,7 +200,8 @@ impl<C> Lock<C> {
         if let Some(owner) = &self.owner {
             return Box::pin(owner.acquire(&self.engine, &self.ask, patience)).await;
         }
-        // The guard is made before anybody observes: should an observer panic, it lets go.
+        // The guard is created before anything is observed: if an observer panics, the guard releases the
+        // lock.
         let acquired = async {
             let lease = acquire(&self.engine, &self.ask, patience).await?;
             Ok(lease.map(|lease| Guard::new(self.engine.clone(), lease)))
@@ -212,18 +217,19 @@ impl<C> Lock<C> {
         .await
     }
 
-    /// Runs `body` under the lock, and *cancels it when the lock is lost*: its future is dropped at the await
-    /// where it is. The body gets a [`Held`] to read the token and the deadline from. Afterwards the lock is
-    /// released.
+    /// Acquires the lock, runs `body`, and releases the lock. If the lock is lost, `body` is *cancelled*: its
+    /// future is dropped at the await where it is suspended.
+    ///
+    /// `body` gets a [`Held`], which has the token and the deadline.
     ///
     /// # Cancel safety
-    /// Dropped while it waits, it leaves nothing. Dropped while the body runs, the body is dropped and the
-    /// lock released.
+    /// Cancel safe. Dropped while it waits for the lock, it leaves nothing behind. Dropped while `body` runs,
+    /// `body` is dropped and the lock released.
     ///
     /// # Errors
-    /// `Lost` if the lock was lost before the body was through; otherwise as [`acquire`](Self::acquire). A
-    /// release whose outcome is not known is not an error here: the body ran under the lock, and the release
-    /// goes on in the background.
+    /// `Lost` if the lock was lost before `body` finished; otherwise as [`acquire`](Self::acquire). A release
+    /// with an unknown outcome is no error here: `body` ran under the lock, and the release continues in the
+    /// background.
     ///
     /// # Examples
     /// ```
@@ -247,15 +253,16 @@ impl<C> Lock<C> {
 }
 
 impl Lock {
-    /// The same lock, re-entrant for that owner: while one of its guards holds the lock, further acquires
-    /// with the same owner succeed at once, without asking the store; the lock is free when as many guards
-    /// have let go.
+    /// Returns this handle, re-entrant for `owner`. While one of the owner's guards holds the lock, further
+    /// acquires with the same owner succeed at once, without a request to the store. The lock is released
+    /// with the last of these guards.
     ///
-    /// The owner is this value and its clones, never a thread, a task or a label, and it is local to this
-    /// client. All guards share one lease and one token; when it is lost, it is lost at every level.
+    /// The owner is the value `owner` and its clones. It is never a thread, a task or a label, and works
+    /// within this client only. All its guards share one lease and one token. When the lease is lost, all of
+    /// them are.
     ///
     /// # Errors
-    /// `InvalidInput` for an owner of another client, or for a shared mode.
+    /// `InvalidInput` if `owner` belongs to another client, or if this handle is for a shared mode.
     ///
     /// # Examples
     /// ```
@@ -274,7 +281,7 @@ impl Lock {
         let named = |e: Error| e.with_name(&self.ask.name);
         owner.check(&self.engine).map_err(named)?;
         if !self.ask.mode.is_exclusive() {
-            let message = "re-entry is for exclusive locks: shared holds do not exclude one another";
+            let message = "only exclusive locks can be re-entrant: shared holds do not exclude one another";
             return Err(named(Error::new(ErrorKind::InvalidInput, message)));
         }
         self.owner = Some(owner.clone());
@@ -311,7 +318,7 @@ impl Lock {
 }
 
 impl Semaphore {
-    /// How many permits there are.
+    /// Returns the number of permits, held or not.
     pub fn permits(&self) -> u32 {
         match self.ask.mode {
             Mode::Shared { limit: Some(n) } => n.get(),

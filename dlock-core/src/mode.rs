@@ -1,23 +1,23 @@
-//! In which mode a name is held.
+//! The mode in which a name is held.
 
 use std::fmt;
 use std::num::NonZeroU32;
 
 use crate::error::{Error, ErrorKind};
 
-/// The mode in which a name is asked for or held.
+/// The mode in which a name is acquired or held.
 ///
-/// One admission rule serves lock, read-write lock and semaphore. While anybody holds a name in a shared
-/// mode, or waits for it, that mode is its *class* (readers, or permits of n); shared modes of another class,
-/// or of another n, are refused as `InvalidInput` before they queue. `Exclusive` combines with every class.
+/// One admission rule serves locks, read-write locks and semaphores. While a name is held or waited for in a
+/// shared mode, that mode is its *class*: readers, or permits of n. Requests for shared modes of another
+/// class, or of another n, fail with `InvalidInput` before they queue. `Exclusive` combines with every class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Mode {
     /// Nobody else holds the name in any mode.
     Exclusive,
-    /// Held together with other shared holders of the same class.
+    /// Others of the same class may hold the name too.
     Shared {
-        /// `None`: a reader, any number at once. `Some(n)`: one of n permits.
+        /// `None` for a reader, of which there may be any number. `Some(n)` for one of n permits.
         limit: Option<NonZeroU32>,
     },
 }
@@ -26,17 +26,17 @@ impl Mode {
     /// One of any number of readers.
     pub const READER: Self = Self::Shared { limit: None };
 
-    /// One of `n` permits.
+    /// Returns the mode of one of `n` permits.
     pub const fn permit(n: NonZeroU32) -> Self {
         Self::Shared { limit: Some(n) }
     }
 
-    /// Whether this is [`Mode::Exclusive`].
+    /// Returns whether this is [`Mode::Exclusive`].
     pub const fn is_exclusive(self) -> bool {
         matches!(self, Self::Exclusive)
     }
 
-    /// For a backend: the error of a request in a mode of another class, where this one is in use.
+    /// For backends: creates the error of a request in the mode `asked` while the name is in use in this one.
     #[must_use]
     pub fn mismatch(self, asked: Self) -> Error {
         let show = |mode| match mode {
@@ -45,7 +45,7 @@ impl Mode {
             Self::Shared { limit: Some(n) } => format!("{n} permits"),
         };
         let (is, asked) = (show(self), show(asked));
-        let text = format!("the lock is in use with {is}, not with {asked}; all users of a name must agree");
+        let text = format!("the lock is in use with {is}, not with {asked}: all users of a name must agree");
         Error::new(ErrorKind::InvalidInput, text)
     }
 }
@@ -60,10 +60,11 @@ impl fmt::Display for Mode {
     }
 }
 
-/// The class of locks that readers and a writer hold: their guards can be converted.
+/// Marks the [`Lock`](crate::Lock)s and [`Guard`](crate::Guard)s of readers and writers, which can be
+/// converted.
 #[derive(Clone, Copy, Debug)]
 pub enum ReadWrite {}
 
-/// The class of semaphores: a permit is a permit until it is released.
+/// Marks the handles and guards of semaphores, which cannot be converted.
 #[derive(Clone, Copy, Debug)]
 pub enum Permits {}

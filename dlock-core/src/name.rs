@@ -7,10 +7,10 @@ use crate::error::{Error, ErrorKind};
 
 /// The name of a lock, or of a resource behind a fence gate: one or more bytes, compared byte for byte.
 ///
-/// Nothing about a name is interpreted: no case folding, no trimming, no Unicode normalisation, no path or
-/// glob meaning. Two names are the same lock if and only if their bytes are the same. How long a name may be
-/// is a declared limit of the backend ([`Capabilities::max_name_len`](crate::Capabilities::max_name_len), at
-/// least 1 KiB) and is checked before any I/O.
+/// Names are not interpreted: no case folding, no trimming, no Unicode normalisation, no paths, no globs. Two
+/// names are the same lock if and only if their bytes are the same. The backend limits the length
+/// ([`Capabilities::max_name_len`](crate::Capabilities::max_name_len), at least 1 KiB), which is checked
+/// before any I/O.
 ///
 /// Cloning is cheap: the bytes are shared.
 ///
@@ -25,7 +25,7 @@ use crate::error::{Error, ErrorKind};
 pub struct LockName(Arc<[u8]>);
 
 impl LockName {
-    /// Takes the bytes of a name.
+    /// Creates a name from its bytes.
     ///
     /// # Errors
     /// `InvalidInput` if there are none.
@@ -40,7 +40,7 @@ impl LockName {
         Ok(Self(bytes.into()))
     }
 
-    /// The bytes of the name, exactly as given.
+    /// Returns the bytes of the name, exactly as given.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }

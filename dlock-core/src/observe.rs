@@ -1,50 +1,51 @@
-//! What a service is watched with: tracing under the feature `tracing`, metrics under the feature `metrics`.
-//! Without them nothing of this is compiled.
+//! Observability: tracing under the feature `tracing`, metrics under the feature `metrics`. Without the
+//! features none of it is compiled.
 //!
-//! Lock names are fields of spans and events, and never labels of metrics: there can be any number of them.
+//! Lock names are fields of spans and events, but never labels of metrics: there can be any number of names.
 //!
 //! # Tracing
 //!
-//! All have the target `dlock` and the fields `backend` and `lock`.
+//! All spans and events have the target `dlock` and the fields `backend` and `lock`.
 //!
 //! | span | level | fields |
 //! |---|---|---|
-//! | `dlock.acquire` | debug | `mode`; at its end `outcome`, as below, and `wait`, the time since the call |
+//! | `dlock.acquire` | debug | `mode`; when it ends, `outcome`, as below, and `wait`, the time since the call |
 //!
 //! | event | level | further fields |
 //! |---|---|---|
-//! | `dlock.acquired` | debug | `id`, `token`, `expires_in` as the store gave it, `waited` as `dlock_wait_seconds` below. Within the span of its acquire |
-//! | `dlock.renewed` | trace | `id`, `token`, `lag` |
-//! | `dlock.renewal_failed` | warn | `id`, `token`, `error` |
-//! | `dlock.lost` | warn | `id`, `token`, `reason` |
-//! | `dlock.released` | debug | `id`, `token`: the store confirmed it |
+//! | `dlock.acquired` | debug | `id`, `token`, `expires_in` as granted by the store, `waited` as in `dlock_wait_seconds` below. Within the span of its acquire |
+//! | `dlock.renewed` | trace | `id`, `token`, `lag`: the time from request to answer |
+//! | `dlock.renewal_failed` | warn | `id`, `token`, `error`. The lock is held until its deadline |
+//! | `dlock.lost` | warn | `id`, `token`, `reason`: a [`LossReason`] |
+//! | `dlock.released` | debug | `id`, `token`. The store has confirmed the release |
 //!
 //! # Metrics
 //!
-//! All have the label `backend`. [`describe`] gives each its help and its unit. From the first client of a
-//! backend on all of them are there, with every word that a label can have, at zero: Prometheus sees no
-//! growth in a counter that comes into being at one, so that no alarm would know of a first loss. So install
-//! the recorder before the first client is made. `docs/prometheus` has alarms on these, and a dashboard.
+//! All metrics have the label `backend`. [`describe`] registers their help texts and units. From the first
+//! client of a backend on, all metrics exist, with every value that a label can have, at zero. Otherwise
+//! Prometheus would see no increase in a counter that first appears at one, and no alarm would notice a first
+//! loss. So install the recorder before you create the first client. `docs/prometheus` has alarms on these
+//! metrics, and a dashboard.
 //!
 //! | metric | kind | what |
 //! |---|---|---|
-//! | `dlock_acquires_total{outcome}` | counter | calls that ended: `granted`, `held` by somebody else, `cancelled`, which is dropped, or the kind of the error: `timeout`, `unknown`, `unavailable` ... |
+//! | `dlock_acquires_total{outcome}` | counter | calls that ended: `granted`, `held` by somebody else, `cancelled` (dropped), or the kind of the error: `timeout`, `unknown`, `unavailable` ... |
 //! | `dlock_acquired_total` | counter | grants that became guards; a re-entry is none |
 //! | `dlock_released_total` | counter | releases that the store confirmed |
 //! | `dlock_lost_total{reason}` | counter | losses |
-//! | `dlock_renewal_failures_total` | counter | renewals that failed; the lease stands until its deadline |
-//! | `dlock_gate_total{answer}` | counter | what a fence gate said of a token: `admitted`, or `refused`, which is a write that came too late |
-//! | `dlock_held` | gauge | leases that are held, as far as the client believes |
-//! | `dlock_waiting` | gauge | acquires that wait for their turn |
-//! | `dlock_wait_seconds` | histogram | of acquires that the first request did not settle: from its answer at the latest, to the guard |
-//! | `dlock_handoff_seconds` | histogram | of grants that the store pushed to a waiter: from when the lease began to count until that waiter runs |
+//! | `dlock_renewal_failures_total` | counter | renewals that failed; the lock is held until its deadline |
+//! | `dlock_gate_total{answer}` | counter | answers of a fence gate: `admitted`, or `refused`, for a stale token |
+//! | `dlock_held` | gauge | leases that are held, as far as the client knows |
+//! | `dlock_waiting` | gauge | acquires that wait |
+//! | `dlock_wait_seconds` | histogram | waits of acquires that the first request did not settle, from the answer to that request at the latest until the guard |
+//! | `dlock_handoff_seconds` | histogram | hand-offs that the store pushed, from when the lease began to count until the waiter runs |
 //! | `dlock_hold_seconds` | histogram | from the guard to its confirmed release |
-//! | `dlock_renew_lag_seconds` | histogram | from sending a renewal to having its answer |
+//! | `dlock_renew_lag_seconds` | histogram | from sending a renewal to its answer |
 //!
-//! The hand-off is an upper bound. A lease counts from a time on the client's clock that is never after the
-//! grant; a backend that cannot tell the moment of the grant takes an earlier one, by up to a round trip.
-//! Grants that a waiter had to ask for are left out: they count from that request, which says nothing of the
-//! release before it.
+//! The hand-off time is an upper bound. A lease counts from a time on the client's clock that is never after
+//! the grant. A backend that cannot report the moment of the grant uses an earlier time, by up to a round
+//! trip. Grants that a waiter had to ask for are excluded: they count from that request, which says nothing
+//! about the release before it.
 
 #![cfg_attr(not(all(feature = "tracing", feature = "metrics")), allow(unused_variables))]
 
@@ -61,8 +62,8 @@ use crate::name::LockName;
 use crate::spi::Grant;
 use crate::timestamp::Timestamp;
 
-/// A client begins: all that can be counted of its backend is there, at zero.
-pub(crate) fn begun(caps: &Capabilities) {
+/// Registers all metrics of a new client's backend, at zero.
+pub(crate) fn register_metrics(caps: &Capabilities) {
     #[cfg(feature = "metrics")]
     {
         let backend = caps.backend;
@@ -99,7 +100,7 @@ pub(crate) fn begun(caps: &Capabilities) {
     }
 }
 
-/// An acquire: its span, and how it ended, if only by being dropped.
+/// Observes an acquire: its span, and its outcome, also if it is dropped.
 #[cfg(any(feature = "tracing", feature = "metrics"))]
 pub(crate) async fn acquiring<T>(
     backend: &'static str,
@@ -156,7 +157,7 @@ pub(crate) async fn acquiring<T>(
     answer
 }
 
-/// An acquire, as it is.
+/// Observes nothing.
 #[cfg(not(any(feature = "tracing", feature = "metrics")))]
 pub(crate) fn acquiring<F: Future>(
     _: &'static str,
@@ -184,7 +185,7 @@ fn word(kind: ErrorKind) -> &'static str {
     }
 }
 
-/// All of them.
+/// Every value.
 #[cfg(feature = "metrics")]
 const KINDS: [ErrorKind; 10] = [
     ErrorKind::Timeout,
@@ -211,7 +212,7 @@ fn reason(of: LossReason) -> &'static str {
     }
 }
 
-/// All of them.
+/// Every value.
 #[cfg(feature = "metrics")]
 const REASONS: [LossReason; 6] = [
     LossReason::Expired,
@@ -222,36 +223,33 @@ const REASONS: [LossReason; 6] = [
     LossReason::Released,
 ];
 
-/// Tells the recorder of this process the help and the unit of each metric. Call it once, after the recorder
-/// was installed.
+/// Registers the help text and the unit of each metric with the recorder of this process. Call it once, after
+/// the recorder was installed.
 #[cfg(feature = "metrics")]
 pub fn describe() {
     use metrics::{Unit, describe_counter, describe_gauge, describe_histogram};
-    describe_counter!("dlock_acquires_total", "acquires that ended, by their outcome");
+    describe_counter!("dlock_acquires_total", "acquires that ended, by outcome");
     describe_counter!("dlock_acquired_total", "grants that became guards");
     describe_counter!("dlock_released_total", "releases that the store confirmed");
-    describe_counter!("dlock_lost_total", "locks that were lost, by the reason");
+    describe_counter!("dlock_lost_total", "locks that were lost, by reason");
     describe_counter!(
         "dlock_renewal_failures_total",
-        "renewals that failed; the lease stands until its deadline"
+        "renewals that failed; the lock is held until its deadline"
     );
     describe_counter!(
         "dlock_gate_total",
-        "tokens that a fence gate admitted, or refused because they came too late"
+        "tokens that a fence gate admitted, or refused because they were stale"
     );
     describe_gauge!("dlock_held", "locks that are held");
-    describe_gauge!("dlock_waiting", "acquires that wait for their turn");
+    describe_gauge!("dlock_waiting", "acquires that wait");
     let seconds = |name: &'static str, what: &'static str| describe_histogram!(name, Unit::Seconds, what);
     seconds("dlock_wait_seconds", "waits for a lock that was not free");
     seconds(
         "dlock_handoff_seconds",
-        "from a grant to a waiter until that waiter runs",
+        "from the grant to a waiter until that waiter runs",
     );
     seconds("dlock_hold_seconds", "from a grant to its confirmed release");
-    seconds(
-        "dlock_renew_lag_seconds",
-        "from sending a renewal to having its answer",
-    );
+    seconds("dlock_renew_lag_seconds", "from sending a renewal to its answer");
 }
 
 /// An event of one lease.
@@ -265,7 +263,7 @@ macro_rules! event {
     };
 }
 
-/// A grant became a guard. `started` is since when it waits, if the first request did not settle it.
+/// A grant became a guard. `started` is when its wait began, if the first request did not settle it.
 pub(crate) fn acquired(
     caps: &Capabilities,
     lease: &Lease,
@@ -281,7 +279,7 @@ pub(crate) fn acquired(
         lease,
         ?expires_in,
         waited = started.map(|s| tracing::field::debug(now.since(s))),
-        "acquired"
+        "lock acquired"
     );
     #[cfg(feature = "metrics")]
     {
@@ -294,13 +292,13 @@ pub(crate) fn acquired(
     }
 }
 
-/// A lease is believed no more: it was lost, or its release has begun.
+/// A lease is not held any more: it was lost, or its release has register_metrics.
 pub(crate) fn ended(caps: &Capabilities) {
     #[cfg(feature = "metrics")]
     metrics::gauge!("dlock_held", "backend" => caps.backend).decrement(1.0);
 }
 
-/// An acquire that waits, for as long as this lives.
+/// A waiting acquire, while this value lives.
 pub(crate) struct Waiting(#[cfg(feature = "metrics")] metrics::Gauge);
 
 impl Waiting {
@@ -336,7 +334,7 @@ pub(crate) fn gated(caps: &Capabilities, admission: &Admission) {
     }
 }
 
-/// The store pushed a grant, and the waiter that it is for runs.
+/// The store pushed a grant, and its waiter runs.
 pub(crate) fn handed_over(caps: &Capabilities, grant: &Grant, now: impl FnOnce() -> Timestamp) {
     #[cfg(feature = "metrics")]
     metrics::histogram!("dlock_handoff_seconds", "backend" => caps.backend)
@@ -346,7 +344,7 @@ pub(crate) fn handed_over(caps: &Capabilities, grant: &Grant, now: impl FnOnce()
 /// The store confirmed a release.
 pub(crate) fn released(caps: &Capabilities, lease: &Lease, now: impl FnOnce() -> Timestamp) {
     #[cfg(feature = "tracing")]
-    event!(debug, "dlock.released", caps, lease, "released");
+    event!(debug, "dlock.released", caps, lease, "lock released");
     #[cfg(feature = "metrics")]
     {
         metrics::counter!("dlock_released_total", "backend" => caps.backend).increment(1);
@@ -358,7 +356,7 @@ pub(crate) fn released(caps: &Capabilities, lease: &Lease, now: impl FnOnce() ->
 /// A lease was lost.
 pub(crate) fn lost(caps: &Capabilities, lease: &Lease, reason: LossReason) {
     #[cfg(feature = "tracing")]
-    event!(warn, "dlock.lost", caps, lease, ?reason, "lost");
+    event!(warn, "dlock.lost", caps, lease, ?reason, "lock lost: {reason}");
     #[cfg(feature = "metrics")]
     metrics::counter!("dlock_lost_total", "backend" => caps.backend, "reason" => self::reason(reason))
         .increment(1);
@@ -367,12 +365,12 @@ pub(crate) fn lost(caps: &Capabilities, lease: &Lease, reason: LossReason) {
 /// A renewal was confirmed.
 pub(crate) fn renewed(caps: &Capabilities, lease: &Lease, lag: Duration) {
     #[cfg(feature = "tracing")]
-    event!(trace, "dlock.renewed", caps, lease, ?lag, "renewed");
+    event!(trace, "dlock.renewed", caps, lease, ?lag, "lease renewed");
     #[cfg(feature = "metrics")]
     metrics::histogram!("dlock_renew_lag_seconds", "backend" => caps.backend).record(lag.as_secs_f64());
 }
 
-/// A renewal failed; the lease stands until its deadline.
+/// A renewal failed; the lock is held until its deadline.
 pub(crate) fn renewal_failed(caps: &Capabilities, lease: &Lease, why: &Error) {
     #[cfg(feature = "tracing")]
     event!(warn, "dlock.renewal_failed", caps, lease, error = %why, "renewal failed");

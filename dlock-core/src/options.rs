@@ -1,4 +1,4 @@
-//! How a lock is asked for and held.
+//! How a lock is acquired and held.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,30 +8,40 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::spi::Acquire;
 use crate::timestamp::nanos;
 
-/// Whether and how often a held lock is renewed without being asked.
+/// Whether and how often a held lock is renewed automatically. For [`LockOptions::auto_renew`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AutoRenew {
-    /// Every third of the effective ttl, or up to an eighth of that sooner, so that clients do not renew in
-    /// step.
+    /// Renews after a third of the effective ttl, or up to an eighth of that sooner, so that clients do not
+    /// renew in step.
     On,
-    /// Never: the lock lapses at its ttl unless [`Guard::renew`](crate::Guard::renew) is called. Where leases
-    /// hang on a session ([`Nature::Session`](crate::Nature::Session)) the session is kept alive until then,
-    /// and the hold with it.
+    /// Never renews: the lock expires with its ttl unless [`Guard::renew`](crate::Guard::renew) is called. In
+    /// a session store ([`Nature::Session`](crate::Nature::Session)) the session, and the hold with it, is
+    /// kept alive until then.
     Off,
-    /// That often; at most half of the ttl.
+    /// Renews at this interval: more than zero, and at most half of the ttl.
     Every(Duration),
 }
 
-/// How much earlier than the store the client stops believing in a lease: a share of the lease for clocks
-/// that run at different speeds, and a fixed part for their resolution. The promise of a lease lock holds
-/// while the two clocks drift apart by no more than this.
+/// The drift margin: how much earlier than the store the client considers a lease expired.
+///
+/// It consists of a share of the lease, for clocks that run at different speeds, and of a fixed part, for
+/// their resolution. A lease lock excludes others only while the two clocks drift apart by no more than this.
+///
+/// # Examples
+/// ```
+/// # use dlock_core as dlock;
+/// use std::time::Duration;
+/// use dlock::Drift;
+/// let margin = Drift::DEFAULT.margin(Duration::from_secs(30));
+/// assert_eq!(margin, Duration::from_millis(302));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Drift {
-    /// Parts per million of the lease.
+    /// The share of the lease, in parts per million.
     pub ppm: u32,
-    /// On top of that.
+    /// The fixed part, added to the share.
     pub fixed: Duration,
 }
 
@@ -39,17 +49,17 @@ impl Drift {
     /// 1 % and 2 ms.
     pub const DEFAULT: Self = Self::new(10_000, Duration::from_millis(2));
 
-    /// That share in parts per million, and that much on top.
+    /// Creates a margin of `ppm` parts per million of the lease plus `fixed`.
     pub const fn new(ppm: u32, fixed: Duration) -> Self {
         Self { ppm, fixed }
     }
 
-    /// The margin of a lease of that length.
+    /// Returns the margin of a lease of this length.
     pub fn margin(self, lease: Duration) -> Duration {
         let nanos = nanos(lease);
         let share = match nanos.checked_mul(u64::from(self.ppm)) {
             Some(millionths) => millionths / 1_000_000,
-            // A lease of years: in wider numbers, which no processor divides by itself.
+            // A lease of years needs wider numbers, which processors do not divide natively.
             None => (u128::from(nanos) * u128::from(self.ppm) / 1_000_000)
                 .try_into()
                 .unwrap_or(u64::MAX),
@@ -64,12 +74,23 @@ impl Default for Drift {
     }
 }
 
-/// How a lock is asked for and held: what is said in here, and nothing else.
+/// Options for how a lock is acquired and held.
 ///
-/// A value is laid over what its handle has, first the client's defaults: what is not set in it stays as it
-/// was. The whole is then checked against the backend's capabilities. Under the defaults lie a ttl of 30 s,
-/// [`AutoRenew::On`], priority 5, [`Drift::DEFAULT`], and no limit of any kind.
+/// A value is applied on top of what its handle has, first the client's defaults. Options that are not set
+/// keep their value. The result is then checked against the backend's capabilities.
 ///
+/// | option | unless set |
+/// |---|---|
+/// | [`ttl`](Self::ttl) | 30 s |
+/// | [`wait_limit`](Self::wait_limit) | none: `acquire` waits as long as needed |
+/// | [`priority`](Self::priority) | 5 |
+/// | [`owner_label`](Self::owner_label) | none |
+/// | [`auto_renew`](Self::auto_renew) | [`AutoRenew::On`] |
+/// | [`max_hold`](Self::max_hold), [`min_hold`](Self::min_hold) | none |
+/// | [`drift_margin`](Self::drift_margin) | [`Drift::DEFAULT`] |
+/// | [`warn_after`](Self::warn_after) | none |
+///
+/// # Examples
 /// ```
 /// # use dlock_core as dlock;
 /// use std::time::Duration;
@@ -79,14 +100,14 @@ impl Default for Drift {
 ///     .wait_limit(Duration::from_secs(5))
 ///     .owner_label("nightly@web-3")
 ///     .max_hold(Duration::from_secs(3600));
-/// // As nightly, but however long it takes.
+/// // The same, without the two limits.
 /// let by_hand = nightly.clone().wait_limit(None).max_hold(None);
 /// # let _ = by_hand;
 /// ```
 #[derive(Clone, Debug, Default)]
 #[must_use]
 pub struct LockOptions {
-    // `None` is not set. Where there are two, the inner `None` takes a default back.
+    // `None` means not set. In a nested `Option`, the inner `None` removes a default.
     ttl: Option<Duration>,
     wait_limit: Option<Option<Duration>>,
     priority: Option<u8>,
@@ -99,75 +120,85 @@ pub struct LockOptions {
 }
 
 impl LockOptions {
-    /// By how much a wait limit may be overrun: when it is reached, the store has that long to confirm that
-    /// the request is withdrawn, which makes it a `Timeout`. A store that does not answer in that time makes
-    /// it an `Unknown`.
+    /// How much longer than its wait limit an acquire may take. At the limit, the store gets this long to
+    /// confirm that the request is withdrawn. If it does, the error is `Timeout`; if it does not answer, the
+    /// error is `Unknown`.
     ///
-    /// Longer than a round trip to the other side of the world, and than a commit to a slow disk.
+    /// Longer than a round trip around the world, and than a commit to a slow disk.
     pub const WITHDRAWAL: Duration = Duration::from_millis(250);
 
-    /// Nothing is set.
+    /// Creates options of which none is set.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// "Free at most this long after I vanish." Within the backend's declared range. A crashed holder costs
-    /// the others up to this; a holder that pauses longer than this loses the lock.
+    /// Sets how long the lock stays taken after its holder has vanished. Must be within
+    /// [`Capabilities::min_ttl`] and [`max_ttl`](Capabilities::max_ttl).
+    ///
+    /// A holder that crashes delays the others by up to this. A holder that is paused for longer loses the
+    /// lock.
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = Some(ttl);
         self
     }
 
-    /// How long [`acquire`](crate::Lock::acquire) waits at most, and [`WITHDRAWAL`](Self::WITHDRAWAL) on top
-    /// if the store is silent. Zero is the same as trying once. `None`: for ever.
+    /// Sets how long [`acquire`](crate::Lock::acquire) waits at most, plus up to
+    /// [`WITHDRAWAL`](Self::WITHDRAWAL) if the store does not answer. With zero it tries once. With `None` it
+    /// waits as long as needed.
     pub fn wait_limit(mut self, limit: impl Into<Option<Duration>>) -> Self {
         self.wait_limit = Some(limit.into());
         self
     }
 
-    /// 1 (last) to 10 (first) among those who wait; ties by arrival. Anything but 5 needs
-    /// [`Capability::Priority`].
+    /// Sets the priority among waiters, from 1 (served last) to 10 (served first). Equal priorities are
+    /// served in order of arrival. Anything but 5 needs [`Capability::Priority`].
     pub fn priority(mut self, priority: u8) -> Self {
         self.priority = Some(priority);
         self
     }
 
-    /// A label that `inspect` shows to operators. Not an identity: the same label elsewhere is a stranger. An
-    /// empty one is none.
+    /// Sets a label that [`inspect`](crate::Client::inspect) shows to operators. It is no identity: two
+    /// holders with the same label exclude one another. An empty label removes it. Needs
+    /// [`Capability::OwnerLabel`]; at most [`Capabilities::max_owner_len`] bytes.
     pub fn owner_label(mut self, label: impl Into<Arc<str>>) -> Self {
         self.owner_label = Some(label.into());
         self
     }
 
-    /// Whether and how often the lock is renewed without being asked.
+    /// Sets whether and how often the lock is renewed automatically.
     pub fn auto_renew(mut self, auto_renew: AutoRenew) -> Self {
         self.auto_renew = Some(auto_renew);
         self
     }
 
-    /// The longest that one hold may last, renewals included. Then it is lost with reason `MaxHold`, and
-    /// released. `None`: for as long as it is renewed.
+    /// Sets the longest time that one hold may last, renewals included. When it is over, the lock is lost
+    /// with reason `MaxHold` and released. Must be more than zero. With `None` a hold lasts for as long as it
+    /// is renewed.
     pub fn max_hold(mut self, limit: impl Into<Option<Duration>>) -> Self {
         self.max_hold = Some(limit.into());
         self
     }
 
-    /// "Locked at least for": after an earlier release the name stays taken until that long after the
-    /// acquisition. Keeps a job that finished quickly from running again on a machine whose clock is a little
-    /// behind. At most the ttl. `None`: free with its release.
+    /// Sets the shortest time that the name stays taken. After an earlier release it stays taken until this
+    /// long after the acquisition.
+    ///
+    /// This keeps a job that finished quickly from running again on a machine whose clock is slightly behind.
+    /// At most the ttl, and the maximum hold. With `None` the name is free on release. Needs
+    /// [`Capability::MinimumHold`].
     pub fn min_hold(mut self, at_least: impl Into<Option<Duration>>) -> Self {
         self.min_hold = Some(at_least.into());
         self
     }
 
-    /// How much earlier than the store the client stops believing in the lease.
+    /// Sets how much earlier than the store the client considers the lease expired. The margin must be
+    /// shorter than the ttl.
     pub fn drift_margin(mut self, drift: Drift) -> Self {
         self.drift = Some(drift);
         self
     }
 
-    /// Emits [`GuardEvent::HeldLong`](crate::GuardEvent::HeldLong) when it has been held for that long, and
-    /// again after each further such time. `None`: never.
+    /// Emits [`GuardEvent::HeldLong`](crate::GuardEvent::HeldLong) each time that the lock has been held for
+    /// another `held_for`. Must be more than zero. With `None` it never does.
     pub fn warn_after(mut self, held_for: impl Into<Option<Duration>>) -> Self {
         self.warn_after = Some(held_for.into());
         self
@@ -228,7 +259,7 @@ impl Terms {
         caps.check_ttl(self.ttl)?;
         if self.drift.margin(self.ttl) >= self.ttl {
             return invalid(format!(
-                "ttl {:?} is not longer than its drift margin {:?}: nothing of the lease would be left",
+                "the ttl {:?} must be longer than its drift margin {:?}",
                 self.ttl,
                 self.drift.margin(self.ttl)
             ));
@@ -237,27 +268,26 @@ impl Terms {
             && (period.is_zero() || period > self.ttl / 2)
         {
             return invalid(format!(
-                "renewing every {period:?} does not fit a ttl of {:?}: use more than 0, and at most half of \
-                    it",
+                "the renewal period {period:?} must be more than zero and at most half of the ttl {:?}",
                 self.ttl
             ));
         }
         caps.check_priority(self.priority)?;
         if self.max_hold.is_some_and(|d| d.is_zero()) {
-            return invalid("a maximum hold of zero would end every hold at once".to_owned());
+            return invalid("`max_hold` must be more than zero".to_owned());
         }
         if self.warn_after.is_some_and(|d| d.is_zero()) {
-            return invalid("a warning after zero would never end".to_owned());
+            return invalid("`warn_after` must be more than zero".to_owned());
         }
         if let Some(min_hold) = self.min_hold {
             if min_hold > self.ttl {
                 return invalid(format!(
-                    "a minimum hold of {min_hold:?} is longer than the ttl {:?}, all that a crash leaves",
+                    "the minimum hold {min_hold:?} must not be longer than the ttl {:?}",
                     self.ttl
                 ));
             }
             if self.max_hold.is_some_and(|max| max < min_hold) {
-                return invalid("the minimum hold is longer than the maximum hold".to_owned());
+                return invalid("the minimum hold must not be longer than the maximum hold".to_owned());
             }
             caps.need(Capability::MinimumHold, "a minimum hold")?;
         }
@@ -289,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn senseless_options_are_invalid_and_unclaimed_ones_unsupported() {
+    fn invalid_and_unsupported_options_are_refused() {
         let o = LockOptions::new;
         let refused = |o| {
             terms(o)
@@ -324,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_set_is_inherited_and_what_is_set_counts() {
+    fn unset_options_are_inherited() {
         let show = |t: &Terms| format!("{t:?}");
         // Every option, set to something and set to the opposite.
         let one = LockOptions::new()

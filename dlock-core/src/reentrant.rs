@@ -19,8 +19,8 @@ use crate::guard::Guard;
 use crate::name::LockName;
 use crate::observe;
 
-/// An owner of re-entrant locks: this value and its clones, in one client. From
-/// [`Client::owner`](crate::Client::owner).
+/// The owner of re-entrant locks: this value and its clones, within one client. From
+/// [`Client::owner`](crate::Client::owner), for [`Lock::reentrant`](crate::Lock::reentrant).
 #[derive(Clone, Debug)]
 pub struct Owner(Arc<Inner>);
 
@@ -34,7 +34,7 @@ struct Inner {
 type Slot = AsyncMutex<Option<Weak<Lease>>>;
 
 impl Owner {
-    /// How often one owner can hold one lock at once. Beyond it: `LimitReached`.
+    /// How many times one owner can hold one lock at once. Further acquires fail with `LimitReached`.
     pub const MAX_DEPTH: u32 = 1000;
 
     pub(crate) fn new(engine: &Arc<Engine>) -> Self {
@@ -57,7 +57,7 @@ impl Owner {
     fn slot(&self, name: &LockName) -> Arc<Slot> {
         let mut slots = self.0.slots.lock().unwrap_or_else(PoisonError::into_inner);
         if slots.len() > 64 {
-            // Names that this owner let go of: nobody is in the slot and its lease is gone.
+            // Names that this owner released: no acquire uses the slot, and its lease is gone.
             slots.retain(|_, slot| {
                 Arc::strong_count(slot) > 1
                     || slot
@@ -96,21 +96,24 @@ impl Owner {
             match lease.enter(Self::MAX_DEPTH) {
                 Entered::Yes => {
                     let guard = Guard::new(engine.clone(), lease.clone());
-                    // Asked after entering: a lease that is over cannot be entered unseen.
+                    // Checked after entering, so that the end of a lease is not missed.
                     return match engine.remaining(&lease) {
                         Duration::ZERO => {
                             Err(named(Error::lost(lease.loss().unwrap_or(LossReason::Released))))
                         }
                         _ if lease.mode_when_entered().is_exclusive() => Ok(Some(guard)),
                         _ => {
-                            let message = "this owner has downgraded its hold: upgrade or release it before \
-                                asking for more";
+                            let message = "this owner has downgraded its hold: upgrade or release it \
+                                before acquiring the lock again";
                             Err(named(Error::new(ErrorKind::InvalidInput, message)))
                         }
                     };
                 }
                 Entered::LimitReached => {
-                    let message = format!("this owner holds the lock {} times already", Self::MAX_DEPTH);
+                    let message = format!(
+                        "this owner holds the lock {} times already, which is the maximum",
+                        Self::MAX_DEPTH
+                    );
                     return Err(named(Error::new(ErrorKind::LimitReached, message)));
                 }
                 Entered::Gone => {}
@@ -122,7 +125,8 @@ impl Owner {
             }
             other => other,
         };
-        // The guard is made before anybody observes: should an observer panic, it lets go.
+        // The guard is created before anything is observed: if an observer panics, the guard releases the
+        // lock.
         let acquired = async {
             let Some(lease) = acquire(engine, ask, patience).await? else {
                 return Ok(None);

@@ -1,11 +1,11 @@
-//! Who asks for a lock.
+//! The id of an acquisition.
 
 use std::fmt;
 
-/// Who asks: unguessable and fresh for every acquisition.
+/// The id of one acquisition. It is unguessable, and fresh for each acquisition.
 ///
-/// 128 random bits per client and a counter. Never derived from host, process, thread, task or time, so two
-/// containers with the same pid cannot be mistaken for one another.
+/// It consists of 128 random bits per client and a counter. It is never derived from host, process, thread,
+/// task or time, so two containers with the same pid cannot be confused.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestId {
     client: [u64; 2],
@@ -13,7 +13,7 @@ pub struct RequestId {
 }
 
 impl RequestId {
-    /// The id number `sequence` of the client that drew those random bits.
+    /// Creates the id number `sequence` of the client with these random bits.
     pub const fn new(client: u128, sequence: u64) -> Self {
         Self {
             client: [(client >> 64) as u64, client as u64],
@@ -21,17 +21,17 @@ impl RequestId {
         }
     }
 
-    /// The random bits of the client.
+    /// Returns the random bits of the client.
     pub const fn client(&self) -> u128 {
         (self.client[0] as u128) << 64 | self.client[1] as u128
     }
 
-    /// The number of the acquisition within the client.
+    /// Returns the number of the acquisition within its client.
     pub const fn sequence(&self) -> u64 {
         self.sequence
     }
 
-    /// Reads the form that `Display` writes.
+    /// Parses the form that `Display` writes. `None` for anything else.
     pub fn parse(text: &str) -> Option<Self> {
         let (client, sequence) = text.split_once('-')?;
         if client.len() != 32 || sequence.len() != 16 {

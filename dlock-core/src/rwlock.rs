@@ -7,12 +7,13 @@ use crate::name::LockName;
 use crate::options::LockOptions;
 use crate::reentrant::Owner;
 
-/// A named read-write lock: any number of readers, or one writer.
+/// A named read-write lock: any number of readers, or one writer. From
+/// [`Client::rwlock`](crate::Client::rwlock).
 ///
-/// Waiters are served in line, so a waiting writer holds back the readers behind it, and a writer's release
-/// lets in all the readers up to the next writer at once. A writer's guard can be
-/// [downgraded](crate::Guard::downgrade), a reader's [upgraded](crate::Guard::try_upgrade), where the backend
-/// can.
+/// If the backend has a queue, waiters are served in order. A waiting writer holds back the readers behind
+/// it, and the release of a writer grants the lock to all readers up to the next writer at once. If the
+/// backend claims it, a writer's guard can be [downgraded](crate::Guard::downgrade) and a reader's guard
+/// [upgraded](crate::Guard::try_upgrade).
 ///
 /// # Examples
 /// ```
@@ -36,8 +37,7 @@ impl RwLock {
         Self { read, write }
     }
 
-    /// The same lock, asked for and held with these options in both modes, laid over what it has: see
-    /// [`Lock::options`].
+    /// Returns this lock with `options` on top of what it has, for both sides: see [`Lock::options`].
     ///
     /// # Errors
     /// As [`Lock::options`].
@@ -48,7 +48,7 @@ impl RwLock {
         })
     }
 
-    /// The same lock, whose writer's side is re-entrant for that owner: see [`Lock::reentrant`].
+    /// Returns this lock with a writer's side that is re-entrant for `owner`: see [`Lock::reentrant`].
     ///
     /// # Errors
     /// As [`Lock::reentrant`].
@@ -59,17 +59,17 @@ impl RwLock {
         })
     }
 
-    /// The name of the lock.
+    /// Returns the name of the lock.
     pub fn name(&self) -> &LockName {
         self.read.name()
     }
 
-    /// The readers' side. To keep it longer than this lock, clone it.
+    /// Returns the readers' side. Clone it to keep it longer than this value.
     pub fn read(&self) -> &Lock {
         &self.read
     }
 
-    /// The writer's side.
+    /// Returns the writer's side. Clone it to keep it longer than this value.
     pub fn write(&self) -> &Lock {
         &self.write
     }

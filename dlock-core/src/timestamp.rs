@@ -4,35 +4,36 @@ use std::fmt;
 use std::ops::Add;
 use std::time::Duration;
 
-/// A point in time on the machine's own monotonic clock, in nanoseconds since boot or another fixed point of
-/// it, *suspension included* where the system can.
+/// A point in time on the machine's own monotonic clock, in nanoseconds since a fixed point such as boot. The
+/// clock counts time in suspension where the system has such a clock.
 ///
-/// A laptop that sleeps comes back with a lease that has run out; a clock that stands still during suspension
-/// would not notice. It is never a wall clock: stepping the date changes nothing.
+/// After a laptop slept, its leases have expired; a clock that stops during suspension would not notice. It
+/// is never a wall clock: setting the date changes nothing.
 ///
 /// | system | clock | counts suspension |
 /// |---|---|---|
 /// | Linux, Android | `CLOCK_BOOTTIME` | yes |
-/// | macOS, iOS and the other systems of Apple | `CLOCK_MONOTONIC`, which there is not what [`Instant`](std::time::Instant) reads | yes |
-/// | Windows | [`Instant`](std::time::Instant), the performance counter | as far as that counter does; not promised here |
+/// | macOS, iOS and other Apple systems | `CLOCK_MONOTONIC`, which there is not what [`Instant`](std::time::Instant) reads | yes |
+/// | Windows | [`Instant`](std::time::Instant), the performance counter | as that counter does; not promised here |
 /// | any other | [`Instant`](std::time::Instant) | as that system's clock does; often not |
 ///
-/// Where suspension is not counted, a guard that slept through the end of its lease believes in it until its
-/// next renewal is refused; until then only the fence keeps its writes out.
+/// Where suspension is not counted, a guard that slept through the end of its lease counts as valid until its
+/// next renewal is refused. Until then only the fence gate keeps its writes out.
 ///
-/// Timestamps of different machines, or of different boots, have nothing to do with one another; where the
-/// clock is an `Instant`, nor have those of different processes. Resuming a *snapshot* of a virtual machine
-/// can turn any such clock back; against that only fencing helps.
+/// Timestamps of different machines or boots cannot be compared; where the clock is an `Instant`, nor can
+/// those of different processes. Resuming a *snapshot* of a virtual machine can turn any such clock back.
+/// Only fencing helps against that.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(u64);
 
 impl Timestamp {
     /// The earliest timestamp.
     pub const ZERO: Self = Self(0);
-    /// The latest timestamp: "never".
+    /// The latest timestamp, for "never".
     pub const MAX: Self = Self(u64::MAX);
 
-    /// The time now on the real clock. Code that runs under a [`Runtime`](crate::Runtime) asks that instead.
+    /// Returns the time now on the real clock. Code that runs under a [`Runtime`](crate::Runtime) asks
+    /// [`Runtime::now`](crate::Runtime::now) instead.
     #[cfg(any(target_os = "linux", target_os = "android", target_vendor = "apple"))]
     pub fn now() -> Self {
         use rustix::time::{ClockId, clock_gettime};
@@ -45,7 +46,8 @@ impl Timestamp {
         Self((t.tv_sec as u64) * 1_000_000_000 + t.tv_nsec as u64)
     }
 
-    /// The time now on the real clock. Code that runs under a [`Runtime`](crate::Runtime) asks that instead.
+    /// Returns the time now on the real clock. Code that runs under a [`Runtime`](crate::Runtime) asks
+    /// [`Runtime::now`](crate::Runtime::now) instead.
     #[cfg(not(any(target_os = "linux", target_os = "android", target_vendor = "apple")))]
     pub fn now() -> Self {
         use std::sync::OnceLock;
@@ -56,27 +58,27 @@ impl Timestamp {
         Self(1_000_000_000 + u64::try_from(origin.elapsed().as_nanos()).unwrap_or(u64::MAX))
     }
 
-    /// The timestamp that many nanoseconds after the clock's origin.
+    /// Creates the timestamp `nanos` nanoseconds after the clock's origin.
     pub const fn from_nanos(nanos: u64) -> Self {
         Self(nanos)
     }
 
-    /// Nanoseconds since the clock's origin.
+    /// Returns the nanoseconds since the clock's origin.
     pub const fn as_nanos(self) -> u64 {
         self.0
     }
 
-    /// How long it is from `earlier` to `self`; zero if it is not earlier.
+    /// Returns the time from `earlier` to `self`, or zero if `earlier` is not earlier.
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 
-    /// How long it is from `self` to `later`; zero if that is past.
+    /// Returns the time from `self` to `later`, or zero if `later` is past.
     pub const fn until(self, later: Self) -> Duration {
         later.since(self)
     }
 
-    /// The timestamp that much earlier, or `ZERO`.
+    /// Returns the timestamp that is `d` earlier, at least [`ZERO`](Self::ZERO).
     pub fn saturating_sub(self, d: Duration) -> Self {
         Self(self.0.saturating_sub(nanos(d)))
     }

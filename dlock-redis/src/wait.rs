@@ -184,7 +184,7 @@ impl State {
         if rest == b"?" {
             return;
         }
-        self.pushes.told(id, |key, anchors| match self.only_tells {
+        self.pushes.deliver(id, |key, anchors| match self.only_tells {
             true => None,
             false => granted(key, rest, anchors),
         });

@@ -15,7 +15,7 @@ fn refusal(url: &str) -> dlock::Error {
 }
 
 #[test]
-fn a_memory_url_opens_a_store_of_ones_own() {
+fn memory_url_opens_a_private_store() {
     block_on(async {
         let one = connect("memory://").await.unwrap();
         let two = connect("memory://").await.unwrap();
@@ -26,7 +26,7 @@ fn a_memory_url_opens_a_store_of_ones_own() {
 }
 
 #[test]
-fn the_ttl_of_the_url_goes_before_that_of_the_program() {
+fn ttl_in_the_url_has_precedence() {
     block_on(async {
         let program = LockOptions::new().ttl(Duration::from_secs(7));
         let plain = connect("memory://").defaults(program.clone()).await.unwrap();
@@ -44,7 +44,7 @@ fn the_ttl_of_the_url_goes_before_that_of_the_program() {
 
 /// A label must not cost a lock the ttl that an operator has set.
 #[test]
-fn what_options_do_not_set_is_as_the_url_says() {
+fn unset_options_are_taken_from_the_url() {
     block_on(async {
         let client = connect("memory://?ttl=9s").await.unwrap();
         let labelled = LockOptions::new().owner_label("x");
@@ -83,7 +83,7 @@ fn defaults_that_the_store_cannot_keep_are_refused_at_connect() {
 }
 
 #[test]
-fn what_is_wrong_with_a_url_is_said_without_repeating_it() {
+fn url_errors_do_not_repeat_the_url() {
     for (url, says) in [
         (
             "redis-with-a-typo://u:hunter2@h",
@@ -338,7 +338,7 @@ mod sqlite {
     }
 
     #[test]
-    fn paths_are_paths_whatever_signs_they_have() {
+    fn paths_may_contain_any_characters() {
         let dir = tempfile::tempdir().unwrap();
         for (file, url) in [("a@b:c", "a@b:c"), ("d@e:f", "d%40e%3Af")] {
             block_on(connect(&format!("sqlite:{}/{url}", dir.path().display())).into_future()).unwrap();
@@ -377,7 +377,7 @@ mod sqlite {
     }
 
     #[test]
-    fn a_database_in_memory_is_ones_own() {
+    fn in_memory_database_is_private() {
         block_on(async {
             let one = connect("sqlite::memory:").await.unwrap();
             let two = connect("sqlite::memory:").await.unwrap();
@@ -387,7 +387,7 @@ mod sqlite {
     }
 
     #[test]
-    fn what_sqlite_does_not_know_is_refused_before_a_file_is_made() {
+    fn unknown_sqlite_keys_are_refused_before_a_file_exists() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("locks.sqlite");
         for query in ["?mode=ro", "?table_prefix=no-dash", "?busy_budget=5"] {
@@ -415,7 +415,7 @@ fn a_thread_that_blocks_needs_no_runtime_of_its_own() {
 
 #[cfg(any(feature = "tokio", feature = "smol", feature = "async-std"))]
 #[test]
-fn what_is_set_before_a_blocking_connect_counts() {
+fn settings_apply_to_a_blocking_connect() {
     let program = LockOptions::new().ttl(Duration::from_secs(7));
     let client = dlock::connect("memory://").defaults(program).blocking().unwrap();
     assert_eq!(
@@ -427,7 +427,7 @@ fn what_is_set_before_a_blocking_connect_counts() {
 /// The row of the table of what each backend can do, as far as a store can be asked without a server.
 #[cfg(all(feature = "redis", feature = "sqlite"))]
 #[test]
-fn the_minimum_ttl_of_the_page_is_that_of_the_code() {
+fn documented_minimum_ttl_matches_the_code() {
     let page = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/choosing-a-backend.md");
     let page = std::fs::read_to_string(page).unwrap();
     let row = |label: &str| -> Vec<String> {
@@ -455,7 +455,7 @@ fn the_minimum_ttl_of_the_page_is_that_of_the_code() {
 /// What is left of the query is the backend's own to read.
 #[cfg(feature = "redis")]
 #[test]
-fn what_redis_does_not_know_is_refused() {
+fn unknown_redis_keys_are_refused() {
     for (url, says) in [
         ("redis://h?ttl=9s&claim_windw=hunter2", "claim_window,"),
         ("redis://h?protocol=resp2", "RESP2"),
@@ -471,7 +471,7 @@ fn what_redis_does_not_know_is_refused() {
 /// Something else may listen there, and wait for us to speak first, as a client of MySQL waits for its
 /// server.
 #[test]
-fn opening_ends_with_the_op_timeout_whatever_listens() {
+fn opening_ends_at_the_op_timeout() {
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let at = silent.local_addr().unwrap();
     for (enabled, scheme) in [

@@ -1,4 +1,4 @@
-//! What several stores say of themselves.
+//! The findings of several stores.
 
 use std::time::Duration;
 
@@ -8,7 +8,8 @@ use crate::diagnosis::Finding;
 use crate::runtime::Runtime;
 use crate::spi::Lock;
 
-/// Each finding with the store that it is of. One that does not answer, or not in that time, is a problem.
+/// Adds the name of its store to each finding. A store that fails, or does not answer within `patience`, is a
+/// problem.
 pub(super) async fn of_each<'a>(
     stores: impl Iterator<Item = (String, &'a dyn Lock)>,
     runtime: &dyn Runtime,

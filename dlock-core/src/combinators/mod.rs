@@ -1,9 +1,10 @@
-//! Backends made of backends: written once above the SPI, they work over any store.
+//! Locks and backends made of others. They are written once above the SPI, so they work with any store.
 //!
 //! | combinator | what it is for |
 //! |---|---|
-//! | [`Namespaced`] | several applications in one store, without meeting |
-//! | [`Sharded`] | more names or more load than one store takes |
+//! | [`MultiLock`] | several locks at once, all or none |
+//! | [`Namespaced`] | several applications in one store, without name clashes |
+//! | [`Sharded`] | more names or more load than one store can take |
 //! | [`Quorum`] | one lock over several stores, of which a minority may fail |
 
 mod diagnosis;

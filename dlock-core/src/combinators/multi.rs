@@ -1,9 +1,9 @@
-//! Several locks at once, all or nothing.
+//! Several locks at once, all or none.
 //!
-//! Taken in the order of their names, whoever lists them how, so that two parties that want the same locks
-//! never hold one each and wait for the other's. (The order of a total order over resources: E. W. Dijkstra,
-//! EWD 310, 1971.) When one cannot be had, those taken so far are released before the answer is given. What
-//! is dropped half-way is released like any guard.
+//! They are acquired in the order of their names, however the caller lists them, so that two callers that
+//! want the same locks never hold one each and wait for the other. (The order of a total order over
+//! resources: E. W. Dijkstra, EWD 310, 1971.) If one cannot be acquired, those acquired so far are released
+//! before the answer is returned. What is dropped half-way is released like any guard.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -17,9 +17,9 @@ use crate::options::LockOptions;
 use crate::timestamp::Timestamp;
 use crate::token::Token;
 
-/// Several locks that are taken together or not at all.
+/// Several locks that are acquired all together or not at all.
 ///
-/// The locks may be of different clients, and so of different backends.
+/// The locks may belong to different clients, and so to different backends.
 ///
 /// # Examples
 /// ```
@@ -38,10 +38,10 @@ pub struct MultiLock {
 }
 
 impl MultiLock {
-    /// These locks, in whatever order.
+    /// Creates a multi-lock of these locks, listed in any order.
     ///
     /// # Errors
-    /// `InvalidInput` for no lock at all, or for the same lock twice: it would wait for itself.
+    /// `InvalidInput` if there is no lock, or if a lock is listed twice, since it would wait for itself.
     pub fn new(locks: impl IntoIterator<Item = Lock>) -> Result<Self> {
         let mut locks: Vec<Lock> = locks.into_iter().collect();
         if locks.is_empty() {
@@ -50,26 +50,26 @@ impl MultiLock {
                 "a multi-lock needs at least one lock",
             ));
         }
-        // Stable: the same name on two backends keeps the order of the caller, who gives it everywhere the
-        // same.
+        // Stable: locks of the same name on two backends keep the caller's order, which must be the same
+        // everywhere.
         locks.sort_by(|a, b| a.name().cmp(b.name()));
         for (i, lock) in locks.iter().enumerate() {
             let same = |other: &&Lock| other.name() == lock.name() && other.is_of_same_client(lock);
             if locks[..i].iter().find(same).is_some() {
-                let message = "the same lock is listed twice and would wait for itself";
+                let message = "the lock is listed twice and would wait for itself: list it once";
                 return Err(Error::new(ErrorKind::InvalidInput, message).with_name(lock.name()));
             }
         }
         Ok(Self { locks })
     }
 
-    /// Takes all of them if all are free; `None` if one is not.
+    /// Acquires all locks if all are free. Returns `None` if one is not.
     ///
     /// # Cancel safety
     /// Cancel safe: dropped at any point, none is held.
     ///
     /// # Errors
-    /// As [`Lock::try_acquire`], of the first that fails.
+    /// As [`Lock::try_acquire`], of the first lock that fails.
     ///
     /// # Examples
     /// ```
@@ -100,19 +100,19 @@ impl MultiLock {
         self.all_valid(taken, None).await.map(Some)
     }
 
-    /// Takes all of them, waiting for each for as long as its own wait limit says.
+    /// Acquires all locks, waiting for each as long as its own wait limit says.
     ///
     /// # Cancel safety
     /// Cancel safe: dropped at any point, none is held or queued for.
     ///
     /// # Errors
-    /// As [`Lock::acquire`], of the first that fails; `Lost` if one that was taken first ran out (without
-    /// auto-renewal) before the last was.
+    /// As [`Lock::acquire`], of the first lock that fails. `Lost` if a lock that was acquired first expired,
+    /// without auto-renewal, before the last was acquired.
     pub async fn acquire(&self) -> Result<MultiGuard> {
         self.wait(None).await
     }
 
-    /// Takes all of them within that time, together.
+    /// Acquires all locks, waiting for `limit` in total at most.
     ///
     /// # Cancel safety
     /// As [`acquire`](Self::acquire).
@@ -131,7 +131,7 @@ impl MultiLock {
         let all_by = limit.map(|limit| runtime.now() + limit);
         let mut until = all_by;
         for lock in &self.locks {
-            // Each gets what the ones before it left, or waits for as long as it says itself.
+            // Each lock gets the time that those before it left, or its own wait limit.
             until = all_by.or_else(|| Some(runtime.now() + lock.wait_limit()?));
             let guard = match until {
                 None => lock.acquire().await,
@@ -148,8 +148,8 @@ impl MultiLock {
         self.all_valid(taken, until).await
     }
 
-    /// Gives back what was taken so far. A wait limit bounds that as well: what the store has not confirmed
-    /// by then is the keeper's to give back, and it is not true that nothing is held.
+    /// Releases the locks acquired so far. A wait limit bounds that as well: releases that the store has not
+    /// confirmed by then are left to the keeper, and it is not true that nothing is held.
     async fn give_back(&self, taken: MultiGuard, until: Option<Timestamp>) -> Result<()> {
         let runtime = self.locks[0].runtime();
         let timer = match until {
@@ -165,7 +165,7 @@ impl MultiLock {
         }
     }
 
-    /// The last lock may have taken so long that the lease of the first is over.
+    /// The last lock may have taken so long that the lease of the first has expired.
     async fn all_valid(&self, taken: MultiGuard, until: Option<Timestamp>) -> Result<MultiGuard> {
         let lost = taken.guards.iter().find(|g| !g.is_valid());
         match lost.map(|g| Error::lost(g.loss().unwrap_or(LossReason::Expired)).with_name(g.name())) {
@@ -179,39 +179,40 @@ impl MultiLock {
 }
 
 fn not_given_back() -> Error {
-    let message = "not all of the locks were had, and whether those taken first are given back is not known \
-        yet: the client goes on with it in the background";
+    let message = "not all locks were acquired, and the release of those acquired first is not confirmed: \
+        the client continues it in the background";
     Error::new(ErrorKind::Unknown, message)
 }
 
-/// Several locks held together, in the order of their names. Dropping it releases them in the background.
+/// Several held locks, in the order of their names. Dropping it releases all of them in the background. From
+/// [`MultiLock`].
 #[derive(Debug)]
 pub struct MultiGuard {
     guards: Vec<Guard>,
 }
 
 impl MultiGuard {
-    /// The guards, in the order of their names.
+    /// Returns the guards, in the order of their names.
     pub fn guards(&self) -> &[Guard] {
         &self.guards
     }
 
-    /// The fencing tokens, in the order of the names. Each is for the resource of its own lock.
+    /// Returns the fencing tokens, in the order of the names. Each is for the resource of its own lock.
     pub fn tokens(&self) -> impl Iterator<Item = Option<Token>> + '_ {
         self.guards.iter().map(Guard::token)
     }
 
-    /// How long *all* of them may be believed yet.
+    /// Returns how long *all* of them are held, unless they are renewed.
     pub fn remaining(&self) -> Duration {
         self.guards.iter().map(Guard::remaining).min().unwrap_or_default()
     }
 
-    /// Whether all of them may be believed now.
+    /// Returns whether all of them are valid now.
     pub fn is_valid(&self) -> bool {
         !self.remaining().is_zero()
     }
 
-    /// Completes when one of them is lost.
+    /// Returns a future that completes when one of them is lost.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -220,13 +221,13 @@ impl MultiGuard {
         async move { select_all(all).await.0 }
     }
 
-    /// Lets go of all of them. One that cannot be released keeps none of the others from being released.
+    /// Releases all of them. A failure to release one does not keep the others from being released.
     ///
     /// # Cancel safety
     /// As [`Guard::release`], for each.
     ///
     /// # Errors
-    /// The first error, after all have been asked; `Lost` before `Unknown`.
+    /// The first error, after all releases were tried, but `Lost` before `Unknown`.
     pub async fn release(self) -> Result<()> {
         let errors = self.release_all().await.into_iter();
         match errors.min_by_key(|e| e.kind() != ErrorKind::Lost) {

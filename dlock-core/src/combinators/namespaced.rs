@@ -19,14 +19,15 @@ use crate::spi::{
 };
 use crate::token::{Strength, Token};
 
-/// A backend whose names, and gate resources, live in a namespace of a larger store.
+/// A backend whose lock names and gate resources are in a namespace of a larger store.
 ///
-/// A name is stored as `<length of the namespace>:<namespace>,<name>`: no two pairs of namespace and name are
-/// stored alike, whatever bytes they have. Namespaces nest. [`stored_name`](Self::stored_name) answers the
-/// stored form, for what works on the store beside `dlock`, such as a fence gate inside a transaction of your
-/// own. The prefix counts against the store's longest name ([`Capabilities::max_name_len`]).
+/// A name is stored as `<length of the namespace>:<namespace>,<name>`, so no two pairs of namespace and name
+/// have the same stored name, whatever bytes they contain. Namespaces can be nested.
+/// [`stored_name`](Self::stored_name) returns the stored form, for code that uses the store beside `dlock`,
+/// such as a fence gate inside your own transaction. The prefix counts towards the store's longest name
+/// ([`Capabilities::max_name_len`]).
 ///
-/// Programs that use the store *without* a namespace could ask for a name of that very form; so let all
+/// A program that uses the store *without* a namespace could ask for a name of that very form. So let all
 /// programs of one store use namespaces, or none.
 ///
 /// # Examples
@@ -56,10 +57,10 @@ pub struct Namespaced {
 }
 
 impl Namespaced {
-    /// That backend, seen through that namespace.
+    /// Creates a view of `inner` through `namespace`.
     ///
     /// # Errors
-    /// `InvalidInput` if the namespace is empty, or so long that the store has no room for a name behind it.
+    /// `InvalidInput` if the namespace is empty, or so long that the store has no room for a name after it.
     pub fn new(inner: Arc<dyn Lock>, namespace: impl AsRef<[u8]>) -> Result<Self> {
         let prefix = prefix(namespace.as_ref())?;
         let capabilities = capabilities_of(&*inner);
@@ -67,7 +68,7 @@ impl Namespaced {
         if room == 0 {
             return Err(Error::new(
                 ErrorKind::InvalidInput,
-                "the namespace is as long as the store's longest name: choose a shorter one",
+                "the namespace leaves no room for a name in the store: choose a shorter one",
             ));
         }
         let capabilities = capabilities.with_max_name_len(room);
@@ -78,7 +79,7 @@ impl Namespaced {
         })
     }
 
-    /// What a name or gate resource of that namespace is called in the store.
+    /// Returns the name under which the store has a lock or gate resource of `namespace`.
     ///
     /// # Errors
     /// `InvalidInput` if the namespace is empty.
@@ -104,12 +105,12 @@ impl Namespaced {
         inside(&self.prefix, key)
     }
 
-    /// The store speaks of its own names; whoever asked here knows ours.
+    /// Replaces the store's name in an error by the name that the caller used.
     fn error(&self, e: Error) -> Error {
         e.map_name(|stored| strip(&self.prefix, stored))
     }
 
-    fn told<T>(&self, answer: Result<T>) -> Result<T> {
+    fn with_outer_name<T>(&self, answer: Result<T>) -> Result<T> {
         answer.map_err(|e| self.error(e))
     }
 
@@ -152,7 +153,7 @@ fn strip(prefix: &[u8], stored: &LockName) -> Option<LockName> {
     LockName::new(stored.as_bytes().strip_prefix(prefix)?).ok()
 }
 
-/// A grant answers one request, so its key is that request's.
+/// A grant answers one request, so it has the key of that request.
 fn rename(mut grant: Grant, ours: &LeaseKey) -> Grant {
     grant.key = ours.clone();
     grant
@@ -202,7 +203,7 @@ impl Lock for Namespaced {
 
     fn signals(&self) -> BoxStream<'static, Signal> {
         let prefix = self.prefix.clone();
-        // A shared connection carries the leases of other namespaces too; their losses are not ours.
+        // A shared connection has leases of other namespaces too; their losses are dropped.
         let ours = move |signal| {
             ready(match signal {
                 Signal::Lost(LostLeases::These(keys), reason) => {
@@ -227,7 +228,7 @@ impl Lock for Namespaced {
         let ours = &request.key;
         let mut inside = request.clone();
         inside.key = self.key_inside(ours);
-        Ok(match self.told(self.inner.attempt(&inside).await)? {
+        Ok(match self.with_outer_name(self.inner.attempt(&inside).await)? {
             Attempt::Granted(grant) => Attempt::Granted(rename(grant, ours)),
             Attempt::Queued(wait) => Attempt::Queued(rename_pushes(wait, ours.clone())),
             Attempt::Held(wait) => Attempt::Held(rename_pushes(wait, ours.clone())),
@@ -235,21 +236,24 @@ impl Lock for Namespaced {
     }
 
     async fn release(&self, lease: &LeaseKey, how: Release) -> Result<Released> {
-        self.told(self.inner.release(&self.key_inside(lease), how).await)
+        self.with_outer_name(self.inner.release(&self.key_inside(lease), how).await)
     }
 
     async fn abandon(&self, requests: &[LeaseKey]) -> Vec<Result<Abandoned>> {
         let inside: Vec<_> = requests.iter().map(|key| self.key_inside(key)).collect();
         let answers = self.inner.abandon(&inside).await;
-        answers.into_iter().map(|answer| self.told(answer)).collect()
+        answers
+            .into_iter()
+            .map(|answer| self.with_outer_name(answer))
+            .collect()
     }
 
     async fn diagnose(&self) -> Result<Vec<Finding>> {
-        self.told(self.inner.diagnose().await)
+        self.with_outer_name(self.inner.diagnose().await)
     }
 
     async fn close(&self) -> Result<()> {
-        self.told(self.inner.close().await)
+        self.with_outer_name(self.inner.close().await)
     }
 }
 
@@ -279,7 +283,7 @@ impl RwLock for Namespaced {
     async fn convert(&self, lease: &LeaseKey, to: Mode) -> Result<Converted> {
         let part = self.part(self.inner.rwlock(), "conversion")?;
         Ok(
-            match self.told(part.convert(&self.key_inside(lease), to).await)? {
+            match self.with_outer_name(part.convert(&self.key_inside(lease), to).await)? {
                 Converted::Done(grant) => Converted::Done(rename(grant, lease)),
                 other => other,
             },
@@ -290,7 +294,7 @@ impl RwLock for Namespaced {
 #[async_trait]
 impl Fencing for Namespaced {
     fn strength(&self) -> Strength {
-        // Handed out only where the inner part exists, and that one's strength is the claimed one.
+        // Only called where the inner part exists, whose strength is the claimed one.
         self.capabilities.strength.unwrap_or(Strength::WhileStateSurvives)
     }
 
@@ -300,14 +304,14 @@ impl Fencing for Namespaced {
 
     async fn raise(&self, lease: &LeaseKey, to: Token) -> Result<Raised> {
         let part = self.part(self.inner.fencing(), "fencing")?;
-        self.told(part.raise(&self.key_inside(lease), to).await)
+        self.with_outer_name(part.raise(&self.key_inside(lease), to).await)
     }
 }
 
 #[async_trait]
 impl FenceGate for Namespaced {
     async fn admit(&self, resource: &LockName, token: Token, access: Access) -> Result<Admission> {
-        self.told(
+        self.with_outer_name(
             self.inner_gate()?
                 .admit(&self.inside(resource), token, access)
                 .await,
@@ -315,7 +319,7 @@ impl FenceGate for Namespaced {
     }
 
     async fn write(&self, resource: &LockName, token: Token, value: &[u8]) -> Result<Admission> {
-        self.told(
+        self.with_outer_name(
             self.inner_gate()?
                 .write(&self.inside(resource), token, value)
                 .await,
@@ -323,30 +327,30 @@ impl FenceGate for Namespaced {
     }
 
     async fn read(&self, resource: &LockName) -> Result<Option<FencedValue>> {
-        self.told(self.inner_gate()?.read(&self.inside(resource)).await)
+        self.with_outer_name(self.inner_gate()?.read(&self.inside(resource)).await)
     }
 }
 
 #[async_trait]
 impl Watch for Namespaced {
     async fn watch(&self, name: &LockName) -> Result<BoxStream<'static, Result<Change>>> {
-        let changes = self.told(self.inner_watch()?.watch(&self.inside(name)).await)?;
+        let changes = self.with_outer_name(self.inner_watch()?.watch(&self.inside(name)).await)?;
         let prefix = self.prefix.clone();
         let ours = move |e: Error| e.map_name(|stored| strip(&prefix, stored));
         Ok(changes.map(move |change| change.map_err(&ours)).boxed())
     }
 
     async fn inspect(&self, name: &LockName) -> Result<Inspection> {
-        self.told(self.inner_watch()?.inspect(&self.inside(name)).await)
+        self.with_outer_name(self.inner_watch()?.inspect(&self.inside(name)).await)
     }
 
     async fn force_release(&self, name: &LockName) -> Result<u32> {
-        self.told(self.inner_watch()?.force_release(&self.inside(name)).await)
+        self.with_outer_name(self.inner_watch()?.force_release(&self.inside(name)).await)
     }
 
     async fn list(&self, prefix: &[u8], from: Option<&[u8]>) -> Result<Page> {
         let inside = [&*self.prefix, prefix].concat();
-        let page = self.told(self.inner_watch()?.list(&inside, from).await)?;
+        let page = self.with_outer_name(self.inner_watch()?.list(&inside, from).await)?;
         let names = page.names.iter().filter_map(|stored| strip(&self.prefix, stored));
         Ok(Page::new(names.collect(), page.next))
     }

@@ -27,29 +27,29 @@ use crate::spi::{
 use crate::timestamp::Timestamp;
 use crate::token::{Strength, Token};
 
-/// One backend of several, each holding its part of the names.
+/// A backend of several backends, each of which stores a part of the names.
 ///
-/// A name belongs to the shard with the highest rendezvous hash of (shard id, name), a fixed hash. So every
-/// process that knows the same shards, in whatever order, looks for a name in the same place, and one shard
-/// more takes its 1/N of the names from the others and moves no other.
+/// A name belongs to the shard with the highest rendezvous hash of (shard id, name), which is a fixed hash.
+/// So every process that knows the same shards, in any order, looks for a name in the same place. Adding one
+/// shard moves 1/N of the names to it and no others.
 ///
 /// # What must hold
 ///
-/// * **All processes know the same shards, by the same ids.** Two that disagree look for one name in two
-///   places and both get it. Change the list while nobody holds anything.
-/// * A name that moves to another shard meets other counters there: its tokens start anew, perhaps lower, and
-///   a fence gate that saw higher ones refuses them. Gate resources are spread in the same way and may move
-///   too.
-/// * A shard that is away takes its names with it and no others.
+/// * **All processes know the same shards, by the same ids.** Two that disagree look for a name in two
+///   places, and both get the lock. Change the list only while nothing is held.
+/// * A name that moves to another shard meets another counter: its tokens start again, possibly lower, and a
+///   fence gate that saw higher ones refuses them. Gate resources are distributed in the same way and may
+///   move too.
+/// * A shard that is away makes its own names unavailable and no others.
 ///
 /// # Capabilities
 ///
-/// Claimed is what every shard claims; limits are the tightest of any shard.
+/// It claims what every shard claims; its limits are the tightest of any shard.
 ///
 /// # Signals
 ///
-/// When a shard says that *all* its leases are lost, those are lost whose names it has ([`LostLeases::of`]);
-/// the others stand. Losses that name leases pass unchanged.
+/// If a shard reports that *all* its leases are lost, the leases of its names are lost ([`LostLeases::of`])
+/// and the others stand. Losses that name leases are passed on unchanged.
 ///
 /// *The idea of the hash: "A Name-Based Mapping Scheme for Rendezvous", D. Thaler and C. Ravishankar, 1996.*
 ///
@@ -76,7 +76,7 @@ pub struct Sharded {
     patience: Duration,
 }
 
-/// Renewals of very short leases are waited for at least that long; the engine gives them a little more.
+/// The minimum wait for renewals of very short leases; the engine waits a little longer.
 const SHORTEST_WAIT: Duration = Duration::from_millis(75);
 
 /// One of the backends of [`Sharded`], with the id by which every process knows it.
@@ -87,8 +87,8 @@ pub struct Shard {
 }
 
 impl Shard {
-    /// The shard of that id. An id is for ever: it decides which names the shard has, so give the same one
-    /// when a store moves to another address.
+    /// Creates a shard. The id decides which names the shard stores, so never change it, even if the store
+    /// moves to another address.
     pub fn new(id: impl Into<Arc<str>>, backend: Arc<dyn Lock>) -> Self {
         Self {
             id: id.into(),
@@ -96,11 +96,11 @@ impl Shard {
         }
     }
 
-    /// How much this shard wants that name. Never change this function: it is the agreement between processes
-    /// of different versions.
+    /// The score of this shard for a name. Never change this function: processes of different versions must
+    /// agree on it.
     fn score(&self, name: &LockName) -> u64 {
         let mut hash = SipHasher24::new_with_keys(0x646c_6f63_6b2d_7368, 0x6172_642d_7631_0000);
-        // The length parts id from name, so that (`a`, `bc`) and (`ab`, `c`) are scored apart.
+        // The length separates id and name, so that (`a`, `bc`) and (`ab`, `c`) have different scores.
         hash.write(&(self.id.len() as u64).to_le_bytes());
         hash.write(self.id.as_bytes());
         hash.write(name.as_bytes());
@@ -115,17 +115,17 @@ impl fmt::Debug for Shard {
 }
 
 impl Sharded {
-    /// Spreads the names over those shards.
+    /// Distributes the names over `shards`.
     ///
-    /// Batches (renewals above all) go to all shards at once and are answered together; `patience` is how
-    /// long the answers of the quick shards wait for a slow one before that one's items count as
+    /// A batch, such as a renewal, goes to all its shards at once and is answered as a whole. `patience` is
+    /// how long the answers of the fast shards wait for a slow one before the items of that one fail as
     /// [`ErrorKind::Unknown`]. It must be well below the client's operation timeout; a third of that is a
     /// good choice. Renewals wait for a seventh of their shortest ttl if that is less, so that a shard that
-    /// hangs costs the others nothing.
+    /// hangs does not delay the others.
     ///
     /// # Errors
-    /// `InvalidInput` if there is no shard, if ids are empty or the same, if `patience` is zero, or if the
-    /// shards cannot be one backend: leases and sessions mixed, or ranges of ttl that do not meet.
+    /// `InvalidInput` if there is no shard, if an id is empty or used twice, if `patience` is zero, or if the
+    /// shards cannot form one backend: leases mixed with sessions, or ranges of ttl that do not overlap.
     pub fn new(shards: Vec<Shard>, runtime: Arc<dyn Runtime>, patience: Duration) -> Result<Self> {
         let bad = |message: String| Err(Error::new(ErrorKind::InvalidInput, message));
         for (n, shard) in shards.iter().enumerate() {
@@ -137,7 +137,7 @@ impl Sharded {
             }
         }
         if patience.is_zero() {
-            return bad("the patience with slow shards must be longer than zero".into());
+            return bad("`patience` must be more than zero".into());
         }
         let capabilities = shared_claims("sharded", shards.iter().map(|shard| &*shard.backend))?;
         Ok(Self {
@@ -148,7 +148,7 @@ impl Sharded {
         })
     }
 
-    /// The id of the shard that has that name.
+    /// Returns the id of the shard that stores this name.
     pub fn shard_of(&self, name: &LockName) -> &str {
         &self.shards[self.index_of(name)].id
     }
@@ -165,7 +165,7 @@ impl Sharded {
         &*self.shards[self.index_of(name)].backend
     }
 
-    /// Sends each item to the shard of its name, all shards at once, and puts the answers back into the order
+    /// Sends each item to the shard of its name, to all shards at once, and returns the answers in the order
     /// of the items.
     async fn split<'a, I, A, F>(
         &'a self,
@@ -183,7 +183,7 @@ impl Sharded {
         for (n, item) in items.iter().enumerate() {
             batches[self.index_of(name(item))].push(n);
         }
-        // Who is slow keeps nobody up as long as nobody has answered.
+        // While no shard has answered, a slow one delays nothing.
         let (answered, started) = (Event::new(), self.runtime.now());
         let asked = self
             .shards
@@ -202,7 +202,8 @@ impl Sharded {
                         }
                         Either::Right(_) => Vec::new(),
                     };
-                    // Whatever a shard left unanswered may have been done, so its outcome is not known.
+                    // A request that a shard did not answer may have taken effect, so its outcome is not
+                    // known.
                     let silent = || {
                         let message = format!("the shard `{}` did not answer in time", shard.id);
                         failed(Error::new(ErrorKind::Unknown, message))
@@ -218,8 +219,8 @@ impl Sharded {
         answers.into_iter().map(|(_, answer)| answer).collect()
     }
 
-    /// When the answers that are there wait no longer for the others. Where the first took long, the others
-    /// have a little longer.
+    /// How long the answers that are there wait for the others. If the first one took long, the others get a
+    /// little longer.
     async fn too_late(&self, answered: EventListener, started: Timestamp, patience: Duration) {
         answered.await;
         let took = started.until(self.runtime.now());
@@ -246,7 +247,7 @@ impl Sharded {
 }
 
 fn owner_of(shards: &[Shard], name: &LockName) -> usize {
-    // Equal scores are decided by the id, so that the order of the list does not matter.
+    // The id breaks ties, so that the order of the list does not matter.
     let by_score = |n: &usize| (shards[*n].score(name), &shards[*n].id);
     (0..shards.len())
         .max_by_key(by_score)
@@ -295,7 +296,7 @@ impl Lock for Sharded {
                     let is_there = move |key: &LeaseKey| owner_of(&shards, &key.name) == n;
                     Signal::Lost(LostLeases::of(is_there), reason)
                 }
-                // Of the names that it has: what it says of others is not meant.
+                // Only leases of the names that this shard stores.
                 Signal::Lost(lost @ LostLeases::Where(_), reason) => {
                     let shards = shards.clone();
                     let is_lost =
@@ -328,7 +329,7 @@ impl Lock for Sharded {
     }
 
     async fn close(&self) -> Result<()> {
-        // All are closed, even if one cannot be; the first error is told.
+        // Closes all, even if one fails, and returns the first error.
         let closed = future::join_all(self.shards.iter().map(|shard| shard.backend.close())).await;
         closed.into_iter().collect()
     }
@@ -341,8 +342,8 @@ async fn abandon_all(backend: &dyn Lock, keys: Vec<LeaseKey>) -> Vec<Result<Aban
 #[async_trait]
 impl Renew for Sharded {
     async fn renew(&self, items: &[RenewItem]) -> Vec<RenewOutcome> {
-        // Longer than a shard of several stores takes to answer for those that it reached, and well within
-        // what the engine gives a batch.
+        // Longer than a shard of several stores takes to answer for the stores that it reached, and well
+        // within the engine's time limit for a batch.
         let shortest = items.iter().map(|item| item.ttl).min().unwrap_or_default();
         let patience = self.patience.min((shortest / 7).max(SHORTEST_WAIT));
         self.split(
@@ -360,7 +361,7 @@ async fn renew_all(backend: &dyn Lock, items: Vec<RenewItem>) -> Vec<RenewOutcom
     match backend.renew() {
         Some(part) => part.renew(&items).await,
         None => {
-            let e = Error::new(ErrorKind::Unsupported, "the shard has no renewal");
+            let e = Error::new(ErrorKind::Unsupported, "the shard cannot renew leases");
             vec![RenewOutcome::Failed(e); items.len()]
         }
     }
@@ -379,7 +380,7 @@ impl RwLock for Sharded {
 #[async_trait]
 impl Fencing for Sharded {
     fn strength(&self) -> Strength {
-        // Handed out only where every shard has the part, and then the weakest strength is the claimed one.
+        // Only called where every shard has the part; the claimed strength is the weakest one.
         self.capabilities.strength.unwrap_or(Strength::WhileStateSurvives)
     }
 
@@ -425,8 +426,8 @@ impl Watch for Sharded {
         self.watch_of(name)?.force_release(name).await
     }
 
-    /// Of one shard after the other; a page begins at the number of its shard, and where that shard says:
-    /// behind a byte, since it may say nothing.
+    /// Lists one shard after the other. A page starts with the number of its shard and the shard's own start,
+    /// which a byte separates, since it may be empty.
     async fn list(&self, prefix: &[u8], from: Option<&[u8]>) -> Result<Page> {
         let (shard, from) = match from.map(|from| from.split_first_chunk()) {
             None => (0, None),
@@ -450,7 +451,7 @@ impl Watch for Sharded {
             Some(from) => [&shard.to_be_bytes(), &b":"[..], &from].concat(),
             None => (shard + 1).to_be_bytes().to_vec(),
         };
-        // What a shard still has of names that are another's by now, nobody asks it for.
+        // Names that a shard still has, but that belong to another shard by now, are skipped.
         let names = page
             .names
             .into_iter()

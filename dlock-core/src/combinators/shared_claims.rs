@@ -1,4 +1,4 @@
-//! What several backends can claim together.
+//! The claims that several backends share.
 
 use std::time::Duration;
 
@@ -6,8 +6,8 @@ use crate::capabilities::{Capabilities, Capability};
 use crate::error::{Error, ErrorKind, Result};
 use crate::spi::{Lock, capabilities_of};
 
-/// The claims that hold whichever of the backends a request meets: capabilities of all, the tightest limit of
-/// any.
+/// The claims that hold for whichever of the backends gets a request: the capabilities of all, the tightest
+/// limit of any.
 pub(super) fn shared_claims<'a>(
     name: &'static str,
     of: impl IntoIterator<Item = &'a dyn Lock>,
@@ -23,11 +23,10 @@ fn claims_of_all(name: &'static str, of: impl IntoIterator<Item = Capabilities>)
     for one in of {
         if one.nature != all.nature {
             return Err(bad(
-                "backends of leases and of sessions cannot be one backend: a vanished holder means two \
-                    things",
+                "backends of leases and backends of sessions cannot be combined: use backends of one nature",
             ));
         }
-        // Before the set is cut down: `without` clears the strength along with the claim.
+        // Before the set is reduced: `without` also clears the strength.
         all.strength = all.strength.min(one.strength);
         all.max_owner_len = all.max_owner_len.min(one.max_owner_len);
         for capability in Capability::ALL {
@@ -46,7 +45,7 @@ fn claims_of_all(name: &'static str, of: impl IntoIterator<Item = Capabilities>)
     }
     if all.min_ttl > all.max_ttl {
         return Err(bad(
-            "no ttl is accepted by all of the backends: the smallest of one is above the largest of another",
+            "no ttl is accepted by all backends: the minimum of one is above the maximum of another",
         ));
     }
     Ok(all)
@@ -59,7 +58,7 @@ fn tightest<T: Ord>(a: Option<T>, b: Option<T>) -> Option<T> {
     }
 }
 
-/// Both stores round a ttl up, each to its own multiple; only a common multiple is rounded by neither.
+/// Each store rounds a ttl up to its own multiple; only a common multiple is rounded by neither.
 fn common_multiple(a: Duration, b: Duration) -> Duration {
     let (x, y) = (a.as_nanos().max(1), b.as_nanos().max(1));
     let (mut m, mut n) = (x, y);
@@ -79,7 +78,7 @@ mod tests {
     const MS: Duration = Duration::from_millis(1);
 
     #[test]
-    fn claimed_is_what_all_claim_within_the_tightest_limits() {
+    fn combined_claims_are_the_intersection() {
         let mut a = Capabilities::new("a")
             .with(Capability::Renew)
             .with(Capability::Queue)
@@ -119,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_one_backend_is_refused() {
+    fn incompatible_backends_are_refused() {
         let lease = Capabilities::new("a").with_ttl(10 * MS..=20 * MS, MS);
         let session = Capabilities::new("b").with_nature(Nature::Session);
         let slow = Capabilities::new("c").with_ttl(30 * MS..=40 * MS, MS);

@@ -9,20 +9,20 @@
 //!   answers its remaining life (I5). When time runs out the outcome is `Unknown`, and the request is
 //!   abandoned.
 //! * *The reply comes so late that the grant is over.* Its deadline counts from before the send (I3), so that
-//!   is seen here; it is given back and the wait goes on under a new key. A grant that is over never becomes
-//!   a guard.
-//! * *The store refuses it* (a permission is missing, data that nobody understands), and not everywhere at
-//!   the beginning: a script is not rolled back. So it is abandoned in line, unless the refusal is one that
-//!   comes before everything.
-//! * *The wait limit races with a grant.* The request is abandoned in line. Whatever the store answers,
-//!   nothing is held afterwards, and `Timeout` is true: a grant that arrives meanwhile is what the abandon
-//!   finds and ends.
-//! * *The store is silent when the wait limit runs out.* The abandon in line gets no longer than
+//!   is seen here; it is given back, and the wait continues under a new key. An expired grant never becomes a
+//!   guard.
+//! * *The store refuses it* (a missing permission, foreign data), possibly after it has done a part of it: a
+//!   script is not rolled back. So it is abandoned before the call returns, unless the refusal is one that
+//!   precedes every effect.
+//! * *The wait limit races with a grant.* The request is abandoned before the call returns. Whatever the
+//!   store answers, nothing is held afterwards, so `Timeout` is true: the abandon finds and ends a grant that
+//!   arrives meanwhile.
+//! * *The store is silent when the wait limit is reached.* That abandon gets no longer than
 //!   [`LockOptions::WITHDRAWAL`]. Then its future is dropped, and so is the `Request`, still armed: before
-//!   the caller hears `Unknown` the keeper owes an abandon. The first copy may arrive as well, before or
+//!   the caller gets `Unknown`, the keeper owes an abandon. The first copy may arrive as well, before or
 //!   after the keeper's: both name this key, so the later one finds a tombstone, and neither touches a
 //!   successor (I5).
-//! * *The client closes.* `Core::hold` refuses under the same lock under which closing ends what is held.
+//! * *The client closes.* `Core::hold` refuses under the same mutex under which closing ends what is held.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -75,7 +75,8 @@ pub(crate) async fn acquire(
 ) -> Result<Option<Arc<Lease>>> {
     engine.check_open()?;
     let mut request = Request::new(engine, ask, patience);
-    // Only a wait limit needs to know, and who has to wait for the answer: a clock costs.
+    // The clock is read only if there is a wait limit, or if the answer is not there at once: reading it
+    // costs.
     request.started = matches!(patience, Patience::Wait(Some(_))).then(|| engine.now());
     let limit = match patience {
         Patience::Wait(Some(limit)) => limit.min(engine.op_timeout),
@@ -86,14 +87,14 @@ pub(crate) async fn acquire(
         match futures::poll!(first.as_mut()) {
             Poll::Ready(answer) => answer,
             Poll::Pending => {
-                // Not from its answer on: a store that never answers would cost the limit twice.
+                // Not from the answer on: a store that never answers would cost the limit twice.
                 request.started.get_or_insert_with(|| engine.now());
                 first.await
             }
         }
     };
     match answer {
-        // The common case, without the large future of the other ones.
+        // The common case, without the large future of the other cases.
         Ok(Attempt::Granted(grant)) if !grant.provisional => match request.accept(grant) {
             Ok(lease) => Ok(Some(lease)),
             Err(why) => Box::pin(pursue(request, Err(why), patience)).await,
@@ -112,7 +113,8 @@ pub(super) struct Request<'a> {
     pub(super) engine: &'a Arc<Engine>,
     pub(super) acquire: Acquire,
     ask: &'a Ask,
-    /// When it was called, if it has a wait limit; otherwise since it has had to wait, for an answer even.
+    /// With a wait limit, the time of the call. Otherwise the time since which it had to wait, even for an
+    /// answer.
     started: Option<Timestamp>,
     /// Whether it has had to wait.
     waited: bool,
@@ -121,7 +123,7 @@ pub(super) struct Request<'a> {
     in_store: bool,
     /// [`Core::heard`](super::core::Core::heard) before the last of its messages was sent.
     heard: Heard,
-    /// A copy of it went unanswered, under the key of now.
+    /// A copy of it under the present key was not answered.
     late_copy: bool,
 }
 
@@ -159,7 +161,7 @@ impl<'a> Request<'a> {
         self.armed = false;
     }
 
-    /// Gives back what may be in the store under this key, in the background, and goes on under a new key.
+    /// Gives back what may be in the store under this key, in the background, and continues under a new key.
     fn start_over(&mut self) {
         self.engine
             .owe_abandon(self.acquire.key.clone(), &self.ask.options);
@@ -168,8 +170,8 @@ impl<'a> Request<'a> {
         self.in_store = false;
     }
 
-    /// Turns a grant into a lease under the keeper's care; then nothing is owed any more. Refused if it is
-    /// over already, or if the client is closing.
+    /// Turns a grant into a lease that the keeper manages; nothing is owed any more then. Fails if the grant
+    /// has expired, or if the client is closing.
     fn accept(&mut self, grant: Grant) -> Result<Arc<Lease>> {
         let now = self.engine.now();
         let expires_in = grant.expires_in;
@@ -180,7 +182,7 @@ impl<'a> Request<'a> {
         }
         self.engine.hold(&lease, self.heard)?;
         self.armed = false;
-        // From here on the keeper would renew it, and no guard would ever let it go.
+        // From here on the keeper renews it, and without a guard nothing would release it.
         let unclaimed = Unclaimed(self.engine, &lease);
         let waited_since = self.started.filter(|_| self.waited);
         observe::acquired(&self.engine.caps, &lease, expires_in, waited_since, now);
@@ -189,8 +191,8 @@ impl<'a> Request<'a> {
     }
 }
 
-/// A lease under the keeper's care that is nobody's yet. Dropped, because an observer panicked, it is given
-/// back.
+/// A lease that the keeper manages and that has no guard yet. Dropped, because an observer panicked, it is
+/// given back.
 struct Unclaimed<'a>(&'a Core, &'a Arc<Lease>);
 
 impl Drop for Unclaimed<'_> {
@@ -232,10 +234,10 @@ async fn pursue(
         Patience::Wait(Some(limit)) => Some(started + limit),
         Patience::Try | Patience::Wait(None) => None,
     };
-    // Since when, without a success in between, and how often the store could not be asked.
+    // Since when, and how many times, the store could not be asked, without a success in between.
     let mut failing = Failing::default();
     let mut reconnects = Reconnects::default();
-    // It has stood in line since it was asked for last.
+    // It has been queued since the last attempt.
     let mut in_line = false;
     loop {
         request.in_store |= matches!(answer, Ok(Attempt::Granted(_) | Attempt::Queued(_)));
@@ -243,19 +245,19 @@ async fn pursue(
         let woken = match answer {
             Ok(Attempt::Granted(grant)) => Woken::Granted(grant, None),
             Ok(Attempt::Held(_)) if patience == Patience::Try => {
-                // An earlier copy whose answer was lost may still be on its way, and be granted when the name
-                // is free: then the request stays armed, and the abandon's tombstone meets it.
+                // An earlier copy whose answer was lost may still be in transit, and be granted when the name
+                // is free. So the request stays armed, and the abandon's tombstone stops that copy.
                 if !failing.may_be_held {
                     request.disarm();
                 }
                 return Ok(None);
             }
             Ok(Attempt::Held(w)) => {
-                failing.end_row();
+                failing.note_success();
                 wait(&request, w, None, until).await
             }
             Ok(Attempt::Queued(w)) => {
-                failing.end_row();
+                failing.note_success();
                 let queue_ttl = Some(request.acquire.queue_ttl);
                 wait(&request, w, queue_ttl, until).await
             }
@@ -288,16 +290,17 @@ async fn pursue(
             Woken::TimedOut => return Err(give_up(request).await),
             Woken::Closed => return Err(closed()),
             Woken::Failed(e) => match e.kind() {
-                // The key is of no use any more: the grant was over, or the store has a tombstone for it.
+                // The key cannot be used any more: the grant had expired, or the store has a tombstone for
+                // it.
                 ErrorKind::Lost => {
                     request.start_over();
-                    // A grant that came while it stood in line: nothing has failed since it was asked for,
-                    // which may be long ago.
+                    // A grant that came while it was queued: nothing has failed since the last attempt, which
+                    // may be long ago.
                     let since = if in_line { engine.now() } else { asked_at };
                     failing.count(since, false);
                     if failing.longer_than(engine.op_timeout, engine.now()) {
-                        let message = "grants of the store are over before they arrive: the ttl is too \
-                            short for its latency";
+                        let message = "grants expire before they arrive: the ttl is too short for the \
+                            latency of the store";
                         return Err(Error::new(ErrorKind::Unknown, message).with_source(e));
                     }
                 }
@@ -305,13 +308,13 @@ async fn pursue(
                     request.late_copy |= e.may_be_held();
                     failing.count(asked_at, e.may_be_held());
                     let now = engine.now();
-                    // When the wait limit is over too, the request is withdrawn first, below.
+                    // If the wait limit is reached too, the request is withdrawn first, below.
                     if failing.longer_than(engine.op_timeout, now) && until.is_none_or(|t| t > now) {
                         return Err(failing.verdict(request, e));
                     }
                 }
                 ErrorKind::Closed => return Err(e),
-                // Refused before anything was sent, or by what the store found first.
+                // Refused before anything was sent, or by the first check of the store.
                 ErrorKind::InvalidInput | ErrorKind::Unsupported => {
                     if !failing.may_be_held && !request.in_store {
                         request.disarm();
@@ -345,8 +348,7 @@ async fn pursue(
     }
 }
 
-/// Streams of pushes that end as soon as they begin: a store whose pushes are down, and whose commands are
-/// not.
+/// Streams of pushes that end as soon as they begin: a store whose pushes fail while its commands work.
 #[derive(Default)]
 struct Reconnects {
     last: Option<Timestamp>,
@@ -354,8 +356,7 @@ struct Reconnects {
 }
 
 impl Reconnects {
-    /// How long to wait before the next attempt. Nothing after the first end: a connection broke, and is
-    /// back.
+    /// The pause before the next attempt. None after the first end: a connection broke, and is back.
     fn pause(&mut self, core: &Core) -> Duration {
         let now = core.now();
         let at_once = self
@@ -371,7 +372,7 @@ impl Reconnects {
     }
 }
 
-/// A row of failures.
+/// A series of failures.
 #[derive(Default)]
 struct Failing {
     since: Option<Timestamp>,
@@ -387,8 +388,8 @@ impl Failing {
         self.may_be_held |= may_be_held;
     }
 
-    /// The store answered. That a copy of before may still be on its way is not forgotten.
-    fn end_row(&mut self) {
+    /// The store answered. It is not forgotten that an earlier copy may still be in transit.
+    fn note_success(&mut self) {
         self.since = None;
         self.tries = 0;
     }
@@ -397,28 +398,28 @@ impl Failing {
         self.since.is_some_and(|since| now.since(since) >= limit)
     }
 
-    /// What to tell after the last try.
+    /// The error after the last attempt.
     fn verdict(&self, request: Request<'_>, last: Error) -> Error {
         if !self.may_be_held && !request.in_store {
             request.disarm();
             return last;
         }
         if self.may_be_held && last.kind() != ErrorKind::Unknown {
-            let message = "whether the lock was taken is not known: an earlier answer of the store was lost";
+            let message = "it is not known whether the lock was acquired: an answer of the store was lost";
             return Error::new(ErrorKind::Unknown, message).with_source(last);
         }
         last
     }
 }
 
-/// The store refused it, and perhaps not before it had done a part of it: takes that back. Where this is
-/// refused as well, there is no use in trying it for ever, and the ttl ends what there is; of a session it
-/// does not, so there it is tried for as long as a ttl lasts.
+/// The store refused it, possibly after it had done a part of it: undoes that part. If the store refuses this
+/// as well, the ttl ends what there is, and trying for ever is pointless. In a session store the ttl does not
+/// end it, so there it is tried for one ttl.
 async fn refused(request: Request<'_>, why: Error, until: Option<Timestamp>) -> Error {
     let engine = request.engine;
     let limit = engine.time_left(until.map(|t| t + LockOptions::WITHDRAWAL));
     match abandon_in_line(&request, limit).await {
-        // Cut off by its limit, or by the end of the client, which pays what is owed before it ends.
+        // Cut off by its limit, or by the end of the client, which meets its obligations before it ends.
         Err(e) if e.is_retryable() || e.kind() == ErrorKind::Closed => {}
         Err(_) if engine.caps.nature == Nature::Session => {
             let until = engine.now() + request.acquire.ttl + engine.op_timeout;
@@ -430,7 +431,7 @@ async fn refused(request: Request<'_>, why: Error, until: Option<Timestamp>) -> 
     why
 }
 
-/// Takes back what may be in the store. If that does not succeed, the request owes it still.
+/// Undoes what may be in the store. If that fails, the request still owes it.
 async fn abandon_in_line(request: &Request<'_>, limit: Duration) -> Result<Abandoned> {
     let engine = request.engine;
     let keys = [request.key().clone()];
@@ -439,7 +440,7 @@ async fn abandon_in_line(request: &Request<'_>, limit: Duration) -> Result<Aband
     answers?.pop().unwrap_or_else(|| Err(none()))
 }
 
-/// The wait limit ran out: takes the request back, and says what is true then.
+/// The wait limit was reached: withdraws the request, and returns the error that is true then.
 async fn give_up(request: Request<'_>) -> Error {
     let engine = request.engine;
     match abandon_in_line(&request, engine.op_timeout.min(LockOptions::WITHDRAWAL)).await {
@@ -449,16 +450,16 @@ async fn give_up(request: Request<'_>) -> Error {
         }
         Err(e) if e.kind() == ErrorKind::Closed => e,
         Err(e) => {
-            let message = "the wait limit ran out, and whether the lock was taken is not known: \
-                           the client goes on withdrawing the request in the background";
+            let message = "the wait limit was reached, and it is not known whether the lock was acquired: \
+                the client continues to withdraw the request in the background";
             Error::new(ErrorKind::Unknown, message).with_source(e)
         }
     }
 }
 
-/// A provisional grant is a short claim window. With auto-renewal the keeper's first renewal, due at a third
-/// of it, confirms it; without, or when the window is so short that a round trip or two could use it up, it
-/// is confirmed here. The wait limit is one for that as well.
+/// A provisional grant is a short claim window. With auto-renewal, the keeper's first renewal, due after a
+/// third of it, confirms it. Without, or if the window is so short that a round trip or two could use it up,
+/// it is confirmed here. The wait limit applies to that as well.
 async fn confirm_if_needed(request: &Request<'_>, grant: Grant, until: Option<Timestamp>) -> Result<Grant> {
     const SHORT: Duration = Duration::from_millis(100);
     let options = &request.ask.options;

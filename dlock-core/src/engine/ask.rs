@@ -19,9 +19,9 @@ use crate::runtime::yield_now;
 use crate::timestamp::Timestamp;
 
 impl Core {
-    /// Gives a request of a user its time limit, and ends it when the client closes. The limit only goes to
-    /// the keeper when the first poll did not complete the request: a store in this process answers at once,
-    /// and pays nothing.
+    /// Applies the time limit to a user's request, and ends it when the client closes. The limit is
+    /// registered with the keeper only if the first poll did not complete the request: a store in this
+    /// process answers at once, and pays nothing.
     pub(crate) async fn ask<T>(
         &self,
         limit: Duration,
@@ -53,12 +53,12 @@ impl Core {
         limit.min(FOREVER)
     }
 
-    /// How long a request may take of which the caller has to hear by then.
+    /// The time left for a request whose caller needs an answer by `until`.
     pub(super) fn time_left(&self, until: Option<Timestamp>) -> Duration {
         until.map_or(self.op_timeout, |t| self.now().until(t).min(self.op_timeout))
     }
 
-    /// One request of a user that is about that lock or resource, and not about a lease.
+    /// One request of a user about a lock or resource, but not about a lease.
     pub(crate) async fn request<T>(
         &self,
         name: &LockName,
@@ -75,7 +75,7 @@ impl Core {
         Ok(())
     }
 
-    /// Gives a request of the keeper its time limit.
+    /// Applies the time limit to a request of the keeper.
     pub(super) async fn timed<T>(&self, limit: Duration, request: impl Future<Output = T>) -> Result<T> {
         let mut request = pin!(request);
         if let Poll::Ready(answer) = futures::poll!(request.as_mut()) {
@@ -88,15 +88,15 @@ impl Core {
     }
 
     /// When to ask again for a waiter: at a third of its queue entry's life, or when something is known to
-    /// run out.
+    /// expire.
     pub(super) fn next_ask(
         &self,
         waiter: &Waiter,
         now: Timestamp,
         recheck_in: Option<Duration>,
     ) -> Timestamp {
-        // What is known to run out is asked for just after; by the two first in line at once, by the others
-        // later and spread, since for them it pays only if those before them are dead.
+        // Just after a known expiry. The first two waiters ask at once, the others later and spread out,
+        // since for them it pays only if those ahead of them are dead.
         let recheck = recheck_in.map(|d| {
             let d = d.min(FOREVER) + Duration::from_millis(1);
             if waiter.ahead() < 2 {
@@ -132,7 +132,7 @@ struct Limited<'a> {
 }
 
 impl<'a> Limited<'a> {
-    /// Counted from now; refused when the client closes.
+    /// Starts a limit that counts from now. Fails if the client is closing.
     fn begin(core: &'a Core, limit: Duration) -> Result<Self> {
         let limit = Arc::new(Limit::at(core.now() + limit));
         let earlier = {

@@ -3,22 +3,22 @@
 //! A conversion that had no effect (refused, or `Unavailable`) leaves the guard as it was. One whose outcome
 //! is not known (dropped future, lost reply) leaves the guard with the *weaker* of the two modes: the store
 //! may have the stronger one, which costs others a wait and nobody exclusion. Asking again settles it, since
-//! a conversion to the mode that the lease already has is done at once.
+//! a conversion to the mode that the lease already has succeeds at once.
 //!
 //! A conversion names no state to convert *from*, so what two of them lead to depends on which the store sees
 //! last. D is a downgrade, U an upgrade; the store may see them late, and after their futures were dropped.
 //!
 //! * Two futures wait, for U and D, for two U, or for two D: the store does U, then D; D's answer is read
-//!   first, then U's and is believed, so a guard that is shared in the store counts as exclusive. Or D1 is
-//!   answered, U is done, and then D2 arrives. So while a future waits for the answer to a conversion no
-//!   other one is sent. One whose future was dropped has no answer that anybody reads.
-//! * D unanswered, U answered, then D arrives: others would be let in beside a guard that believes to be
-//!   exclusive. So a lease whose downgrade went unanswered is never upgraded again.
-//! * U unanswered, then D: the store may have done U before, while the guard counts as shared. So D is sent
-//!   whatever the guard counts as, or readers would stay out until the release. U may also arrive *after* D
-//!   was answered, and the store is exclusive again: nobody is let in who should not be, and the next D takes
-//!   it back. So an unanswered upgrade is remembered for as long as the hold lasts, and each later D is sent.
-//!   If such a D is refused, the guard stays what it counted as, and that is not exclusive.
+//!   first, then U's and is believed, so a guard counts as exclusive although the store has it as shared. Or
+//!   D1 is answered, U is done, and then D2 arrives. So no conversion is sent while a future waits for the
+//!   answer to another. If that future was dropped, nobody reads its answer.
+//! * D unanswered, U answered, then D arrives: others would be let in beside a guard that counts as
+//!   exclusive. So a lease whose downgrade was not answered is never upgraded again.
+//! * U unanswered, then D: the store may have done U, while the guard counts as shared. So D is sent whatever
+//!   the guard counts as; otherwise readers would be kept out until the release. U may also arrive *after* D
+//!   was answered, and the store is exclusive again: nobody is let in wrongly, and the next D undoes it. So
+//!   an unanswered upgrade is remembered for as long as the hold lasts, and each later D is sent. If such a D
+//!   is refused, the guard keeps counting as shared.
 
 use std::sync::Arc;
 
@@ -40,7 +40,8 @@ pub(crate) async fn convert(engine: &Arc<Engine>, lease: &Arc<Lease>, to: Mode) 
     engine.caps.need(capability, what)?;
     let Some(part) = engine.backend.rwlock() else {
         let message = format!(
-            "{} claims {capability:?} and has no RwLock part",
+            "the backend {} claims {capability:?} but has no RwLock part: report this to the authors of \
+                the backend",
             engine.caps.backend
         );
         return Err(Error::new(ErrorKind::Unsupported, message));
@@ -54,15 +55,15 @@ pub(crate) async fn convert(engine: &Arc<Engine>, lease: &Arc<Lease>, to: Mode) 
         if to.is_exclusive() {
             return Ok(Converted::Busy);
         }
-        let message = "another task converts this hold: ask again when it has its answer";
+        let message = "another task is converting this hold: try again when it is done";
         return Err(named(Error::new(ErrorKind::Unavailable, message)));
     }
-    // To the end of this function, when the answer has been acted on.
+    // Until the end of this function, when the answer has been applied.
     let _converting = Converting(lease);
     let answer = if to.is_exclusive() {
         if before & DOWNGRADE != 0 {
-            let message = "a downgrade of this hold went unanswered and may still take effect: release it, \
-                and acquire anew";
+            let message = "a downgrade of this hold was not answered and may still take effect: release \
+                the lock and acquire it again";
             return Err(named(Error::new(ErrorKind::Unknown, message)));
         }
         lease.begin_conversion(UPGRADE);
@@ -75,14 +76,14 @@ pub(crate) async fn convert(engine: &Arc<Engine>, lease: &Arc<Lease>, to: Mode) 
         let mode = lease.mode();
         if !lease.weaken(to) {
             let message =
-                "this owner holds the lock more than once: a downgrade would take it from the other guards";
+                "other guards of this owner share the exclusive hold: release them before the downgrade";
             return Err(named(Error::new(ErrorKind::InvalidInput, message)));
         }
         lease.begin_conversion(DOWNGRADE);
         let answer = asking.await;
         if is_answered(&answer) && before & DOWNGRADE == 0 {
             if answer.is_err() {
-                // It had no effect: the hold is what it was. Otherwise an upgrade would find it exclusive,
+                // It had no effect, so the hold keeps its mode. Otherwise an upgrade would find it exclusive
                 // and mint no token.
                 lease.set_mode(mode);
             }
@@ -110,7 +111,7 @@ pub(crate) async fn convert(engine: &Arc<Engine>, lease: &Arc<Lease>, to: Mode) 
                 return Err(named(Error::lost(lease.loss().unwrap_or(LossReason::Released))));
             }
         }
-        // The token first: whoever sees the exclusive mode sees its token.
+        // The token first, so that a reader that sees the exclusive mode also sees its token.
         lease.set_token(grant.token);
         lease.set_mode(to);
         lease.schedule_renewal(grant.counted_from, grant.expires_in);
@@ -120,8 +121,8 @@ pub(crate) async fn convert(engine: &Arc<Engine>, lease: &Arc<Lease>, to: Mode) 
     Ok(converted)
 }
 
-/// Whether that proves that the conversion will not take effect any more: it has, or the store has refused
-/// it.
+/// Whether the answer proves that the conversion will not take effect later: it has taken effect, or the
+/// store has refused it.
 fn is_answered(answer: &Result<Converted>) -> bool {
     let Err(e) = answer else { return true };
     matches!(

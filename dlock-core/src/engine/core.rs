@@ -26,7 +26,7 @@ use crate::runtime::Runtime;
 use crate::spi::{self, LeaseKey, LostLeases};
 use crate::timestamp::Timestamp;
 
-/// How a client was set up.
+/// The settings of a client.
 pub(crate) struct Settings {
     pub(crate) backend: Arc<dyn spi::Lock>,
     pub(crate) runtime: Arc<dyn Runtime>,
@@ -37,27 +37,27 @@ pub(crate) struct Core {
     pub(crate) backend: Arc<dyn spi::Lock>,
     pub(crate) runtime: Arc<dyn Runtime>,
     pub(crate) caps: Capabilities,
-    /// How long one request to the store may take, and for how long failing requests are repeated.
+    /// How long one request to the store may take, and how long failing requests are retried.
     pub(crate) op_timeout: Duration,
     client: u128,
     sequence: AtomicU64,
     random: AtomicU64,
     phase: AtomicU8,
     pub(super) retired: AtomicBool,
-    /// Requests whose outcome somebody still has to take: closing waits for them.
+    /// Requests whose outcome has not been handled yet: closing waits for them.
     pub(super) in_flight: AtomicUsize,
-    /// How often leases were lost by the lot. Only changed under the lock of the state.
+    /// The number of mass losses. Only changed under the mutex of the state.
     losses: AtomicU64,
-    /// How often it was in doubt whether leases stand. Only changed under the lock of the state.
+    /// The number of doubts about leases. Only changed under the mutex of the state.
     doubts: AtomicU64,
-    /// How many pollers there are, to be seen without the lock.
+    /// The number of pollers, readable without the mutex.
     pub(super) pollers: AtomicUsize,
     state: Mutex<State>,
     keeper: AtomicWaker,
     poked: AtomicBool,
-    /// Told when closing begins.
+    /// Notified when closing begins.
     pub(super) closing: Event,
-    /// Told when closing has ended.
+    /// Notified when closing has ended.
     pub(super) closed: Event,
 }
 
@@ -69,21 +69,21 @@ impl std::fmt::Debug for Core {
     }
 }
 
-/// What the lock guards. Nothing is awaited, woken or dropped into user code under it.
+/// The state under the mutex. Nothing is awaited, woken or dropped into user code while it is locked.
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) timers: Timers,
     /// New obligations for the keeper.
     pub(super) inbox: Vec<Arc<Job>>,
     pub(super) pollers: HashMap<LockName, Arc<Poller>>,
-    /// Pollers that are to look at once.
+    /// Pollers that must look at once.
     pub(super) pokes: Vec<Arc<Poller>>,
     losses: Losses,
-    /// When the keeper wakes by itself. Whoever puts something earlier into the timers wakes it.
+    /// When the keeper will wake. Code that adds an earlier entry to the timers wakes it.
     pub(super) armed: Timestamp,
 }
 
-/// Where the life of an engine has got to.
+/// The phase in the life of an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
     Open,
@@ -144,14 +144,14 @@ impl Core {
         LeaseKey::new(name.clone(), RequestId::new(self.client, sequence))
     }
 
-    /// A random duration up to that, seeded from the runtime (splitmix64).
+    /// A random duration of at most `up_to`, seeded from the runtime (splitmix64).
     pub(super) fn jitter(&self, up_to: Duration) -> Duration {
         let z = scatter(self.random.fetch_add(0x9E37_79B9_7F4A_7C15, Ordering::Relaxed));
         let share = (z >> 11) as f64 / (1_u64 << 53) as f64;
         up_to.mul_f64(share)
     }
 
-    /// The pause after that many failed tries: 25 ms doubling to 800 ms, half of it random.
+    /// The pause after `tries` failed tries: 25 ms doubling to 800 ms, half of it random.
     pub(crate) fn backoff(&self, tries: u32) -> Duration {
         let full = Duration::from_millis(25) * 2_u32.pow(tries.clamp(1, 6) - 1);
         full / 2 + self.jitter(full / 2)
@@ -194,11 +194,11 @@ impl Core {
         }
     }
 
-    /// The keeper has ended, in order or because its runtime did. Nothing is renewed from here on, so nothing
-    /// may be believed from here on.
+    /// The keeper has ended, in order or because its runtime did. Nothing is renewed from here on, so no
+    /// lease is valid from here on.
     pub(super) fn shut_down(&self) {
         self.phase.store(Phase::Closed as u8, Ordering::Release);
-        // What is owed is dropped outside of the lock: it tells whoever waits for the end of a release.
+        // Jobs are dropped outside of the mutex: this notifies those that wait for the end of a release.
         let (entries, _unpaid): (Vec<Entry>, _) = {
             let mut state = self.state();
             let unpaid = std::mem::take(&mut state.inbox);
@@ -219,7 +219,7 @@ impl Core {
         self.closed.notify(usize::MAX);
     }
 
-    /// Something that closing waits for has come to its end.
+    /// Something that closing waits for has ended.
     pub(super) fn landed(&self) {
         if self.in_flight.fetch_sub(1, Ordering::AcqRel) == 1 && self.phase() != Phase::Open {
             self.wake_keeper();
@@ -242,13 +242,13 @@ impl Core {
 
     // ---- the table ----
 
-    /// The store has said that leases are lost; `held` are those under the keeper's care. Grants that are on
-    /// their way count too.
+    /// The store has reported that leases are lost; `held` are those that the keeper manages. Grants in
+    /// transit count too.
     pub(super) fn note_loss(&self, state: &mut State, what: &LostLeases, held: &[Arc<Lease>]) {
         match what {
             LostLeases::All | LostLeases::Where(_) => {
                 let number = self.losses.fetch_add(1, Ordering::AcqRel) + 1;
-                state.losses.note_lot(number, what.clone());
+                state.losses.note_mass_loss(number, what.clone());
             }
             LostLeases::These(keys) if self.in_flight.load(Ordering::Acquire) > 0 => {
                 let held: HashSet<_> = held.iter().map(|lease| &lease.key).collect();
@@ -259,13 +259,13 @@ impl Core {
         }
     }
 
-    /// The store has said that it is in doubt whether leases stand: those whose grants are on their way are
-    /// renewed as soon as they are here.
+    /// The store has reported a doubt whether leases stand: leases whose grants are in transit are renewed as
+    /// soon as they arrive.
     pub(super) fn note_doubt(&self, _: &mut State) {
         self.doubts.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// What the store has said so far; to be asked before a request is sent.
+    /// What the store has reported so far. Read before a request is sent.
     pub(super) fn heard(&self) -> Heard {
         Heard {
             losses: self.losses.load(Ordering::Acquire),
@@ -273,19 +273,19 @@ impl Core {
         }
     }
 
-    /// Puts a lease under the keeper's care. Refused if the client is closing, or if the lease was lost while
-    /// its grant was on its way from the store; `before` was asked before the request was sent. Then the
-    /// caller gives it back.
+    /// Hands a lease to the keeper. Fails if the client is closing, or if the lease was lost while its grant
+    /// was in transit; `before` was read before the request was sent. On failure the caller gives the lease
+    /// back.
     pub(super) fn hold(&self, lease: &Arc<Lease>, before: Heard) -> Result<()> {
         let earlier = {
             let mut state = self.state();
-            // Under the lock, so that closing, which takes the lock to end what is held, cannot miss it.
+            // Under the mutex, so that closing, which locks it to end what is held, cannot miss the lease.
             if self.phase() != Phase::Open {
                 return Err(closed());
             }
             let heard = self.heard();
-            let in_a_lot = heard.losses != before.losses && state.losses.had_since(before.losses, &lease.key);
-            if in_a_lot || state.losses.had_early(&lease.key) {
+            let in_a_lot = heard.losses != before.losses && state.losses.hit_since(before.losses, &lease.key);
+            if in_a_lot || state.losses.hit_early(&lease.key) {
                 return Err(Error::lost(LossReason::SessionLost));
             }
             if heard.doubts != before.doubts && lease.options.renew_period(lease.span()).is_some() {
@@ -303,11 +303,11 @@ impl Core {
         Ok(())
     }
 
-    /// Lets the keeper look at a lease again when it is due next, if it is held.
+    /// Schedules the next event of a lease with the keeper, if it is held.
     pub(super) fn reschedule(&self, lease: &Arc<Lease>) {
         let earlier = {
             let mut state = self.state();
-            // Asked under the lock: whoever ends the lease takes it out under the lock afterwards.
+            // Checked under the mutex: code that ends the lease removes it under the mutex afterwards.
             match lease.next_event() {
                 Some(at) => {
                     state.timers.set(at, Entry::Lease(lease.clone()));
@@ -324,13 +324,14 @@ impl Core {
         }
     }
 
-    /// Takes a lease out of the keeper's care.
+    /// Takes a lease from the keeper.
     pub(super) fn let_go(&self, lease: &Lease) {
         self.state().timers.remove(&lease.place);
         observe::ended(&self.caps);
     }
 
-    /// How long a lease may be believed yet, by the clock. The look that finds it over sees to the rest.
+    /// The time left until the deadline of a lease, by the clock. The look that finds it over does what has
+    /// to follow.
     pub(crate) fn remaining(&self, lease: &Arc<Lease>) -> Duration {
         let now = self.now();
         match lease.look(now) {
@@ -343,17 +344,17 @@ impl Core {
         }
     }
 
-    /// Ends the keeper where it is: what it owes is never paid, and what is held lapses.
+    /// Stops the keeper at once: its obligations are never met, and what is held expires.
     pub(crate) fn abort(&self) {
         self.phase.store(Phase::Closed as u8, Ordering::Release);
         self.wake_keeper();
     }
 
-    /// What there is to do, once, for a lease whose deadline has passed.
+    /// Does, once, what has to follow when the deadline of a lease has passed.
     pub(super) fn expired(&self, lease: &Arc<Lease>) {
         self.let_go(lease);
         observe::lost(&self.caps, lease, lease.loss().unwrap_or(LossReason::Expired));
-        // The store may keep it for the margin yet: the others have it sooner this way.
+        // The store may keep it for the margin: released, others get it sooner.
         self.owe_release(lease);
     }
 
@@ -370,15 +371,14 @@ impl Core {
         }
     }
 
-    /// Somebody of this client let go of that name: whoever waits for it here need not wait for the next
-    /// look.
+    /// This client released the name: its waiters need not wait for the next look.
     pub(super) fn poke_poller(&self, name: &LockName) {
         self.poke(name, |_| {});
     }
 
-    /// One of the first in line for that name was granted: the next few are asked for, whatever a look says.
+    /// One of the first waiters of the name was granted: the next few are asked for, whatever a look says.
     pub(super) fn poke_next_in_line(&self, name: &LockName) {
-        self.poke(name, Poller::go_on);
+        self.poke(name, Poller::look_at_next);
     }
 
     fn poke(&self, name: &LockName, with: impl FnOnce(&Poller)) {
@@ -394,14 +394,14 @@ impl Core {
         }
     }
 
-    /// The store has news: whoever looks need not wait until it is time to.
+    /// The store has news: pollers need not wait until their next look is due.
     pub(super) fn hasten_looks(&self) {
         let now = self.now();
         let mut state = self.state();
         let pollers: Vec<_> = state.pollers.values().cloned().collect();
         for poller in pollers {
             let at = poller.look_at(now);
-            // One that is not in the timers is looking just now, and soon again.
+            // A poller that is not in the timers is looking now, and will look again soon.
             state.timers.hasten(at, &Entry::Poller(poller));
         }
     }
@@ -412,7 +412,7 @@ impl Core {
         {
             let mut state = self.state();
             if !state.timers.hasten(now, &Entry::Waiter(waiter.clone())) {
-                // It is being asked for, and the answer may be from before the change.
+                // It is being asked for, and the answer may precede the change.
                 waiter.ask_again();
             }
         }

@@ -1,5 +1,5 @@
-//! The fence gate of the backend, as a client hands it out: each call has the time limit of an operation, and
-//! ends with the client.
+//! The backend's fence gate, as a client provides it: each call has the time limit of an operation, and ends
+//! with the client.
 
 use async_trait::async_trait;
 
@@ -28,9 +28,9 @@ impl Core {
     }
 }
 
-// What is dropped or runs into its limit half-way is left to the gate: the same token may come again, and a
-// copy that arrives later is refused from the first newer token on. So there is nothing to undo, and nothing
-// that the engine would owe.
+// A call that is dropped or reaches its limit half-way is left to the gate: the same token may come again,
+// and a copy that arrives later is refused from the first newer token on. So there is nothing to undo, and
+// the engine owes nothing.
 #[async_trait]
 impl FenceGate for Core {
     async fn admit(&self, resource: &LockName, token: Token, access: Access) -> Result<Admission> {

@@ -1,4 +1,4 @@
-//! What the users of an engine hold; when the last of them is dropped, the engine ends.
+//! The handle that the users of an engine share; when the last one is dropped, the engine ends.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -9,8 +9,8 @@ use super::keeper;
 use crate::error::Result;
 use crate::observe;
 
-/// What the users of an engine hold: while there is one (a client, a guard, a waiting future) the keeper
-/// works on. When the last is dropped the keeper finishes what is owed and ends.
+/// The handle that the users of an engine share. While there is one (a client, a guard, a waiting future),
+/// the keeper works. When the last one is dropped, the keeper meets its obligations and ends.
 #[derive(Debug)]
 pub(crate) struct Engine(Arc<Core>);
 
@@ -23,7 +23,7 @@ impl Deref for Engine {
 
 impl Drop for Engine {
     fn drop(&mut self) {
-        // No I/O and no lock: this runs wherever the last guard is dropped (I2).
+        // No I/O and no mutex: this runs wherever the last guard is dropped (I2).
         self.0.retired.store(true, Ordering::Release);
         self.0.wake_keeper();
     }
@@ -33,7 +33,7 @@ impl Engine {
     /// Starts an engine and its keeper.
     pub(crate) fn start(settings: Settings) -> Arc<Self> {
         let core = Arc::new(Core::new(settings));
-        observe::begun(&core.caps);
+        observe::register_metrics(&core.caps);
         core.runtime.spawn(keeper::start(core.clone()));
         Arc::new(Self(core))
     }

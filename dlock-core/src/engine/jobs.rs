@@ -1,4 +1,4 @@
-//! What the engine owes the store: releases and withdrawals that nobody waits for any more (I1).
+//! What the engine owes the store: releases and withdrawals whose callers are gone (I1).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -10,13 +10,13 @@ use crate::error::LossReason;
 use crate::spi::LeaseKey;
 use crate::timestamp::Timestamp;
 
-/// One obligation. It is tried until the store has answered, or until what it is about has lapsed by itself.
+/// One obligation. It is retried until the store has answered, or until the lease or request has expired.
 #[derive(Debug)]
 pub(crate) struct Job {
     pub(crate) duty: Duty,
     pub(crate) key: LeaseKey,
-    /// By then the store has let it lapse: nothing renews it any more. `MAX` for stores whose sessions
-    /// outlive ttls.
+    /// The time by which it has expired in the store, since nothing renews it. `MAX` for stores whose
+    /// sessions outlive ttls.
     pub(crate) moot_at: Timestamp,
     tries: AtomicU32,
     pub(crate) place: Place,
@@ -24,9 +24,10 @@ pub(crate) struct Job {
 
 #[derive(Debug)]
 pub(crate) enum Duty {
-    /// End a lease. The lease, if there is one, is told how it went, at the latest when the job is dropped.
+    /// End a lease. The outcome is recorded in the lease, if there is one, at the latest when the job is
+    /// dropped.
     Release(Option<Arc<Lease>>),
-    /// Undo a request of which the outcome is not known or not wanted.
+    /// Undo a request whose outcome is not known or not wanted.
     Abandon,
 }
 
@@ -41,14 +42,14 @@ impl Job {
         }
     }
 
-    /// Counts a failed try and says the how-manieth it was.
+    /// Counts a failed try and returns their number.
     pub(crate) fn failed(&self) -> u32 {
         self.tries.fetch_add(1, Ordering::Relaxed) + 1
     }
 }
 
-/// With the keeper goes what it owes: whoever observes the lease is told that nobody will hear any more how
-/// its release went.
+/// Obligations end with the keeper: observers of the lease learn that the outcome of its release will never
+/// be known.
 impl Drop for Job {
     fn drop(&mut self) {
         if let Duty::Release(Some(lease)) = &self.duty {

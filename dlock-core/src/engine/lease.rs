@@ -27,35 +27,35 @@ pub(crate) struct Lease {
     pub(crate) key: LeaseKey,
     pub(crate) options: Arc<Terms>,
     pub(crate) acquired_at: Timestamp,
-    /// A copy of its request went unanswered and may still arrive, after the release even: only a tombstone
-    /// meets it.
+    /// A copy of its request was not answered and may still arrive, even after the release: only a tombstone
+    /// stops it.
     pub(crate) late_copy: bool,
     validity: Validity,
     mode: AtomicU64,
     token: AtomicU64,
-    /// The effective length of the lease, as the store last gave it, in nanoseconds.
+    /// The effective length of the lease in nanoseconds, as the store last reported it.
     span: AtomicU64,
-    /// When a hold that its session keeps, and nobody renews, lapses: its ttl is over. `NEVER` of any other.
+    /// When the ttl ends of a hold that its session keeps and that is not renewed. `NEVER` for all others.
     lapse_at: AtomicU64,
     /// See [`LeaseState`].
     state: AtomicU8,
-    /// The conversions that were asked for and are not answered: [`DOWNGRADE`], [`UPGRADE`], [`CONVERTING`].
+    /// The conversions that were sent and not answered: [`DOWNGRADE`], [`UPGRADE`], [`CONVERTING`].
     unanswered: AtomicU8,
-    /// Whether there are observers, for whoever ends it.
+    /// Whether there are observers, for the code that ends it.
     observed: AtomicBool,
-    /// How many guards share it (re-entry). The last one to go releases it; from 0 nobody can enter any more.
+    /// How many guards share it (re-entry). The last one releases it; at 0 it cannot be entered any more.
     holds: AtomicU32,
-    /// When the keeper renews it next. `NEVER` while a renewal is on its way. Only under the lock of the
+    /// When the keeper renews it next. `NEVER` while a renewal is in transit. Only under the mutex of the
     /// engine's state.
     renew_at: AtomicU64,
-    /// When the keeper says next that it is held long. Only under the lock of the engine's state.
+    /// When the keeper next reports that it is held long. Only under the mutex of the engine's state.
     warn_at: AtomicU64,
     pub(crate) place: Place,
-    /// Made when the first is asked for: most holds have none.
+    /// Allocated for the first observer: most holds have none.
     observers: OnceLock<Box<Observers>>,
 }
 
-/// Who wants to be told.
+/// The observers of a lease.
 #[derive(Debug)]
 struct Observers {
     lost: Event,
@@ -70,7 +70,7 @@ pub(super) const UPGRADE: u8 = 2;
 pub(super) const CONVERTING: u8 = 4;
 
 impl Lease {
-    /// The lease of a grant; its deadline may be past already.
+    /// Creates the lease of a grant. Its deadline may have passed already.
     pub(crate) fn new(
         grant: Grant,
         mode: Mode,
@@ -80,8 +80,8 @@ impl Lease {
         nature: Nature,
     ) -> Arc<Self> {
         let (options, lapse_at) = kept_by_session(options, nature, grant.counted_from);
-        // Of a claim window it is the time that is left which counts: the store may have compared clocks long
-        // before it began.
+        // For a claim window, the remaining time counts: the store may have compared clocks long before the
+        // window began.
         let (from, span) = match grant.provisional {
             true => (now, (grant.counted_from + grant.expires_in).since(now)),
             false => (grant.counted_from, grant.expires_in),
@@ -116,14 +116,14 @@ impl Lease {
         decode(self.mode.load(Ordering::Acquire))
     }
 
-    /// The mode, for a guard that has just entered. A downgrade looks at the holds after it has changed the
-    /// mode; the two fences see to it that one of the two sees the other.
+    /// The mode, for a guard that has just entered. A downgrade reads the number of guards after it has
+    /// changed the mode; the two fences ensure that one of the two sees the other.
     pub(crate) fn mode_when_entered(&self) -> Mode {
         fence(Ordering::SeqCst);
         self.mode()
     }
 
-    /// Makes it a shared hold, unless other guards count on the exclusive one.
+    /// Makes it a shared hold, unless other guards share the exclusive one.
     pub(super) fn weaken(&self, to: Mode) -> bool {
         let before = self.mode();
         self.set_mode(to);
@@ -139,7 +139,7 @@ impl Lease {
         self.mode.store(encode(mode), Ordering::Release);
     }
 
-    /// Which conversions are under way; adds that one.
+    /// Returns the conversions in progress, and adds this one.
     pub(super) fn begin_conversion(&self, which: u8) -> u8 {
         self.unanswered.fetch_or(which, Ordering::AcqRel)
     }
@@ -148,7 +148,7 @@ impl Lease {
         self.unanswered.fetch_and(!which, Ordering::AcqRel);
     }
 
-    /// Whether the store may not know yet that this is a shared hold.
+    /// Whether the store may still have this as an exclusive hold.
     pub(crate) fn may_be_exclusive_in_store(&self) -> bool {
         self.mode().is_exclusive() || self.unanswered.load(Ordering::Acquire) & (DOWNGRADE | UPGRADE) != 0
     }
@@ -161,7 +161,7 @@ impl Lease {
         self.token.store(token.map_or(0, Token::get), Ordering::Release);
     }
 
-    /// What the lease was taken for, as far as the store goes along with it.
+    /// The effective ttl of the lease.
     pub(crate) fn ttl(&self) -> Duration {
         match self.lapse_at.load(Ordering::Relaxed) {
             NEVER => self.span(),
@@ -169,8 +169,8 @@ impl Lease {
         }
     }
 
-    /// It was renewed by hand, or converted: a hold that a session keeps, without being renewed, starts its
-    /// ttl anew.
+    /// Starts the ttl anew, of a hold that its session keeps without renewals, after it was renewed by hand
+    /// or converted.
     pub(crate) fn start_anew(&self, counted_from: Timestamp) {
         if self.lapse_at.load(Ordering::Relaxed) != NEVER {
             let at = deadline_of(&self.options, counted_from, self.options.ttl);
@@ -178,7 +178,7 @@ impl Lease {
         }
     }
 
-    /// How long the store goes on from one sign of life to the next: what renewals go by.
+    /// How long the store keeps the lease after each sign of life. Renewals are scheduled by it.
     pub(crate) fn span(&self) -> Duration {
         Duration::from_nanos(self.span.load(Ordering::Relaxed))
     }
@@ -199,13 +199,13 @@ impl Lease {
         self.validity.deadline()
     }
 
-    /// Whether it may be believed at that time. The look that finds the deadline passed ends it, and its
-    /// caller sees to the rest.
+    /// Whether it is valid at this time. The look that finds the deadline passed ends the lease, and its
+    /// caller does what has to follow.
     pub(crate) fn look(&self, now: Timestamp) -> Look {
         self.noticed(now, self.validity.look(now))
     }
 
-    /// Takes over what a confirmed renewal or conversion gave, unless it came too late: then it is lost.
+    /// Applies a confirmed renewal or conversion, unless it came too late: then the lease is lost.
     pub(crate) fn confirm(&self, now: Timestamp, counted_from: Timestamp, expires_in: Duration) -> Look {
         let to = deadline_of(&self.options, counted_from, expires_in)
             .min(self.max_hold_at())
@@ -242,7 +242,7 @@ impl Lease {
         match self.look(now) {
             Look::Valid(_) if !self.validity.end() => Look::Ended,
             Look::Valid(deadline) => {
-                // Nobody is told yet: it is not known how it ends.
+                // Observers are not notified yet: it is not known how it ends.
                 self.state.store(LeaseState::Releasing.code(), Ordering::Release);
                 Look::Valid(deadline)
             }
@@ -250,7 +250,7 @@ impl Lease {
         }
     }
 
-    /// Says how a release that was begun went. `true` if this is the first to say so.
+    /// Records the outcome of a release. `true` if this call is the first to do so.
     pub(crate) fn end_release(&self, end: LeaseState) -> bool {
         let begun = LeaseState::Releasing.code();
         let first = self
@@ -263,15 +263,14 @@ impl Lease {
         first
     }
 
-    /// Notes the end. Only for the one whose look or call ended the validity, and that was one.
+    /// Records the end. Only for the one caller whose look or call ended the validity.
     fn finish(&self, end: LeaseState) {
         self.state.swap(end.code(), Ordering::SeqCst);
         self.tell_end();
     }
 
-    /// Tells whoever observes. The end was written before this; an observer says that it is there before it
-    /// looks at the end. All four steps are in the one order of sequential consistency, so at least one of
-    /// the two sees the other.
+    /// Notifies the observers. The end was written before this; an observer registers before it reads the
+    /// end. All four steps are sequentially consistent, so at least one of the two sees the other.
     fn tell_end(&self) {
         if self.observed.load(Ordering::SeqCst)
             && let Some(observers) = self.observers.get()
@@ -297,7 +296,7 @@ impl Lease {
     /// Completes when the lease is lost; never after a release.
     pub(crate) async fn lost(self: Arc<Self>) -> LossReason {
         loop {
-            // Listen first, look second: a loss between the two is seen by the look.
+            // Listen first, look second: the look sees a loss that happened in between.
             let listener = self.observers().lost.listen();
             match self.state() {
                 LeaseState::Lost(reason) => return reason,
@@ -335,7 +334,7 @@ impl Lease {
         }
     }
 
-    /// One guard less. `true` if it was the last.
+    /// One guard fewer. `true` if it was the last.
     pub(crate) fn leave(&self) -> bool {
         self.holds.fetch_sub(1, Ordering::AcqRel) == 1
     }
@@ -350,7 +349,7 @@ impl Lease {
         self.renew_at.store(at.as_nanos(), Ordering::Relaxed);
     }
 
-    /// Takes the renewal that is due by then, so that only one is on its way.
+    /// Takes the renewal that is due by then, so that only one is in transit.
     pub(crate) fn take_due_renewal(&self, by: Timestamp) -> bool {
         let due = self.renew_at.load(Ordering::Relaxed) <= by.as_nanos();
         if due {
@@ -359,7 +358,7 @@ impl Lease {
         due
     }
 
-    /// Whether it is time to say that it is held long; schedules the next time.
+    /// Whether a long hold has to be reported; schedules the next report.
     pub(crate) fn take_due_warning(&self, by: Timestamp) -> bool {
         let at = self.warn_at.load(Ordering::Relaxed);
         let due = at <= by.as_nanos();
@@ -369,7 +368,7 @@ impl Lease {
         due
     }
 
-    /// When its maximum hold is over. The deadline is never later.
+    /// The end of its maximum hold. The deadline is never later.
     fn max_hold_at(&self) -> Timestamp {
         max_hold_at(&self.options, self.acquired_at)
     }
@@ -418,9 +417,9 @@ mod tests {
     use super::*;
     use std::num::NonZeroU32;
 
-    /// The store compared clocks with the client long before the claim window began.
+    /// The store and the client compared clocks long before the claim window began.
     #[test]
-    fn the_life_of_a_claim_window_is_what_is_left_of_it() {
+    fn claim_window_lives_for_its_remaining_time() {
         let now = Timestamp::ZERO + Duration::from_secs(100);
         let key = LeaseKey::new(
             crate::LockName::new("x").unwrap(),
@@ -452,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn a_held_lock_costs_at_most_two_hundred_and_fifty_bytes_here() {
+    fn held_lock_uses_at_most_250_bytes() {
         assert!(
             std::mem::size_of::<Lease>() + 16 <= 250,
             "{}",

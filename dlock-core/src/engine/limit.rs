@@ -1,17 +1,16 @@
-//! The time limit of one request of a user, and its end when the client closes: an entry in the keeper's
-//! timers, so that a request costs neither a timer of the runtime nor a listener of its own.
+//! The time limit of a user's request, which also ends the request when the client closes. It is an entry in
+//! the keeper's timers, so a request costs neither a timer of the runtime nor a listener of its own.
 //!
 //! What could break it, and why it does not:
 //!
-//! * *It is due, or the client closes, between the poll of the request and the look at the limit.* The task
-//!   is registered first and the limit looked at second; the keeper says first that it is over, and wakes
-//!   second.
-//! * *The client closes before the limit is in the timers.* It goes in under the lock of the state, where the
-//!   phase is looked at; the keeper takes everything out, once, after the phase was set.
-//! * *The future is dropped while the keeper has the limit in its hands.* It says so under the lock, and the
-//!   keeper, which puts back what is not due yet under that lock, asks.
-//! * *The keeper is gone* (its runtime was shut down): whatever was in the timers was told so, and nothing is
-//!   put there any more.
+//! * *It is due, or the client closes, between the poll of the request and the check of the limit.* The task
+//!   registers first and checks the limit second; the keeper sets the limit to over first, and wakes second.
+//! * *The client closes before the limit is in the timers.* It is added under the mutex of the state, where
+//!   the phase is checked; the keeper removes everything, once, after the phase was set.
+//! * *The future is dropped while the keeper handles the limit.* The drop marks the limit under the mutex,
+//!   and the keeper, which puts back limits that are not due under the same mutex, checks the mark.
+//! * *The keeper is gone* (its runtime was shut down): every limit in the timers was ended, and none is added
+//!   any more.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::task::{Context, Poll};
@@ -27,12 +26,12 @@ pub(crate) struct Limit {
     pub(crate) at: Timestamp,
     over: AtomicU8,
     task: AtomicWaker,
-    /// The future has gone. Only written under the lock of the engine's state.
+    /// The future was dropped. Only written under the mutex of the engine's state.
     left: AtomicBool,
     pub(crate) place: Place,
 }
 
-/// Why a request is not waited for any more.
+/// Why the wait for a request has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Over {
     Time = 1,
@@ -50,7 +49,7 @@ impl Limit {
         }
     }
 
-    /// Why it is over, if it is; else the task is woken when it is.
+    /// Returns why it is over, if it is. Otherwise registers the task to be woken then.
     pub(super) fn poll(&self, cx: &mut Context<'_>) -> Poll<Over> {
         self.task.register(cx.waker());
         match self.over.load(Ordering::Acquire) {
@@ -60,7 +59,7 @@ impl Limit {
         }
     }
 
-    /// The future has gone. Under the lock of the engine's state.
+    /// The future was dropped. Under the mutex of the engine's state.
     pub(super) fn leave(&self) {
         self.left.store(true, Ordering::Relaxed);
     }

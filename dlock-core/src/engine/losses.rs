@@ -1,28 +1,28 @@
-//! What the store has said of leases whose grants were on their way to their waiters.
+//! What the store has reported about leases whose grants were in transit.
 
 use std::collections::VecDeque;
 
 use crate::spi::{LeaseKey, LostLeases};
 
-/// How many early losses are remembered. A backend loses leases by the connection, and has few of those.
+/// How many early losses are remembered. A backend loses leases by connection, and has few connections.
 const EARLY: usize = 4096;
 
-/// And how many losses by the lot. A grant from before the oldest of them is refused.
+/// How many mass losses are remembered. A grant from before the oldest of them is refused.
 const LOTS: usize = 64;
 
-/// How often the store has said something about leases by the lot.
+/// The numbers of mass losses and doubts that the store has reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Heard {
     pub(super) losses: u64,
     pub(super) doubts: u64,
 }
 
-/// Losses that a grant may be too late for. Under the lock of the engine's state.
+/// Losses that a grant in transit may have been hit by. Under the mutex of the engine's state.
 #[derive(Debug, Default)]
 pub(super) struct Losses {
-    /// Leases that were lost before anybody held them.
+    /// Leases that were lost before they were held.
     early: VecDeque<LeaseKey>,
-    /// What was lost by the lot, with the number of each: how many there were with it.
+    /// Mass losses, each with its number.
     lots: VecDeque<(u64, LostLeases)>,
 }
 
@@ -37,19 +37,19 @@ impl Losses {
         self.early.clear();
     }
 
-    pub(super) fn note_lot(&mut self, number: u64, what: LostLeases) {
+    pub(super) fn note_mass_loss(&mut self, number: u64, what: LostLeases) {
         self.lots.push_back((number, what));
         if self.lots.len() > LOTS {
             self.lots.pop_front();
         }
     }
 
-    pub(super) fn had_early(&self, key: &LeaseKey) -> bool {
+    pub(super) fn hit_early(&self, key: &LeaseKey) -> bool {
         !self.early.is_empty() && self.early.contains(key)
     }
 
-    /// Whether a lease was lost with others, by a loss after that many.
-    pub(super) fn had_since(&self, losses: u64, key: &LeaseKey) -> bool {
+    /// Whether a lease was hit by a mass loss after the first `losses`.
+    pub(super) fn hit_since(&self, losses: u64, key: &LeaseKey) -> bool {
         let oldest = self.lots.front().map_or(0, |(number, _)| *number);
         let mut later = self.lots.iter().filter(|(number, _)| *number > losses);
         oldest > losses + 1 || later.any(|(_, lot)| lot.contains(key))
@@ -67,30 +67,30 @@ mod tests {
     }
 
     #[test]
-    fn the_latest_early_losses_are_remembered_and_bounded() {
+    fn early_losses_are_remembered_and_bounded() {
         let mut losses = Losses::default();
         losses.note_early((0..10).map(key));
         losses.note_early((10..EARLY as u64 + 10).map(key));
-        assert!(!losses.had_early(&key(9)));
-        assert!(losses.had_early(&key(10)) && losses.had_early(&key(EARLY as u64 + 9)));
+        assert!(!losses.hit_early(&key(9)));
+        assert!(losses.hit_early(&key(10)) && losses.hit_early(&key(EARLY as u64 + 9)));
         losses.forget_early();
-        assert!(!losses.had_early(&key(10)));
+        assert!(!losses.hit_early(&key(10)));
     }
 
-    /// What is not remembered any more may have hit it.
+    /// A loss that is not remembered any more may have hit the lease.
     #[test]
-    fn a_lot_hits_what_came_before_it_and_a_forgotten_one_all() {
+    fn mass_loss_hits_earlier_grants_and_forgotten_one_hits_all() {
         let mut losses = Losses::default();
         let even = || LostLeases::of(|key: &LeaseKey| key.id.sequence().is_multiple_of(2));
-        assert!(!losses.had_since(0, &key(2)));
+        assert!(!losses.hit_since(0, &key(2)));
         for number in 1..=LOTS as u64 {
-            losses.note_lot(number, even());
-            assert!(losses.had_since(number - 1, &key(2)));
-            assert!(!losses.had_since(number, &key(2)));
-            assert!(!losses.had_since(0, &key(1)));
+            losses.note_mass_loss(number, even());
+            assert!(losses.hit_since(number - 1, &key(2)));
+            assert!(!losses.hit_since(number, &key(2)));
+            assert!(!losses.hit_since(0, &key(1)));
         }
-        losses.note_lot(LOTS as u64 + 1, even());
-        assert!(losses.had_since(0, &key(1)));
-        assert!(!losses.had_since(1, &key(1)));
+        losses.note_mass_loss(LOTS as u64 + 1, even());
+        assert!(losses.hit_since(0, &key(1)));
+        assert!(!losses.hit_since(1, &key(1)));
     }
 }

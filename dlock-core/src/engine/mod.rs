@@ -1,19 +1,20 @@
-//! All policy: waiting, backoff, deadlines, renewal, loss, cancellation. The only code with timers.
+//! The engine: all policy, such as waiting, backoff, deadlines, renewal, loss and cancellation. The only code
+//! with timers.
 //!
 //! | file | idea |
 //! |---|---|
-//! | `core.rs`, `losses.rs` | what is shared: the backend, the runtime, the table of what is held and waited for |
-//! | `handle.rs` | what users hold; with the last of them the engine ends |
-//! | `acquire.rs` | one acquire from the first attempt to a guard, and what is owed when it is dropped half-way |
-//! | `wait.rs` | being in line: pushes, re-asks, polling, the wait limit |
-//! | `release.rs` | letting go, and what is owed when that is dropped half-way |
-//! | `keeper/` | the one background task: renewals in batches, losses on time, obligations until they are met |
-//! | `lease.rs`, `lease_state.rs`, `validity.rs` | a lease as the client knows it; whether and how it ended; until when it may be believed |
+//! | `core.rs`, `losses.rs` | the shared state: the backend, the runtime, the table of leases and waiters |
+//! | `handle.rs` | the handle that users share; the engine ends with the last one |
+//! | `acquire.rs` | one acquire, from the first attempt to a guard, and what it owes the store when it is dropped half-way |
+//! | `wait.rs` | waiting: pushes, re-asks, polling, the wait limit |
+//! | `release.rs` | release, and what it owes the store when it is dropped half-way |
+//! | `keeper/` | the one background task: it renews in batches, reports losses on time and meets obligations |
+//! | `lease.rs`, `lease_state.rs`, `validity.rs` | a lease as the client knows it; whether and how it ended; its deadline |
 //! | `periods.rs` | when a lease is renewed, and until when it may be held |
 //! | `ask.rs`, `limit.rs` | one request to the store: its time limit, and when to ask again |
 //! | `gate.rs` | the backend's fence gate, with that time limit |
-//! | `waiter.rs`, `poller.rs`, `jobs.rs`, `timers.rs`, `place.rs` | what the keeper looks after, and its one timer |
-//! | `owe.rs` | what is owed to the store, when, and for how long; and what is noted when it is paid |
+//! | `waiter.rs`, `poller.rs`, `jobs.rs`, `timers.rs`, `place.rs` | what the keeper manages, and its one timer |
+//! | `owe.rs` | obligations to the store: when, and for how long; the record of what was done |
 
 mod acquire;
 mod ask;

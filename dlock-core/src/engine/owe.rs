@@ -1,4 +1,4 @@
-//! What is owed to the store, when, and for how long; and what is noted when it is paid.
+//! Obligations to the store: when they arise, how long they last, and what is recorded when they are met.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +20,8 @@ impl Core {
         let job = Arc::new(job);
         {
             let mut state = self.state();
-            // Under the lock, which the keeper takes to end: it finds the job, or nobody owes it any more.
+            // Under the mutex, which the keeper locks to end: it finds the job, or the obligation ends with
+            // it.
             if self.phase() == Phase::Closed {
                 return;
             }
@@ -29,7 +30,8 @@ impl Core {
         self.wake_keeper();
     }
 
-    /// By when the store has let a lease of that length lapse, counted from now. Sessions outlive ttls.
+    /// The time by which a lease of this length has expired in the store, counted from now. Sessions outlive
+    /// ttls.
     pub(super) fn moot_at(&self, lease: Duration) -> Timestamp {
         match self.caps.nature {
             Nature::Session => Timestamp::MAX,
@@ -37,32 +39,32 @@ impl Core {
         }
     }
 
-    /// Owes the release of a lease that is over for us but may not be for the store.
+    /// Owes the release of a lease that has ended here but may not have ended in the store.
     pub(super) fn owe_release(&self, lease: &Arc<Lease>) {
-        // Not the span alone: a renewal whose answer was lost may have turned a claim window into a lease of
-        // the full ttl.
+        // Not the span alone: a renewal whose answer was lost may have extended a claim window to the full
+        // ttl.
         let moot_at = self.moot_at(lease.span().max(lease.options.ttl));
         let duty = Duty::Release(Some(lease.clone()));
         self.owe(Job::new(duty, lease.key.clone(), moot_at));
     }
 
-    /// The lease is over, and a copy of its request may still be on its way: it would be granted to nobody,
-    /// for a whole ttl. Not before the release is answered: an abandon that overtook it would make it say
-    /// that nothing was held.
+    /// The lease has ended, and a copy of its request may still be in transit: it would be granted to nobody,
+    /// for a whole ttl. So it is abandoned, but not before the release is answered: an abandon that overtook
+    /// the release would make it find nothing.
     pub(super) fn abandon_late_copy(&self, lease: &Lease) {
         if lease.late_copy {
             self.owe_abandon(lease.key.clone(), &lease.options);
         }
     }
 
-    /// Notes the outcome of a release.
+    /// Records the outcome of a release.
     pub(super) fn settle(&self, lease: &Lease, released: Released) {
         let end = if released == Released::Released {
             LeaseState::Released
         } else {
             LeaseState::Lost(LossReason::Refused)
         };
-        // The keeper and a user who asks again may both hear of it: it is counted once.
+        // The keeper and a user that retries may both get the outcome: it is counted once.
         if lease.end_release(end) {
             match end {
                 LeaseState::Released => observe::released(&self.caps, lease, || self.now()),
@@ -73,14 +75,14 @@ impl Core {
         self.poke_poller(&lease.key.name);
     }
 
-    /// Owes the undoing of a request. An entry that nobody renews may yet be granted at the end of its life
-    /// in the queue, which is a ttl as well.
+    /// Owes the undoing of a request. A queue entry that is not renewed may still be granted at the end of
+    /// its life, and then lives for one more ttl.
     pub(super) fn owe_abandon(&self, key: LeaseKey, options: &Terms) {
         let longest = options.ttl + options.ttl;
         self.owe(Job::new(Duty::Abandon, key, self.moot_at(longest)));
     }
 
-    /// At once, or not before the minimum hold is over.
+    /// Releases at once, or after the minimum hold.
     pub(super) fn release_mode(&self, lease: &Lease) -> Release {
         match lease.options.min_hold {
             None => Release::Now,

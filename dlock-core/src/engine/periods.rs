@@ -8,17 +8,17 @@ use crate::options::{AutoRenew, Terms};
 use crate::spi::LeaseKey;
 use crate::timestamp::{Timestamp, nanos};
 
-/// Above every time that is ever reached.
+/// Later than any time that is ever reached.
 pub(super) const NEVER: u64 = u64::MAX;
 
-/// Deadline = a time before the send + what the store gave − the drift margin (I3).
+/// Deadline = a time before the send + the granted life − the drift margin (I3).
 pub(super) fn deadline_of(options: &Terms, counted_from: Timestamp, expires_in: Duration) -> Timestamp {
     counted_from + expires_in.saturating_sub(options.drift.margin(expires_in))
 }
 
-/// All leases of a session live with it, so one without auto-renewal need not end with the next sign of life
-/// that the session owes: the keeper hears of the session for it, until its ttl is over. Answers the terms
-/// that the keeper goes by, and when that is.
+/// All leases of a session live as long as it, so a lease without auto-renewal need not end with the
+/// session's next sign of life: the keeper follows the session for it until its ttl is over. Returns the
+/// terms for the keeper, and that time.
 pub(super) fn kept_by_session(
     options: Arc<Terms>,
     nature: Nature,
@@ -37,11 +37,11 @@ pub(super) fn max_hold_at(options: &Terms, acquired_at: Timestamp) -> Timestamp 
     options.max_hold.map_or(Timestamp::MAX, |d| acquired_at + d)
 }
 
-/// When a lease that began to count then is renewed; `NEVER` without auto-renewal.
+/// When to renew a lease that counts from `counted_from`; `NEVER` without auto-renewal.
 ///
-/// Where the period is the engine's to choose it is up to an eighth shorter, each time by another part:
-/// clients that began in one moment, as all do that come back after a restart of the store, would renew in
-/// one moment for ever. What one request of a client renews began to count in one moment, and stays together.
+/// If the engine chooses the period, it is shortened by a varying part of up to an eighth. Otherwise clients
+/// that began at the same moment, as all do after a restart of the store, would renew at the same moment for
+/// ever. Leases of one client that are renewed in one request count from one moment, and stay together.
 pub(super) fn renew_at(
     options: &Terms,
     key: &LeaseKey,
@@ -61,7 +61,7 @@ pub(super) fn renew_at(
     (counted_from + (period - sooner)).as_nanos()
 }
 
-/// Bits that have nothing to do with one another for numbers that do (splitmix64).
+/// Turns related numbers into unrelated bits (splitmix64).
 pub(super) fn scatter(mut z: u64) -> u64 {
     z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn renewals_are_up_to_an_eighth_of_a_period_early_out_of_step() {
+    fn renewals_are_early_by_up_to_an_eighth_of_a_period() {
         let name = crate::LockName::new("x").unwrap();
         let of = |client| LeaseKey::new(name.clone(), crate::request_id::RequestId::new(client, 1));
         let ttl = Duration::from_secs(24);
@@ -98,7 +98,7 @@ mod tests {
             }
         }
         assert_eq!(seen.len(), 100);
-        // A period that the user chose is that period.
+        // A period that the user chose is not shortened.
         let every = terms(AutoRenew::Every(Duration::from_secs(5)));
         assert_eq!(after(&every, 1, 1), Duration::from_secs(5));
     }

@@ -21,7 +21,7 @@ impl Place {
     }
 
     pub(super) fn set(&self, place: Option<usize>) {
-        // Four thousand million entries do not fit into memory.
+        // Four billion entries do not fit into memory.
         self.0
             .store(place.map_or(NOWHERE, |i| i as u32), Ordering::Relaxed);
     }

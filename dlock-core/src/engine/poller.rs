@@ -1,9 +1,10 @@
 //! One poller per client and name, for stores that do not push.
 //!
-//! However many tasks of this client wait for a name, one cheap question per look goes to the store. If it
-//! answers who was admitted, those are asked for in full. If it can only say that something has changed, the
-//! first few in line are, in one batch; when one of them was granted, the next few are asked for at once, so
-//! that one release that admits a hundred readers reaches them all without a hundred questions a look.
+//! However many tasks of this client wait for a name, each look sends one cheap question to the store. If the
+//! answer names admitted waiters, these are asked for in full. If it only says that something has changed,
+//! the first few waiters are asked for, in one batch. When one of them is granted, the next few follow at
+//! once. So a release that admits a hundred readers reaches all of them, without a hundred questions per
+//! look.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,28 +21,28 @@ use crate::timestamp::Timestamp;
 pub(crate) struct Poller {
     pub(crate) name: LockName,
     probe: Option<Arc<dyn Probe>>,
-    /// Of those who joined since the last look. What changed between their attempt and that look only they
-    /// know of.
+    /// The probes of waiters that joined since the last look. Only they know of changes between their attempt
+    /// and the next look.
     newcomers: Mutex<Vec<Arc<dyn Probe>>>,
-    /// How soon and how late after a look the next one comes, as whoever came last was told.
+    /// The shortest and longest pause after a look, as reported to the latest waiter.
     bounds: [AtomicU64; 2],
     interval: AtomicU64,
-    /// Since when a probe is on its way; nought while none is.
+    /// Since when a look is in transit; 0 while none is.
     looking: AtomicU64,
-    /// From when on news of the store may hasten the next look.
+    /// The time from which news of the store may hasten the next look.
     rests_until: AtomicU64,
     /// Asked to look again while looking.
     again: AtomicU64,
     waiters: Mutex<Vec<Arc<Waiter>>>,
-    /// Who was admitted, as far as looks have said and nobody has acted on yet. Not in the look itself: that
-    /// may be dropped, or fail at the next probe, and a probe may have said it for the only time.
+    /// Admitted waiters that looks have named and that were not asked for yet. They are not kept in the look
+    /// itself: a look may be dropped, or fail at the next probe, and a probe may name an admission only once.
     named: Mutex<Vec<RequestId>>,
-    /// One of the first in line was granted, so the next few are due.
+    /// One of the first waiters was granted, so the next few are due.
     goes_on: AtomicBool,
     pub(crate) place: Place,
 }
 
-/// What a look comes to, beside those whom it named.
+/// The result of a look, besides the waiters that it named.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Looked {
     Nothing,
@@ -60,8 +61,8 @@ impl std::fmt::Debug for Poller {
 /// How many waiters are asked for in full at once.
 const FIRST_IN_LINE: usize = 8;
 
-/// For how many times as long as a look took the next is not hastened: in a store that always has news, of
-/// whatever names, looks must not take all the time there is.
+/// After a look, the next one is not hastened for this many times its duration: in a store that always has
+/// news, of any names, looks must not take all the time.
 const REST: u64 = 4;
 
 impl Poller {
@@ -86,8 +87,7 @@ impl Poller {
         self.waiters.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// One more waits; with its own probe, if it is not the first. What it was told of how soon and how late
-    /// to look again is true for all.
+    /// Adds a waiter, with its own probe if it is not the first. Its bounds of the pause apply to all.
     pub(crate) fn join(
         &self,
         waiter: Arc<Waiter>,
@@ -111,9 +111,9 @@ impl Poller {
         self.named.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether there is news for anybody here.
+    /// Looks whether there is news for any waiter.
     pub(crate) async fn ask(&self) -> Result<Looked> {
-        // Before the first look: what that one sees is later than the attempts of those taken here.
+        // Taken before the first look, so that the look is later than their attempts.
         let newcomers = std::mem::take(&mut *self.newcomers());
         let mut all = Looked::Nothing;
         for (n, probe) in self.probe.iter().chain(&newcomers).enumerate() {
@@ -139,7 +139,7 @@ impl Poller {
         Ok(all)
     }
 
-    /// Those who are asked for in full after that answer.
+    /// The waiters to ask for in full after this answer.
     pub(crate) fn concerned(&self, answer: &Result<Looked>) -> Vec<Arc<Waiter>> {
         let named = std::mem::take(&mut *self.named());
         let goes_on = self.goes_on.swap(false, Ordering::AcqRel);
@@ -160,22 +160,22 @@ impl Poller {
         first
     }
 
-    /// One of the first in line was granted: there may be more to whom the same happened.
-    pub(crate) fn go_on(&self) {
+    /// One of the first waiters was granted: more may have been.
+    pub(crate) fn look_at_next(&self) {
         self.goes_on.store(true, Ordering::Release);
     }
 
-    /// Takes a waiter out; `true` if it was the last.
+    /// Removes a waiter; `true` if it was the last.
     pub(crate) fn leave(&self, waiter: &Arc<Waiter>) -> bool {
         let mut waiters = self.waiters();
         waiters.retain(|w| !Arc::ptr_eq(w, waiter));
         waiters.is_empty()
     }
 
-    /// Those in line whom a change concerns first.
+    /// The waiters that a change concerns first.
     fn first_in_line(&self) -> Vec<Arc<Waiter>> {
         let mut waiters = self.waiters().clone();
-        // Those who have been granted, and have not run since, are in nobody's way.
+        // Waiters that were granted and have not run since block nobody.
         waiters.retain(|w| w.queue_ttl.is_some() && !w.is_granted());
         // Stable: of those with the same number ahead, the first to arrive comes first.
         waiters.sort_by_key(|w| w.ahead());
@@ -183,13 +183,13 @@ impl Poller {
         waiters
     }
 
-    /// Something changed, or somebody new waits: look often again.
+    /// Something changed, or there is a new waiter: looks become frequent again.
     pub(crate) fn reset(&self) {
         let min = self.bounds[0].load(Ordering::Relaxed);
         self.interval.store(min, Ordering::Relaxed);
     }
 
-    /// How long until the next look, before jitter; longer each time nothing has changed.
+    /// The pause before the next look, without jitter. It grows each time that nothing has changed.
     pub(crate) fn next_interval(&self) -> Duration {
         let now = self.interval.load(Ordering::Relaxed);
         let longer = (now + now / 2).min(self.bounds[1].load(Ordering::Relaxed));
@@ -197,7 +197,7 @@ impl Poller {
         Duration::from_nanos(now)
     }
 
-    /// Takes the right to look; if a look is on its way, asks it to look again.
+    /// Takes the right to look. If a look is in transit, makes it look again.
     pub(crate) fn begin_look(&self, now: Timestamp) -> bool {
         let since = now.as_nanos().max(1);
         let begun = self
@@ -217,7 +217,7 @@ impl Poller {
         self.again.swap(0, Ordering::AcqRel) == 1
     }
 
-    /// The store has news, perhaps of other names only: when to look, which is often from now on.
+    /// The store has news, possibly of other names only: returns when to look. Looks become frequent again.
     pub(crate) fn look_at(&self, now: Timestamp) -> Timestamp {
         self.reset();
         now.max(Timestamp::from_nanos(self.rests_until.load(Ordering::Acquire)))
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn news_hastens_a_look_but_leaves_the_store_a_rest() {
+    fn news_hastens_a_look_after_a_minimum_pause() {
         let ms = |n| Timestamp::from_nanos(n * 1_000_000);
         let poller = Poller::new(LockName::new("x").unwrap(), None);
         assert_eq!(poller.look_at(ms(5)), ms(5));
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn one_look_serves_those_who_joined_before_it() {
+    fn one_look_serves_all_waiters_that_joined_before() {
         let name = Arc::new(AtomicU64::new(7));
         let probe = |seen| {
             Arc::new(Counted {
@@ -276,7 +276,7 @@ mod tests {
         let lock = LockName::new("x").unwrap();
         let first = probe(7);
         let poller = Poller::new(lock.clone(), Some(first.clone()));
-        // One whose attempt saw what the look sees, and one whose attempt is older than a change.
+        // One whose attempt saw the same state as the look, and one whose attempt precedes a change.
         for (n, seen, looked) in [(1, 7, Looked::Nothing), (2, 6, Looked::OtherHolders)] {
             let key = LeaseKey::new(lock.clone(), RequestId::new(1, n));
             let newcomer = probe(seen);

@@ -1,17 +1,17 @@
-//! Letting go, and renewing by hand.
+//! Release, and renewal by hand.
 //!
 //! What could break a release, and why it does not:
 //!
 //! * *The future is dropped at any poll, or the guard is.* The lease is first marked as releasing, so that
-//!   nothing renews it and no guard calls it valid; an `Owed` on the stack hands the rest to the keeper. At
-//!   the latest it lapses.
-//! * *The reply is lost.* `Unknown`, and the keeper goes on. Every release names this acquisition's key, so
-//!   however late it arrives it cannot end a successor's lease (I5).
-//! * *A renewal is on its way.* Whichever reaches the store first: after the release there is no lease to
-//!   renew, and the renewal's answer finds the lease ended here and changes nothing.
-//! * *The deadline passes first.* Then it is lost, not released, and the caller is told `Lost`.
-//! * *The client closes meanwhile.* A release counts as in flight from before the lease leaves the keeper's
-//!   care until it is settled or owed: closing waits for it.
+//!   nothing renews it and no guard counts as valid; an `Owed` on the stack hands the rest to the keeper. It
+//!   expires with its ttl at the latest.
+//! * *The reply is lost.* The error is `Unknown`, and the keeper retries. Every release names this
+//!   acquisition's key, so however late it arrives, it cannot end a successor's lease (I5).
+//! * *A renewal is in transit.* The order does not matter: after the release there is no lease to renew, and
+//!   the answer to the renewal finds the lease ended here and changes nothing.
+//! * *The deadline passes first.* Then the lease is lost, not released, and the caller gets `Lost`.
+//! * *The client closes meanwhile.* A release counts as in flight from before the keeper gives up the lease
+//!   until it is settled or owed. Closing waits for it.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -28,7 +28,7 @@ use crate::events::GuardEvent;
 use crate::observe;
 use crate::spi::{Released, RenewItem, RenewOutcome};
 
-/// Releases a lease whose last guard lets go, which happens once.
+/// Releases a lease whose last guard is released, which happens once.
 pub(crate) async fn release(engine: &Arc<Engine>, lease: &Arc<Lease>) -> Result<()> {
     let _in_flight = InFlight::new(engine);
     match lease.begin_release(engine.now()) {
@@ -65,8 +65,7 @@ pub(crate) async fn release(engine: &Arc<Engine>, lease: &Arc<Lease>) -> Result<
             }
         }
         Err(e) => {
-            let message = "whether the lock was released is not known yet; the client goes on releasing it \
-                in the background";
+            let message = "the release is not confirmed yet: the client continues it in the background";
             Err(Error::new(ErrorKind::Unknown, message)
                 .with_name(&lease.key.name)
                 .with_source(e))
@@ -74,7 +73,7 @@ pub(crate) async fn release(engine: &Arc<Engine>, lease: &Arc<Lease>) -> Result<
     }
 }
 
-/// A release that was begun and of which the outcome is not known. Dropped while armed, the keeper owes it.
+/// A release that was begun and whose outcome is not known. Dropped while armed, the keeper owes it.
 struct Owed<'a> {
     core: &'a Core,
     lease: &'a Arc<Lease>,
@@ -111,7 +110,8 @@ impl Drop for InFlight<'_> {
     }
 }
 
-/// The last guard was dropped without a release: the keeper owes it. Neither blocks nor does I/O (I2).
+/// Handles the drop of the last guard without a release, which the keeper owes then. Neither blocks nor does
+/// I/O (I2).
 pub(crate) fn drop_lease(core: &Core, lease: &Arc<Lease>) {
     let _in_flight = InFlight::new(core);
     match lease.begin_release(core.now()) {
@@ -124,7 +124,7 @@ pub(crate) fn drop_lease(core: &Core, lease: &Arc<Lease>) {
     }
 }
 
-/// Renews by hand. The deadline moves only when the answer is here: dropped before, nothing has changed.
+/// Renews by hand. The deadline moves only when the answer arrives: dropped before, nothing has changed.
 pub(crate) async fn renew(engine: &Arc<Engine>, lease: &Arc<Lease>) -> Result<()> {
     let named = |e: Error| e.with_name(&lease.key.name);
     engine.check_open().map_err(named)?;
@@ -151,7 +151,7 @@ pub(crate) async fn renew(engine: &Arc<Engine>, lease: &Arc<Lease>) -> Result<()
                     lease.emit(GuardEvent::Renewed);
                     return Ok(());
                 }
-                // The answer came after the deadline: lost all the same, and given back.
+                // The answer came after the deadline: the lease is lost all the same, and given back.
                 Look::JustExpired => engine.expired(lease),
                 Look::Ended => {}
             }

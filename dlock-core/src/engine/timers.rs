@@ -1,8 +1,8 @@
-//! One timer for everything: a binary heap whose entries know where they are, so that they can be moved and
+//! One timer for everything: a binary heap whose entries know their position, so that they can be moved and
 //! removed.
 //!
-//! A held lock costs one slot here and neither a task nor a timer of its own. Inserting and removing the only
-//! entry of an empty heap touches no allocator, which is what an uncontended acquire and release does.
+//! A held lock costs one slot here, and neither a task nor a timer of its own. An uncontended acquire and
+//! release inserts and removes the only entry of the heap, which does not allocate.
 
 use std::sync::Arc;
 
@@ -85,14 +85,14 @@ impl Timers {
         true
     }
 
-    /// Takes an entry out. `false` if it was not in.
+    /// Removes an entry. `false` if it was not there.
     pub(crate) fn remove(&mut self, place: &Place) -> bool {
         let Some(i) = place.get() else { return false };
         self.take(i);
         true
     }
 
-    /// Takes out the first entry, if it is due by then.
+    /// Removes the first entry, if it is due by then.
     pub(crate) fn pop_due(&mut self, by: Timestamp) -> Option<Entry> {
         (self.next()? <= by).then(|| self.take(0))
     }
@@ -108,7 +108,7 @@ impl Timers {
         entry
     }
 
-    /// Tells the entry where it is.
+    /// Records the position of an entry.
     fn note(&self, i: usize) {
         self.heap[i].1.place().set(Some(i));
     }

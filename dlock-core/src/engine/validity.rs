@@ -1,10 +1,10 @@
-//! Until when a lease may be believed: one word that only the clock and a confirmed renewal move.
+//! The validity of a lease: one word that only the clock and a confirmed renewal change.
 //!
 //! The word is the local deadline in nanoseconds, or `ENDED`. "A lost guard never becomes valid again" must
-//! hold even when a late renewal is confirmed on one thread while another finds the deadline passed. Both go
-//! through a compare-and-swap of the same word: whoever says "over" has first turned the word into `ENDED`,
-//! and a confirmation fails on `ENDED`; whoever confirms has turned the old deadline into a later one before
-//! anyone said "over".
+//! hold even when a late renewal is confirmed on one thread while another finds the deadline passed. Both are
+//! a compare-and-swap of the same word. A look that reports the end has first set the word to `ENDED`, and a
+//! confirmation fails on `ENDED`. A confirmation has replaced the old deadline before any look reported the
+//! end.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -19,7 +19,7 @@ pub(crate) struct Validity(AtomicU64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Look {
     Valid(Timestamp),
-    /// The deadline has passed, and this look is what ended it: the caller tells everybody.
+    /// The deadline has passed, and this look ended it: the caller notifies the observers.
     JustExpired,
     Ended,
 }
@@ -29,7 +29,7 @@ impl Validity {
         Self(AtomicU64::new(deadline.as_nanos().max(1)))
     }
 
-    /// Whether it may be believed at `now`. Never a cached answer.
+    /// Whether it is valid at `now`. Never a cached answer.
     pub(crate) fn look(&self, now: Timestamp) -> Look {
         let mut word = self.0.load(Ordering::Acquire);
         loop {
@@ -49,7 +49,7 @@ impl Validity {
         }
     }
 
-    /// Moves the deadline to the later of what it is and `to`, if it has not passed at `now`.
+    /// Moves the deadline to `to` if that is later, unless it has passed at `now`.
     pub(crate) fn confirm(&self, now: Timestamp, to: Timestamp) -> Look {
         loop {
             match self.look(now) {
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn exactly_one_look_learns_that_it_has_just_expired() {
+    fn exactly_one_look_notices_the_expiry() {
         let v = Validity::until(at(100));
         assert_eq!(v.look(at(100)), Look::JustExpired);
         assert_eq!(v.look(at(100)), Look::Ended);
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_sees_it_valid_after_somebody_saw_it_over() {
+    fn expired_lease_is_never_seen_valid_again() {
         use std::sync::atomic::AtomicBool;
         for _ in 0..2_000 {
             let v = Validity::until(at(100));

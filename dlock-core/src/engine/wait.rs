@@ -1,10 +1,10 @@
-//! Being in line.
+//! Waiting for a lock.
 //!
 //! A waiting future is woken by whichever comes first: a push of the store (polled here, so that the grant
 //! runs the waiting task at once), a delivery of the keeper (a re-ask that was granted, a change that its
-//! poller saw), the wait limit, the end of the client. A push that is lost costs no more than the next
-//! re-ask: the keeper renews the queue entry at a third of its life, and sooner when something is known to
-//! run out.
+//! poller saw), the wait limit, or the end of the client. A lost push costs at most the wait for the next
+//! re-ask: the keeper renews the queue entry at a third of its life, and sooner if something is known to
+//! expire.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ use crate::timestamp::Timestamp;
 
 /// Why the wait ended.
 pub(super) enum Woken {
-    /// And, if it was asked for since the attempt, `Core::heard` before that.
+    /// With `Core::heard` from before it was asked for, if that was after the attempt.
     Granted(Grant, Option<Heard>),
     AskAgain,
     /// The store's pushes ended.
@@ -38,7 +38,7 @@ pub(super) enum Woken {
     Closed,
 }
 
-/// Waits until there is something to do for that request.
+/// Waits until there is something to do for the request.
 pub(super) async fn wait(
     request: &Request<'_>,
     how: Wait,
@@ -97,12 +97,12 @@ fn poll_pushes(
         match stream.poll_next_unpin(cx) {
             Poll::Pending => return None,
             Poll::Ready(Some(Push::Granted(grant))) => return Some(Woken::Granted(grant, None)),
-            // A queued request is asked for by renewing its entry, in the keeper's batches.
+            // The keeper asks for a queued request by renewing its entry, in its batches.
             Poll::Ready(Some(Push::Changed)) if waiter.queue_ttl.is_some() => engine.hasten(waiter),
             Poll::Ready(Some(Push::Changed)) => return Some(Woken::AskAgain),
             Poll::Ready(None) => {
-                // The connection is gone. Attempting again with the same key finds the queue entry, and a new
-                // stream.
+                // The connection is gone. A new attempt with the same key finds the queue entry, and gets a
+                // new stream.
                 *pushes = None;
                 return Some(Woken::PushesEnded);
             }
@@ -111,7 +111,7 @@ fn poll_pushes(
     None
 }
 
-/// A place in the keeper's care, left when dropped.
+/// A waiter's registration with the keeper, removed when dropped.
 struct Seat<'a> {
     engine: &'a Arc<Engine>,
     waiter: &'a Arc<Waiter>,
@@ -145,8 +145,8 @@ impl<'a> Seat<'a> {
             let is_first = own.is_none();
             poller.join(waiter.clone(), own, (min, max));
             let first = now + poller.next_interval();
-            // Sooner for the newcomer, never later for those who wait. Where it is not in the timers it is
-            // looking just now.
+            // Sooner for the new waiter, never later for the others. A poller that is not in the timers is
+            // looking now.
             if is_first {
                 state.timers.set(first, Entry::Poller(poller.clone()));
             } else {
@@ -171,8 +171,8 @@ impl<'a> Seat<'a> {
 impl Drop for Seat<'_> {
     fn drop(&mut self) {
         let mut state = self.engine.state();
-        // First said, then taken out: the keeper, which puts waiters back under this lock, asks before it
-        // does.
+        // First marked, then removed: the keeper, which puts waiters back under this mutex, checks the mark
+        // first.
         self.waiter.leave();
         state.timers.remove(&self.waiter.place);
         if let Some(poller) = &self.poller

@@ -13,35 +13,36 @@ use crate::error::Error;
 use crate::spi::{Grant, LeaseKey};
 use crate::timestamp::Timestamp;
 
-/// Shared by the future that waits and the keeper that re-asks for it.
+/// A waiter, shared by its future and the keeper, which asks again for it.
 #[derive(Debug)]
 pub(crate) struct Waiter {
     pub(crate) key: LeaseKey,
-    /// The life of its queue entry; `None` if the store does not queue it and the future itself asks again.
+    /// The life of its queue entry. `None` if the store does not queue it; then the future asks again itself.
     pub(crate) queue_ttl: Option<Duration>,
     inbox: Mutex<Option<Delivery>>,
     task: AtomicWaker,
-    /// How many were ahead when the store last said so. Orders the re-asks of one name in one client.
+    /// The number of waiters ahead, as last reported by the store. Orders the re-asks of one name in one
+    /// client.
     ahead: AtomicU64,
-    /// Since when re-asking has failed without a success in between; 0 if it has not.
+    /// Since when re-asks have failed, without a success in between; 0 if they have not.
     failing_since: AtomicU64,
-    /// Whether a re-ask is on its way.
+    /// Whether a re-ask is in transit.
     asking: AtomicBool,
-    /// Whether something changed while it was.
+    /// Whether something changed meanwhile.
     again: AtomicBool,
-    /// Whether it was last asked for as one of the first in line, and not by name.
+    /// Whether it was last asked for as one of the first waiters, and not because a look named it.
     first: AtomicBool,
-    /// Whether the future has gone.
+    /// Whether the future was dropped.
     left: AtomicBool,
     pub(crate) place: Place,
 }
 
-/// What the keeper has for a waiter.
+/// A message of the keeper to a waiter.
 #[derive(Debug)]
 pub(crate) enum Delivery {
-    /// And `Core::heard` before it was asked for.
+    /// With `Core::heard` from before it was asked for.
     Granted(Grant, Heard),
-    /// Attempt again: something changed, or the store does not know the queue entry any more.
+    /// Attempt again: something changed, or the store has lost the queue entry.
     AskAgain,
     Failed(Error),
 }
@@ -63,7 +64,7 @@ impl Waiter {
         }
     }
 
-    /// Leaves something for the waiting future and wakes it. A grant is never replaced.
+    /// Leaves a message for the waiting future and wakes it. A grant is never replaced.
     pub(crate) fn deliver(&self, delivery: Delivery) {
         {
             let mut inbox = self.inbox.lock().unwrap_or_else(PoisonError::into_inner);
@@ -83,7 +84,7 @@ impl Waiter {
         }
     }
 
-    /// Whether a grant waits for the future to take it.
+    /// Whether a grant is waiting to be taken by the future.
     pub(crate) fn is_granted(&self) -> bool {
         let inbox = self.inbox.lock().unwrap_or_else(PoisonError::into_inner);
         matches!(*inbox, Some(Delivery::Granted(..)))
@@ -97,7 +98,7 @@ impl Waiter {
         self.first.load(Ordering::Relaxed)
     }
 
-    /// The future has gone: nobody takes deliveries any more. Only under the lock of the engine's state.
+    /// The future was dropped and takes no deliveries any more. Only under the mutex of the engine's state.
     pub(crate) fn leave(&self) {
         self.left.store(true, Ordering::Relaxed);
     }
@@ -116,7 +117,7 @@ impl Waiter {
         }
     }
 
-    /// Takes the right to re-ask, so that only one is on its way.
+    /// Takes the right to re-ask, so that only one re-ask is in transit.
     pub(crate) fn begin_ask(&self) -> bool {
         let begins = !self.asking.swap(true, Ordering::AcqRel);
         if begins {
@@ -138,7 +139,7 @@ impl Waiter {
         self.again.load(Ordering::Acquire)
     }
 
-    /// Notes a failed re-ask and says for how long it has failed.
+    /// Records a failed re-ask, and returns for how long re-asks have failed.
     pub(crate) fn failing_for(&self, now: Timestamp) -> Duration {
         let since = match self.failing_since.load(Ordering::Relaxed) {
             0 => {
@@ -167,7 +168,7 @@ mod tests {
         Waiter::new(key, None, Some(3))
     }
 
-    /// Only its future can give it back.
+    /// Only its future can give the grant back.
     #[test]
     fn a_grant_that_was_delivered_is_not_replaced() {
         let waiter = waiter();
@@ -187,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_count_from_the_first_one_and_a_success_ends_the_row() {
+    fn failures_count_from_the_first_until_a_success() {
         let waiter = waiter();
         let at = |s| Timestamp::ZERO + Duration::from_secs(s);
         assert_eq!(waiter.failing_for(at(5)), Duration::ZERO);
@@ -197,14 +198,14 @@ mod tests {
     }
 
     #[test]
-    fn one_asks_for_it_at_a_time_and_is_told_what_changed_meanwhile() {
+    fn waiter_is_asked_for_once_at_a_time() {
         let waiter = waiter();
         assert!(waiter.begin_ask() && !waiter.begin_ask());
         waiter.ask_again();
         assert!(waiter.is_to_ask_again());
         waiter.end_ask();
         assert!(waiter.begin_ask() && !waiter.is_to_ask_again());
-        // What the store does not say leaves it where it was.
+        // If the store reports no number, the old one stays.
         waiter.set_ahead(None);
         assert_eq!(waiter.ahead(), 3);
         waiter.set_ahead(Some(1));

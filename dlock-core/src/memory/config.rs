@@ -1,4 +1,4 @@
-//! How the store is set up.
+//! The configuration of a store.
 
 use std::fmt;
 use std::sync::atomic::AtomicU64;
@@ -12,7 +12,22 @@ use crate::capabilities::{Capabilities, Capability};
 use crate::runtime::Runtime;
 use crate::token::Strength;
 
-/// What a store in memory is like. Without any of the options it is what [`Memory::new`] makes.
+/// The configuration of a [`Memory`] store. Without options it is what [`Memory::new`] creates.
+///
+/// # Examples
+/// ```
+/// # dlock_core::doc(|_| async {
+/// # use dlock_core as dlock;
+/// use dlock::{Client, ErrorKind, memory, runtime};
+/// let runtime = runtime::own_thread()?;
+/// let store = memory::Config::new().max_waiters(Some(0)).connect(runtime.clone());
+/// let client = Client::builder(store.connect(), runtime).build()?;
+/// let guard = client.lock("job")?.acquire().await?;
+/// let refused = client.lock("job")?.acquire().await.unwrap_err();
+/// assert_eq!(refused.kind(), ErrorKind::LimitReached);
+/// # drop(guard);
+/// # Ok(()) });
+/// ```
 #[derive(Clone)]
 #[must_use]
 pub struct Config {
@@ -30,7 +45,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// A store that lacks nothing and has no limits.
+    /// Creates the configuration of a store with every capability and no limits.
     pub fn new() -> Self {
         let longest = Duration::from_secs(30 * 24 * 3600);
         Self {
@@ -45,64 +60,64 @@ impl Config {
         }
     }
 
-    /// Those who [connect with](Memory::connect_with) a password have to know this one. It keeps nobody out
-    /// who has the store at hand, as all have who use `connect`: it is for seeing what a program does when it
-    /// is refused.
+    /// Sets a password, which [`connect_with`](Memory::connect_with) must give. [`connect`](Memory::connect)
+    /// needs none, so it protects nothing: it is for testing how a program behaves when it is refused.
     pub fn password(mut self, password: impl Into<Box<str>>) -> Self {
         self.password = Some(password.into());
         self
     }
 
-    /// A hand-off to a queued waiter is provisional and lives only that long, until the first renewal gives
-    /// it its full ttl. `None`, the default: a hand-off is a full grant.
+    /// Makes a hand-off to a queued waiter provisional: it lives for this long, until the first renewal gives
+    /// it its full ttl. With `None`, the default, a hand-off is a full grant.
     pub fn claim_window(mut self, window: Option<Duration>) -> Self {
         self.settings.claim_window = window;
         self
     }
 
-    /// How many locks one client may hold; those it waits for count too, so that a hand-off never exceeds it.
+    /// Limits how many locks one client may hold. Queued requests count too, so that a hand-off never exceeds
+    /// the limit.
     pub fn max_held(mut self, max: Option<u64>) -> Self {
         self.settings.max_held = max;
         self.caps.max_held = max;
         self
     }
 
-    /// How many requests may wait for one name.
+    /// Limits how many requests may wait for one name.
     pub fn max_waiters(mut self, max: Option<u64>) -> Self {
         self.settings.max_waiters = max;
         self.caps.max_waiters = max;
         self
     }
 
-    /// The longest name in bytes; 4096 unless set.
+    /// Sets the longest name in bytes; 4096 by default.
     pub fn max_name_len(mut self, bytes: usize) -> Self {
         self.caps.max_name_len = bytes;
         self
     }
 
-    /// What the tokens survive; [`Strength::WhileStateSurvives`] unless set. With more than that a
+    /// Sets what the order of the tokens survives; [`Strength::WhileStateSurvives`] by default. With more, a
     /// [crash](Memory::crash) without memory keeps the counter and the gates, as a store does that writes
-    /// these to a disk, and the leases not.
+    /// these to disk, but not the leases.
     pub fn strength(mut self, strength: Strength) -> Self {
         self.strength = strength;
         self
     }
 
-    /// Takes a claim back: clients then answer `Unsupported`. For trying how a program does on a poorer
-    /// store.
+    /// Withdraws a capability, so that clients fail with `Unsupported`. For testing a program on a store with
+    /// fewer features.
     pub fn without(mut self, capability: Capability) -> Self {
         self.caps = self.caps.without(capability);
         self
     }
 
-    /// The store goes by that clock rather than by its runtime's. It is read once per call and never runs
+    /// Makes the store use this clock instead of its runtime's. It is read once per call, and never runs
     /// backwards for the store.
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = Some(clock);
         self
     }
 
-    /// The store, with nothing in it. It goes by the clock of that runtime, on which the clients are too that
+    /// Creates the store, which is empty. It uses the clock of `runtime`, as do the clients that
     /// [connect](Memory::connect) to it.
     pub fn connect(self, runtime: Arc<dyn Runtime>) -> Memory {
         Memory {

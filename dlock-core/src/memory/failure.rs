@@ -1,4 +1,4 @@
-//! What callers are told of what went wrong.
+//! The errors of the store.
 
 use crate::error::{Error, ErrorKind};
 use crate::name::LockName;
@@ -15,11 +15,11 @@ pub(super) fn invalid(message: &'static str) -> Error {
     Error::new(ErrorKind::InvalidInput, message)
 }
 
-/// What whoever asks for a name is told at which something stands that is no lock.
+/// The error of requests for a name whose record is not a lock.
 pub(super) fn foreign(name: &LockName) -> Error {
     Error::new(
         ErrorKind::BackendData,
-        "what is stored for this lock was not written by dlock; an operator must look",
+        "the record of this lock was not written by dlock: an operator must look at it",
     )
     .with_name(name)
 }

@@ -11,14 +11,14 @@ use crate::name::LockName;
 use crate::token::Token;
 
 impl MemoryLock {
-    /// The fence gate, with a closure: checks the token and, if it is admitted, changes the value, in one
-    /// step that nothing comes between. Answers the closure's result, or the newer token that was seen.
+    /// Checks the token at the fence gate and, if it is admitted, changes the value with a closure, in one
+    /// atomic step. Returns the closure's result, or the newer token that was seen.
     ///
     /// The closure runs under the gate's mutex and must not use the gate.
     ///
     /// # Errors
-    /// `Closed` after the connection was closed; `InvalidInput` for a resource whose name is longer than the
-    /// store takes.
+    /// `Closed` after the connection was closed; `InvalidInput` for a resource name that is longer than the
+    /// store accepts.
     pub fn write_with<R>(
         &self,
         resource: &LockName,

@@ -1,4 +1,4 @@
-//! The heart: ask, release, abandon.
+//! The required methods: attempt, release, abandon.
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,8 +21,8 @@ use crate::spi::{
 
 /// One client's connection to a [`Memory`](super::Memory) store.
 ///
-/// Each call reads the client's clock first, then takes the store's mutex once. No call ever waits for
-/// anything else, so dropping its future has no effect: it has either not begun or is done.
+/// Each call reads the client's clock first, then takes the store's mutex once. No call waits for anything
+/// else, so dropping its future has no effect: the call has not begun, or is done.
 pub struct MemoryLock {
     pub(super) connection: Arc<Connection>,
 }

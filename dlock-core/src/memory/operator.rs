@@ -1,4 +1,4 @@
-//! What an operator, or a test in the place of one, does to a store from outside.
+//! What an operator, or a test in its place, does to a store from outside.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,10 +11,10 @@ use crate::spi::Signal;
 use crate::token::Strength;
 
 impl Memory {
-    /// Stops the store at once and starts it again: every push stream ends, every watch stream ends with an
-    /// error, and every connection is told of doubt and of the return. Without its memory the store forgets
-    /// leases and queues, and, unless its tokens [survive a restart](super::Config::strength), tokens and
-    /// gates.
+    /// Stops the store and restarts it at once. Every push stream ends, every watch stream ends with an
+    /// error, and every connection gets the signals of a doubt and of the return. Without its memory the
+    /// store forgets leases and queues and, unless its tokens [survive a restart](super::Config::strength),
+    /// also tokens and gates.
     pub fn crash(&self, memory: Survives) {
         let (waiters, watchers, signals) = {
             let mut state = self.shared.lock();
@@ -49,9 +49,8 @@ impl Memory {
         }
     }
 
-    /// What the store keeps at the moment. After everything was released there are no names, no waiters and
-    /// no watchers, and the tombstones of abandoned requests go with the abandons that come two minutes
-    /// later.
+    /// Returns what the store keeps now. After everything was released there are no names, no waiters and no
+    /// watchers. The tombstones of abandoned requests are removed by abandons that come two minutes later.
     pub fn sizes(&self) -> Sizes {
         let state = self.shared.lock();
         let (names, queued, tombstones) = state.table.sizes();
@@ -64,50 +63,50 @@ impl Memory {
         }
     }
 
-    /// How often the store was started: 1, and one more for each [crash](Self::crash) or
+    /// Returns how many times the store was started: 1, plus one for each [crash](Self::crash) and
     /// [fail-over](Self::fail_over).
     pub fn starts(&self) -> u64 {
         self.shared.lock().epoch + 1
     }
 
-    /// Another server takes over, with the whole state: a store of which each answer waits for the replica.
-    /// To clients it is a [crash](Self::crash) that the memory survives.
+    /// Lets another server take over with the whole state, as in a store that waits for its replica before it
+    /// answers. For clients it is a [crash](Self::crash) that the memory survives.
     pub fn fail_over(&self) {
         self.shared.lock().term += 1;
         self.crash(Survives::Memory);
     }
 
-    /// Which server it is: 0, and one more for each [fail-over](Self::fail_over).
+    /// Returns the number of the present server: 0, plus one for each [fail-over](Self::fail_over).
     pub fn term(&self) -> u64 {
         self.shared.lock().term
     }
 
-    /// The last token that was granted; 0 before the first.
+    /// Returns the last token that was granted; 0 before the first.
     pub fn last_token(&self) -> u64 {
         self.shared.lock().table.last_token()
     }
 
-    /// From now on tokens are larger than that, as if as many had been granted. Up to 2^63 - 1; never lower
-    /// than before.
+    /// Makes all later tokens larger than `to`, as if that many had been granted. At most 2^63 - 1. It never
+    /// lowers the counter.
     pub fn skip_tokens(&self, to: u64) {
         self.shared.lock().table.skip_tokens(to);
     }
 
-    /// Puts something at that name that is no lock, as another program would that uses the same store. Until
-    /// it is [mended](Self::mend), whoever asks for the name is told `BackendData`; whoever held it has lost
-    /// it.
+    /// Overwrites the record of `name` with something that is no lock, as another program on the same store
+    /// might. Its holder has lost it, and requests for it fail with `BackendData`, until it is
+    /// [mended](Self::mend).
     pub fn spoil(&self, name: &LockName, with: &str) {
         self.shared.run(None, |state, effects| {
             state.table.spoil(name, with, effects);
         });
     }
 
-    /// What was put there by [`spoil`](Self::spoil), if it still stands there.
+    /// Returns what [`spoil`](Self::spoil) wrote, if it is still there.
     pub fn spoiled(&self, name: &LockName) -> Option<Arc<str>> {
         self.shared.lock().table.spoiled(name)
     }
 
-    /// Removes whatever stands at that name.
+    /// Removes whatever is stored for `name`.
     pub fn mend(&self, name: &LockName) {
         self.shared.run(None, |state, effects| {
             state.table.force_release(name, effects);
@@ -115,7 +114,7 @@ impl Memory {
     }
 }
 
-/// What a [crash](Memory::crash) leaves.
+/// What survives a [crash](Memory::crash).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Survives {
@@ -136,7 +135,7 @@ pub struct Sizes {
     pub queued: usize,
     /// Tombstones of abandoned requests.
     pub tombstones: usize,
-    /// Queued requests with somebody to push to.
+    /// Queued requests that receive pushes.
     pub listeners: usize,
     /// Watch streams.
     pub watchers: usize,

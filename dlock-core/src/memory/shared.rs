@@ -1,4 +1,4 @@
-//! What all connections share, and how one call of the store runs.
+//! The state that all connections share, and how a call of the store runs.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,20 +17,20 @@ use crate::spi::{LeaseKey, Signal};
 use crate::timestamp::Timestamp;
 use crate::token::Strength;
 
-/// The clock of a store that does not go by its runtime's.
+/// A clock for a store that does not use its runtime's.
 pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
-/// What all connections share.
+/// The state that all connections share.
 pub(super) struct Shared {
     pub(super) runtime: Arc<dyn Runtime>,
     pub(super) clock: Option<Clock>,
-    /// Shown nowhere.
+    /// Never shown.
     pub(super) password: Option<Box<str>>,
     pub(super) caps: Capabilities,
     pub(super) strength: Strength,
     pub(super) settings: Settings,
     pub(super) connections: AtomicU64,
-    /// The values behind the fence. Under a mutex of their own: a caller's closure must not hold up the
+    /// The values of the fence gate. They have a separate mutex, since a caller's closure must not delay the
     /// locks.
     pub(super) gates: Mutex<HashMap<LockName, FencedValue>>,
     pub(super) state: Mutex<State>,
@@ -38,11 +38,12 @@ pub(super) struct Shared {
 
 pub(super) struct State {
     pub(super) table: Table,
-    /// The latest time that was seen. Two threads may read the clock in one order and come here in the other.
+    /// The latest time that was seen. Two threads may read the clock in one order and arrive here in the
+    /// other.
     now: Timestamp,
-    /// Counts crashes, so that a stream of the time before knows that its connection broke.
+    /// Counts crashes, so that an older stream notices that its connection broke.
     pub(super) epoch: u64,
-    /// Counts the servers that took over.
+    /// Counts fail-overs.
     pub(super) term: u64,
     pub(super) waiters: HashMap<LeaseKey, Vec<Listener>>,
     pub(super) watchers: HashMap<LockName, Vec<Watcher>>,

@@ -1,4 +1,4 @@
-//! The store itself, as programs hold it.
+//! The store, as programs use it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,8 +11,8 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::runtime::Runtime;
 use crate::spi::Lock;
 
-/// A lock store in memory: the "server". Clones are the same store; [`connect`](Self::connect) gives each
-/// client a connection of its own.
+/// A lock store in memory: the "server". Clones are the same store. [`connect`](Self::connect) creates a
+/// connection for each client.
 ///
 /// ```
 /// # #[cfg(feature = "tokio")] fn f(runtime: std::sync::Arc<dyn dlock_core::Runtime>) {
@@ -28,20 +28,20 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// A store that goes by the clock of that runtime, without any option of [`Config`].
+    /// Creates a store that uses the clock of `runtime`, without any option of [`Config`].
     pub fn new(runtime: Arc<dyn Runtime>) -> Self {
         Config::new().connect(runtime)
     }
 
-    /// A new client's connection, on the runtime of the store.
+    /// Creates a connection for a new client, on the runtime of the store.
     pub fn connect(&self) -> Arc<dyn Lock> {
         Arc::new(self.lock())
     }
 
-    /// The same for a client that has to show the store's [password](Config::password).
+    /// Creates a connection for a client that gives the store's [password](Config::password).
     ///
     /// # Errors
-    /// `PermissionDenied` if it shows another one, or the store has none.
+    /// `PermissionDenied` if the password is wrong, or the store has none.
     pub fn connect_with(&self, password: &str) -> Result<Arc<dyn Lock>> {
         if self.shared.password.as_deref() == Some(password) {
             return Ok(self.connect());
@@ -50,13 +50,14 @@ impl Memory {
         Err(Error::new(ErrorKind::PermissionDenied, message))
     }
 
-    /// As [`connect`](Self::connect), with the type of its own and thereby the
-    /// [gate with a closure](MemoryLock::write_with).
+    /// Creates a connection of the concrete type, which also has the [gate with a
+    /// closure](MemoryLock::write_with).
     pub fn lock(&self) -> MemoryLock {
         self.lock_on(self.shared.runtime.clone())
     }
 
-    /// For a client whose clock is not the store's: its replies are counted on the clock of that runtime.
+    /// Creates a connection for a client whose clock is not the store's: its replies are counted on the clock
+    /// of `runtime`.
     pub fn lock_on(&self, runtime: Arc<dyn Runtime>) -> MemoryLock {
         let connection = Arc::new(Connection::new(self.shared.clone(), runtime));
         MemoryLock { connection }

@@ -194,7 +194,7 @@ fn a_store_with_a_disk_keeps_tokens_and_gates_but_no_leases() {
 }
 
 #[test]
-fn what_is_no_lock_is_told_until_it_is_mended() {
+fn foreign_record_is_reported_until_mended() {
     let store = Memory::new(Hand::new(1));
     let lock = store.lock();
     ready(lock.attempt(&request(1))).unwrap();
@@ -247,7 +247,7 @@ fn bad_requests_and_closed_connections_are_refused() {
 }
 
 #[test]
-fn a_closed_connection_asks_nothing_and_hears_nothing_more() {
+fn closed_connection_sends_and_receives_nothing() {
     let store = Memory::new(Hand::new(1));
     let (lock, other) = (store.lock(), store.lock());
     ready(lock.attempt(&request(1))).unwrap();
@@ -324,14 +324,14 @@ fn names_and_labels_too_long_are_refused_with_both_lengths() {
         ready(lock.watch().unwrap().inspect(&long)).unwrap_err(),
     ];
     for e in &refused {
-        let says = format!("the name has {} bytes, memory takes at most {max}", max + 1);
+        let says = format!("the name has {} bytes, but memory accepts at most {max}", max + 1);
         assert!(e.to_string().contains(&says), "{e}");
     }
     let mut labelled = request(1);
     let max = lock.capabilities().max_owner_len;
     labelled.owner = Some("x".repeat(max + 1).into());
     refused.push(ready(lock.attempt(&labelled)).unwrap_err());
-    let says = format!("has {} bytes, memory takes at most {max}", max + 1);
+    let says = format!("has {} bytes, but memory accepts at most {max}", max + 1);
     assert!(refused[4].to_string().contains(&says), "{}", refused[4]);
     assert!(refused.iter().all(|e| e.kind() == ErrorKind::InvalidInput));
 }
@@ -427,7 +427,7 @@ impl Woken {
 }
 
 #[test]
-fn whoever_watches_is_woken_by_its_own_close_and_by_a_crash() {
+fn watchers_are_woken_by_close_and_by_crash() {
     let store = Memory::new(Hand::new(1));
     let locks = [store.lock(), store.lock()];
     let woken = [Arc::<Woken>::default(), Arc::default()];
@@ -457,7 +457,7 @@ fn whoever_watches_is_woken_by_its_own_close_and_by_a_crash() {
 }
 
 #[test]
-fn whoever_listens_is_told_of_doubt_and_of_the_return() {
+fn listeners_get_doubt_and_return() {
     let store = Memory::new(Hand::new(1));
     let lock = store.lock();
     drop(lock.signals());

@@ -1,4 +1,4 @@
-//! Who is woken, and how: by a push of the grant, or by looking at whether the holders have changed.
+//! Wake-ups of waiters: by a push of the grant, or by a look whether the holders have changed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,20 +16,20 @@ use crate::name::LockName;
 use crate::spi::{Grant, LeaseKey, News as Looked, Probe, Push, Wake};
 use crate::timestamp::Timestamp;
 
-/// Somebody who waits for a push.
+/// A waiter for a push.
 pub(super) struct Listener {
     pub(super) connection: u64,
     pub(super) sender: UnboundedSender<Push>,
     pub(super) anchor: Anchor,
 }
 
-/// How the client's time of a pushed grant is found.
+/// How a pushed grant gets a time on the client's clock.
 ///
 /// A push answers no request, so there is no send time to count from. With one clock the store's own time of
-/// the grant is exact. With two, a pair read in this order, client then store, is kept from the last time
-/// that the waiter asked: the grant then counts from that client time, as long as the store's time from the
-/// pair to the expiry. Any pause between the two readings makes the deadline earlier, never later; what the
-/// clocks drift apart over the wait is within the engine's margin, which it takes off the whole span.
+/// the grant is exact. With two, a pair of times is kept from the waiter's last request, read in this order:
+/// client, store. The grant counts from that client time, for the store's time from the pair to the expiry. A
+/// pause between the two readings makes the deadline earlier, never later. The drift of the clocks over the
+/// wait is within the engine's margin, which is taken off the whole span.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Anchor {
     /// The client's clock is the store's.
@@ -39,7 +39,7 @@ pub(super) enum Anchor {
 }
 
 impl Anchor {
-    /// A grant that counts from the store's time, for the client.
+    /// Converts a grant from the store's time to the client's.
     fn grant(self, mut grant: Grant) -> Grant {
         if let Self::Pair(client, store) = self {
             grant.expires_in += store.until(grant.counted_from);
@@ -49,11 +49,11 @@ impl Anchor {
     }
 }
 
-/// What is sent once the mutex is free again: waking somebody may run code that calls the store.
+/// Messages that are sent after the mutex is unlocked: a wake-up may run code that calls the store.
 #[derive(Default)]
 pub(super) struct Outbox {
     pushes: Vec<(Listener, Grant)>,
-    /// Those who are to ask again.
+    /// Waiters that must ask again.
     changed: Vec<UnboundedSender<Push>>,
     /// Ended without a grant; dropping the sender ends the stream.
     ended: Vec<Listener>,
@@ -63,8 +63,8 @@ pub(super) struct Outbox {
 impl Outbox {
     pub(super) fn deliver(self) {
         for (listener, grant) in self.pushes {
-            // Nobody there: the grant stands, and is abandoned or lapses. Passing over it here would take the
-            // lock from a waiter that is about to ask again.
+            // Nobody receives it: the grant stands, and is abandoned or expires. Passing the waiter over here
+            // would take the lock from one that is about to ask again.
             let _ = listener.sender.unbounded_send(Push::Granted(grant));
         }
         for sender in self.changed {
@@ -158,7 +158,7 @@ impl Probe for NameProbe {
         });
         Ok(match holders {
             Some(holders) if self.seen.swap(holders, Ordering::AcqRel) == holders => Looked::Nothing,
-            // A free name, for one: there is always something to ask for.
+            // A free name, for example: asking always pays.
             _ => Looked::Changed,
         })
     }

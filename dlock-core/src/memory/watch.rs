@@ -1,4 +1,4 @@
-//! Looking at a lock without wanting it, and the stream of its changes.
+//! Observing a lock, and the stream of its changes.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -21,8 +21,8 @@ use crate::name::LockName;
 use crate::spi::{Page, Watch};
 use crate::timestamp::Timestamp;
 
-/// A timer is never armed for less: a client's clock that runs a little fast would spin before the store's
-/// expiry.
+/// The shortest timer: with a client's clock that runs slightly fast, shorter ones would spin until the
+/// store's expiry.
 const SHORTEST_SLEEP: Duration = Duration::from_micros(50);
 
 #[async_trait]
@@ -65,8 +65,8 @@ impl MemoryLock {
 
 /// The stream of changes of one name.
 ///
-/// Expiry has no timer in the store, so the stream keeps one of its own while it is asked: for the earliest
-/// expiry of that name, after which it takes back what has run out, as any call would.
+/// The store has no timer for expiries, so the stream has one while it is polled, for the earliest expiry of
+/// the name. When it fires, the stream removes expired entries, as any call would.
 struct Changes {
     connection: Arc<Connection>,
     name: LockName,
@@ -76,24 +76,24 @@ struct Changes {
     timer: Option<(Timestamp, BoxFuture<'static, ()>)>,
 }
 
-/// What one look at the store gave.
+/// The result of a look at the store.
 enum Look {
     Item(Change),
     Broken,
-    /// Nothing yet; the name's next expiry, and how far it is on the store's clock.
+    /// Nothing yet; the time until the name's next expiry, on the store's clock.
     Nothing(Option<(Timestamp, Duration)>),
 }
 
 impl Changes {
     fn new(connection: Arc<Connection>, name: LockName) -> Self {
-        // The snapshot is taken and the watcher entered under one lock: no change is between the two or in
-        // both.
+        // The snapshot is taken and the watcher registered under one mutex: no change is between the two or
+        // in both.
         let (id, epoch) = connection.shared.run(None, |state, effects| {
             let snapshot = Change::Snapshot {
                 now: state.table.inspect(&name, effects),
                 skipped: false,
             };
-            // What this call itself took back happened before the snapshot; others watching are still told.
+            // Entries that this call removed ended before the snapshot; other watchers are still notified.
             let id = state.next_watcher;
             state.next_watcher += 1;
             note_now(state, effects);
@@ -114,8 +114,8 @@ impl Changes {
     fn look(&self, waker: &Waker) -> Look {
         self.connection.shared.run(None, |state, effects| {
             let expiry = state.table.expire(&self.name, effects);
-            // The changes of this very call come to the buffer only after it: they are put there now, for
-            // this stream.
+            // The changes of this call would reach the buffer only after it: they are put there now, for this
+            // stream.
             note_now(state, effects);
             if state.epoch != self.epoch {
                 return Look::Broken;
@@ -133,7 +133,7 @@ impl Changes {
                 Some(change) => Look::Item(change),
                 None => {
                     watcher.waker = Some(waker.clone());
-                    // This call's own nudge must not wake the one that is looking.
+                    // This call's own nudge must not wake the stream that is looking.
                     effects.news().nudged.retain(|n| n != &self.name);
                     Look::Nothing(expiry.map(|e| (e, effects.now.until(e))))
                 }
@@ -142,7 +142,7 @@ impl Changes {
     }
 }
 
-/// Puts the changes of a call that is not over into the buffers; whoever watches is still told after it.
+/// Puts the changes of an unfinished call into the buffers. Watchers are still notified after it.
 fn note_now(state: &mut State, effects: &mut Effects) {
     if !effects.observed {
         return;

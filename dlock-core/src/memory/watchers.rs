@@ -1,11 +1,11 @@
-//! Those who are told of the changes of a name.
+//! The watchers of a name.
 
 use std::collections::VecDeque;
 use std::task::Waker;
 
 use crate::inspection::Change;
 
-/// How many changes wait for a slow consumer before a fresh snapshot takes their place.
+/// How many changes are buffered for a slow consumer before a new snapshot replaces them.
 const BUFFER: usize = 1024;
 
 /// One watch stream, as the store knows it.
@@ -13,7 +13,7 @@ pub(super) struct Watcher {
     pub(super) id: u64,
     pub(super) connection: u64,
     pub(super) buffer: VecDeque<Change>,
-    /// The buffer was full; what comes is in the snapshot that the stream takes when it is next asked.
+    /// The buffer was full. Further changes are in the snapshot that the stream takes when it is next polled.
     pub(super) overflown: bool,
     pub(super) waker: Option<Waker>,
 }

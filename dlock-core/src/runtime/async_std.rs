@@ -9,8 +9,7 @@ use futures::future::BoxFuture;
 use super::{Runtime, random};
 use crate::error::Result;
 
-/// Runs on async-std's global executor and timers, which start by themselves when first used, from any
-/// thread.
+/// Runs on async-std's global executor and timers, which start on first use, from any thread.
 ///
 /// async-std is no longer developed and points to smol; this adaptor serves programs that still run on it.
 ///
@@ -24,7 +23,7 @@ impl AsyncStd {
     /// async-std's global executor.
     ///
     /// # Errors
-    /// `Unavailable` if the operating system gives no random bytes.
+    /// `Unavailable` if the operating system provides no random bytes.
     pub fn global() -> Result<Arc<dyn Runtime>> {
         random::check()?;
         Ok(Arc::new(Self(())))

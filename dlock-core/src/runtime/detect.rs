@@ -1,4 +1,4 @@
-//! Which runtime, if nobody says.
+//! The choice of a runtime.
 
 use std::sync::Arc;
 
@@ -7,16 +7,15 @@ use crate::error::Result;
 #[cfg(not(any(feature = "smol", feature = "async-std")))]
 use crate::error::{Error, ErrorKind};
 
-/// Chooses the runtime for a client that is not given one: the tokio runtime that is current, else smol, else
-/// async-std, as far as their features are on.
+/// Chooses the runtime for a client that is not given one: the current tokio runtime, else smol, else
+/// async-std, as far as their features are enabled.
 ///
 /// Smol and async-std need not be entered, so they serve wherever no tokio is current. Enabling one more
-/// feature, in this crate or far away in the same build, takes the choice away from nobody: what worked goes
-/// on working.
+/// feature, in this crate or elsewhere in the same build, breaks no program that worked before.
 ///
 /// # Errors
 /// `InvalidInput` if only tokio is enabled and none is current here; `Unsupported` if no runtime is enabled.
-/// Either says what to do.
+/// The message says what to do.
 pub fn detect() -> Result<Arc<dyn Runtime>> {
     #[cfg(feature = "tokio")]
     if let Ok(handle) = tokio::runtime::Handle::try_current() {
@@ -39,9 +38,8 @@ fn fallback() -> Result<Arc<dyn Runtime>> {
 fn fallback() -> Result<Arc<dyn Runtime>> {
     Err(Error::new(
         ErrorKind::InvalidInput,
-        "no tokio runtime is current here: call this from within one, or give a runtime explicitly, for \
-            example \
-         `runtime::own_thread()`; or enable the feature `smol` or `async-std`",
+        "there is no current tokio runtime: call this within one, pass a runtime such as \
+            `runtime::own_thread()`, or enable the feature `smol` or `async-std`",
     ))
 }
 
@@ -49,7 +47,7 @@ fn fallback() -> Result<Arc<dyn Runtime>> {
 fn fallback() -> Result<Arc<dyn Runtime>> {
     Err(Error::new(
         ErrorKind::Unsupported,
-        "no async runtime is enabled: enable the feature `tokio`, `smol` or `async-std`, or give a runtime \
+        "no async runtime is enabled: enable the feature `tokio`, `smol` or `async-std`, or pass a runtime \
             of your own",
     ))
 }

@@ -1,7 +1,8 @@
-//! What the engine needs of an async runtime: four things; and the adaptors that give them.
+//! The async runtime interface: the four things that the engine needs, and the adaptors that provide them.
 //!
-//! Each feature (`tokio`, `smol`, `async-std`) adds one adaptor and changes nothing else. [`detect`] chooses
-//! among them when a client is not given one; [`own_thread`] runs apart from the program's own executor.
+//! Each of the features `tokio`, `smol` and `async-std` adds one adaptor and changes nothing else. [`detect`]
+//! chooses one for a client that is not given one. [`own_thread`] runs on a thread of its own, apart from the
+//! program's executor.
 
 #[cfg(feature = "async-std")]
 mod async_std;
@@ -35,44 +36,44 @@ use crate::timestamp::Timestamp;
 
 /// An async runtime, as far as locks need one. Chosen once, when a client connects; never a global.
 ///
-/// With `fill_random` part of it, a run under the simulated runtime is a function of its seed alone.
+/// Because random bytes come from it too, a run under the simulated runtime depends on its seed alone.
 pub trait Runtime: Send + Sync + Debug + 'static {
-    /// Runs a task to its end in the background. Never panics: on a runtime that has shut down the task is
+    /// Runs a task to its end in the background. Never panics: if the runtime has shut down, the task is
     /// dropped.
     fn spawn(&self, task: BoxFuture<'static, ()>);
 
-    /// Completes after that long. Usable from any thread, and pollable by any executor as long as this
-    /// runtime lives.
+    /// Completes after this duration. Usable from any thread, and pollable by any executor while this runtime
+    /// lives.
     fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()>;
 
-    /// The time now, on the one clock by which this client's leases are measured: deadlines are this clock's
-    /// times, and every [`Grant::counted_from`](crate::spi::Grant::counted_from) was read from it.
+    /// Returns the time now, on the one clock that measures this client's leases: deadlines are times of this
+    /// clock, and every [`Grant::counted_from`](crate::spi::Grant::counted_from) was read from it.
     ///
-    /// A runtime in real time leaves it at [`Timestamp::now`]. Backends may read that clock themselves
-    /// (SQLite keeps expiries on it, for all processes of the machine): beside another clock here, deadlines
-    /// would be wrong by the difference, and guards would call themselves valid after their lease. A runtime
-    /// with a clock of its own, as the simulator's, is for backends that take all times from it.
+    /// A runtime in real time keeps the default, [`Timestamp::now`]. Backends may read that clock directly:
+    /// SQLite stores expiries of it, for all processes of the machine. With another clock here, deadlines
+    /// would be wrong by the difference, and guards would count as valid after their lease. A runtime with a
+    /// clock of its own, such as the simulator's, is for backends that take all times from it.
     fn now(&self) -> Timestamp {
         Timestamp::now()
     }
 
-    /// Fills the buffer with random bytes that nobody can guess: the operating system's, unless written.
+    /// Fills the buffer with unguessable random bytes. By default they come from the operating system.
     fn fill_random(&self, buffer: &mut [u8]) {
         random::fill(buffer);
     }
 
-    /// A short name for messages: `tokio`, `smol`, `async-std`, `sim`.
+    /// Returns a short name for messages: `tokio`, `smol`, `async-std`, `sim`.
     fn name(&self) -> &'static str;
 }
 
 /// Lets the other tasks of this thread run once, on any executor.
 ///
-/// For backends: the timers of a runtime that is shut down complete at once, so a loop that pauses without an
-/// end of its own would keep its task, and on one thread all others, from being dropped. Each such pause is
-/// followed by this.
+/// For backends: the timers of a runtime that is shut down complete at once. A loop that pauses and has no
+/// other end would keep its task from being dropped and, on a single thread, all other tasks too. Each such
+/// pause is followed by this.
 ///
 /// # Cancel safety
-/// Nothing is lost.
+/// Cancel safe: nothing is lost.
 ///
 /// # Examples
 /// ```

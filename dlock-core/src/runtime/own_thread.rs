@@ -10,14 +10,14 @@ use futures::future::BoxFuture;
 use super::{Runtime, random};
 use crate::error::{Error, ErrorKind, Result};
 
-/// A runtime on a dedicated thread, named `dlock-runtime`, that does nothing but dlock's upkeep.
+/// Starts a runtime on a thread of its own, named `dlock-runtime`, that does nothing but dlock's upkeep.
 ///
-/// For programs without an async runtime, and for those whose executor is sometimes blocked by computing: the
-/// renewals of a lock should not wait behind that. With the feature `tokio` the thread runs a tokio runtime
-/// of its own, else smol's executor.
+/// For programs without an async runtime, and for those whose executor is sometimes blocked by computation:
+/// the renewals of a lock should not wait for that. With the feature `tokio` the thread runs a tokio runtime,
+/// otherwise smol's executor.
 ///
-/// The thread ends by itself when this runtime, its tasks and its sleeps are all dropped. Nobody waits for it
-/// to end, so dropping the last of them never blocks.
+/// The thread ends when this runtime, its tasks and its sleeps are all dropped. Nothing waits for that, so
+/// dropping the last of them never blocks.
 ///
 /// # Errors
 /// `Unavailable` if the thread or its executor cannot be started.
@@ -67,7 +67,7 @@ fn failed(what: &'static str) -> impl FnOnce(std::io::Error) -> Error {
 }
 
 fn start_thread(body: impl FnOnce() + Send + 'static) -> Result<()> {
-    // The join handle is dropped: joining would block whoever drops the last guard.
+    // The join handle is dropped: joining would block the thread that drops the last guard.
     let thread = std::thread::Builder::new()
         .name("dlock-runtime".into())
         .spawn(body);
@@ -107,7 +107,7 @@ struct Smol(Arc<smol::Executor<'static>>);
 #[cfg(not(feature = "tokio"))]
 impl Runtime for Smol {
     fn spawn(&self, task: BoxFuture<'static, ()>) {
-        // A panic in one task would unwind through the executor and end the thread under all others.
+        // A panic in one task would unwind through the executor and end the thread for all tasks.
         self.0
             .spawn(std::panic::AssertUnwindSafe(task).catch_unwind().map(drop))
             .detach();

@@ -3,14 +3,14 @@
 #[cfg(any(feature = "tokio", feature = "smol", feature = "async-std"))]
 use crate::error::{Error, ErrorKind, Result};
 
-/// Checks, when an adaptor is made, that the operating system gives random bytes at all, so that its absence
-/// is an error of `connect` and not a surprise in the middle of an acquisition.
+/// Checks, when an adaptor is created, that the operating system provides random bytes, so that `connect`
+/// fails and not a later acquire.
 #[cfg(any(feature = "tokio", feature = "smol", feature = "async-std"))]
 pub(super) fn check() -> Result<()> {
     getrandom::fill(&mut [0; 16]).map_err(|e| {
         Error::new(
             ErrorKind::Unavailable,
-            "the operating system gives no random bytes, so no lock could be owned safely",
+            "the operating system provides no random bytes, which locks need to be owned safely",
         )
         .with_source(std::io::Error::other(e.to_string()))
     })
@@ -19,8 +19,8 @@ pub(super) fn check() -> Result<()> {
 /// Fills the buffer.
 ///
 /// # Panics
-/// If the operating system stops giving random bytes after [`check`] saw that it does. Going on with
-/// guessable ids would let one client end another's lease, so there is nothing to go on with.
+/// If the operating system stops providing random bytes after [`check`] succeeded. With guessable ids, one
+/// client could end another's lease.
 pub(super) fn fill(buffer: &mut [u8]) {
     getrandom::fill(buffer).expect("the operating system gave random bytes when this runtime was chosen");
 }

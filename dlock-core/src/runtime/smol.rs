@@ -9,7 +9,7 @@ use futures::future::BoxFuture;
 use super::{Runtime, random};
 use crate::error::Result;
 
-/// Runs on smol's global executor and timers, which start by themselves when first used, from any thread.
+/// Runs on smol's global executor and timers, which start on first use, from any thread.
 ///
 /// Timers are async-io's, on a monotonic clock that may stand still while the machine is suspended: after a
 /// resume they fire late. A lease does not rely on them: its validity is computed from
@@ -21,7 +21,7 @@ impl Smol {
     /// Smol's global executor.
     ///
     /// # Errors
-    /// `Unavailable` if the operating system gives no random bytes.
+    /// `Unavailable` if the operating system provides no random bytes.
     pub fn global() -> Result<Arc<dyn Runtime>> {
         random::check()?;
         Ok(Arc::new(Self(())))

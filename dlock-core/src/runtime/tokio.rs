@@ -17,9 +17,9 @@ use crate::error::{Error, ErrorKind, Result};
 
 /// Runs on a tokio runtime, through a [`Handle`] to it.
 ///
-/// Since the handle is kept, nothing here needs a runtime to be entered: guards may be dropped, and futures
-/// polled, on any thread and by any executor. It does not keep the runtime alive; when that shuts down, tasks
-/// end and sleeps complete at once rather than never.
+/// Because it keeps the handle, the runtime need not be entered: guards may be dropped, and futures polled,
+/// on any thread and by any executor. It does not keep the runtime alive. When the runtime shuts down, tasks
+/// end and sleeps complete at once.
 ///
 /// Sleeps are tokio's, on a monotonic clock that may stand still while the machine is suspended: after a
 /// resume they fire late. A lease does not rely on them: its validity is computed from
@@ -31,30 +31,30 @@ pub struct Tokio {
 }
 
 impl Tokio {
-    /// The tokio runtime that is current where this is called.
+    /// Returns the current tokio runtime.
     ///
     /// # Errors
-    /// `InvalidInput` when not called from within a tokio runtime, or from within one without timers.
+    /// `InvalidInput` outside of a tokio runtime, or in one without timers.
     pub fn current() -> Result<Arc<dyn Runtime>> {
         let handle = Handle::try_current().map_err(|e| {
             Error::new(
                 ErrorKind::InvalidInput,
-                "no tokio runtime is current here: call this from within one, give a runtime explicitly \
-                 (`Tokio::from_handle`), or use `runtime::own_thread()`",
+                "there is no current tokio runtime: call this within one, pass one with \
+                    `Tokio::from_handle`, or use `runtime::own_thread()`",
             )
             .with_source(e)
         })?;
         Self::from_handle(handle)
     }
 
-    /// The tokio runtime of that handle.
+    /// Returns the tokio runtime of `handle`.
     ///
     /// # Errors
     /// `InvalidInput` if that runtime was built without timers (`enable_time`).
     pub fn from_handle(handle: Handle) -> Result<Arc<dyn Runtime>> {
         random::check()?;
-        // Tokio has no question for "have you timers?"; it panics on the first. Asked here once, it becomes
-        // an error.
+        // Tokio has no way to ask whether it has timers; it panics on the first one. Tried here once, the
+        // panic becomes an error.
         let probe = catch_unwind(AssertUnwindSafe(|| {
             let _entered = handle.enter();
             drop(tokio::time::sleep(Duration::ZERO));
@@ -85,8 +85,8 @@ impl Runtime for Tokio {
     }
 }
 
-/// Knows whether the runtime still runs: tokio panics when a timer is polled after its shutdown, and it drops
-/// all tasks before it stops its timers, so a task that does nothing but wait to be dropped tells in time.
+/// Knows whether the runtime still runs: tokio panics when a timer is polled after its shutdown. It drops all
+/// tasks before it stops its timers, so a task that only waits to be dropped signals the shutdown in time.
 #[derive(Debug)]
 struct Life {
     running: Arc<AtomicBool>,
@@ -117,7 +117,7 @@ impl Life {
     }
 }
 
-/// Sleeps share the `Life`, so the watcher ends only when nobody can ask any more.
+/// Sleeps share the `Life`, so the watcher ends only when no sleep is left.
 impl Drop for Life {
     fn drop(&mut self) {
         self.watcher.abort();
@@ -125,7 +125,7 @@ impl Drop for Life {
 }
 
 struct Sleep {
-    /// `None` when the runtime was already gone.
+    /// `None` if the runtime was already gone.
     inner: Option<Pin<Box<tokio::time::Sleep>>>,
     life: Arc<Life>,
 }
@@ -155,8 +155,8 @@ impl Future for Sleep {
         let Some(inner) = &mut self.inner else {
             return Poll::Ready(());
         };
-        // The runtime may shut down between the look above and this poll, on another thread; the timer then
-        // panics. Its shutdown wakes every timer, so whoever saw it pending comes back here and finds it
+        // The runtime may shut down on another thread between the check above and this poll; then the timer
+        // panics. A shutdown wakes every timer, so a sleep that was pending is polled again and finds it
         // over.
         catch_unwind(AssertUnwindSafe(|| inner.as_mut().poll(cx))).unwrap_or(Poll::Ready(()))
     }

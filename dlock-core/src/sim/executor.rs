@@ -14,11 +14,11 @@ use super::task::TaskWaker;
 use super::world::World;
 use crate::runtime::Runtime;
 
-/// A simulated run: every choice and every moment in it is a function of the seed.
+/// A simulated run, in which every choice and every moment is a function of the seed.
 ///
-/// Of the tasks that are ready one is drawn at random; when none is, time jumps to the next timer. When there
-/// is no timer either, nothing can ever happen again, and [`block_on`](Self::block_on) panics with the seed
-/// in its message.
+/// One of the ready tasks is drawn at random. If none is ready, time jumps to the next timer. If there is no
+/// timer either, nothing can happen any more, and [`block_on`](Self::block_on) panics with the seed in its
+/// message.
 ///
 /// Tasks are dropped, unfinished, with the `Sim`. Spawning and waking is safe from any thread, but a run in
 /// which other threads take part is not a function of its seed any more.
@@ -43,7 +43,7 @@ pub struct Sim {
 const MAIN: u64 = 0;
 
 impl Sim {
-    /// A new world from that seed. A run is limited to ten million polls and ten years.
+    /// Creates a world from a seed. A run is limited to ten million polls and ten years.
     pub fn new(seed: u64) -> Self {
         let world = World::new(seed);
         Self {
@@ -67,31 +67,32 @@ impl Sim {
         &self.world
     }
 
-    /// A runtime whose clock shows true time and which is never stopped.
+    /// Returns a runtime whose clock shows true time and which is never stopped.
     pub fn runtime(&self) -> Arc<dyn Runtime> {
         Arc::new(self.base.clone())
     }
 
-    /// The runtime of a process of its own, with a random clock offset (up to twelve days) and no drift.
+    /// Creates the runtime of a new process, with a random clock offset (up to twelve days) and no drift.
     pub fn client_runtime(&self, name: &str) -> SimRuntime {
         let offset = Duration::from_nanos(self.world.rng(name).below(1_000_000_000_000_000));
         self.client_runtime_with(name, offset, 0)
     }
 
-    /// The runtime of a process whose clock began at that offset and runs that many parts per million fast.
+    /// Creates the runtime of a new process whose clock began at an offset and runs `ppm` parts per million
+    /// fast.
     pub fn client_runtime_with(&self, name: &str, offset: Duration, drift_ppm: i32) -> SimRuntime {
         SimRuntime::new(&self.world, name, offset, drift_ppm)
     }
 
-    /// Runs the world until the future is done.
+    /// Runs the world until the future completes.
     ///
     /// # Panics
-    /// When nothing can happen any more, or a limit is passed; the message names the seed. A panic of a task
+    /// If nothing can happen any more, or a limit is reached; the message names the seed. A panic of a task
     /// passes through.
     pub fn block_on<F: Future>(&self, future: F) -> F::Output {
         let mut future = pin!(future);
         let main = Arc::new(TaskWaker::new(MAIN, &self.world));
-        // A wake of an earlier `block_on` must not be taken for one of this.
+        // A wake of an earlier `block_on` must not count for this one.
         self.world.ready().retain(|id| *id != MAIN);
         main.push();
         let waker = Waker::from(main.clone());
@@ -140,14 +141,14 @@ impl Sim {
         }
     }
 
-    /// Draws one of the ready tasks.
+    /// Draws one of the ready tasks at random.
     fn next_ready(&self) -> Option<u64> {
         loop {
             let id = {
                 let mut ready = self.world.ready();
                 match ready.len() {
                     0 => return None,
-                    // No draw where there is no choice: it would cost time and decide nothing.
+                    // No draw without a choice: it would cost time and decide nothing.
                     1 => ready.swap_remove(0),
                     n => ready.swap_remove(self.world.schedule_below(n as u64) as usize),
                 }
@@ -179,7 +180,7 @@ impl Sim {
         let waker = Waker::from(waker);
         match Pin::new(&mut future).poll(&mut Context::from_waker(&waker)) {
             Poll::Ready(()) => {
-                // Dropped outside of the lock, the future before the entry: whoever counts tasks sees it
+                // Dropped outside of the mutex, the future before the entry, so that the task is counted
                 // until it is gone.
                 drop(future);
                 let ended = self.world.state().tasks.remove(&id);

@@ -1,4 +1,4 @@
-//! What a simulated network does to messages.
+//! The faults of a simulated network.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -30,7 +30,7 @@ pub struct FaultPlan {
 }
 
 impl FaultPlan {
-    /// Nothing takes time and nothing fails.
+    /// A network in which nothing takes time and nothing fails.
     pub fn perfect() -> Self {
         Self {
             delay: Duration::ZERO..Duration::ZERO,

@@ -19,7 +19,7 @@ use crate::spi::{LeaseKey, Lock};
 use crate::timestamp::Timestamp;
 use crate::token::Token;
 
-/// Sees every guard of every client at once, which nobody in a real system can.
+/// The judge sees every guard of every client at once, which is impossible in a real system.
 ///
 /// 1. No two valid guards of one name conflict.
 /// 2. A guard that was lost is never valid again.
@@ -29,26 +29,26 @@ use crate::token::Token;
 ///    are larger.
 /// 5. A valid guard is admitted by the fence; it never admits a token below one that came with exclusive
 ///    access.
-/// 6. A guard whose deadline has passed is told so, though nobody looks.
+/// 6. A guard whose deadline has passed learns it, even if nobody asks.
 ///
-/// It reads deadlines and clocks and asks no guard whether it is valid: the question would itself tell a
-/// guard that it is lost.
+/// It reads deadlines and clocks, and asks no guard whether it is valid, since the question itself would make
+/// a guard notice its loss.
 ///
-/// A store that forgets begins a new age, as its [`Strength`](crate::Strength) says: what was acquired in an
-/// earlier one is only held to 2.
+/// A store that forgets starts a new age, as its [`Strength`](crate::Strength) allows: only rule 2 applies to
+/// what was acquired in an earlier age.
 pub(super) struct Judge {
     world: Arc<World>,
     backing: Backing,
     books: Mutex<Books>,
 }
 
-/// The stores themselves, not behind any network.
+/// The stores themselves, without a network.
 pub(super) enum Backing {
     /// The one store.
     Store(Arc<dyn Lock>),
-    /// Those of which a majority decides, and each client's quorum, by the client's name.
+    /// The stores of a quorum, and each client's quorum by the client's name.
     Majority(Vec<Arc<dyn Lock>>, Mutex<BTreeMap<String, Arc<Quorum>>>),
-    /// Stores that lose leases: nobody knows any more what was granted.
+    /// Stores that lose leases, so that grants cannot be checked.
     Forgetful,
 }
 
@@ -58,7 +58,7 @@ struct Books {
     names: BTreeMap<LockName, Marks>,
     violation: Option<String>,
     grants: u64,
-    /// How often the store has forgotten everything.
+    /// How many times the store has forgotten everything.
     age: u64,
 }
 
@@ -70,7 +70,7 @@ struct Seen {
     ended: bool,
     /// In which its acquisition began.
     age: u64,
-    /// Since when it has been seen, by its client's clock, to be past its deadline without having been told.
+    /// Since when, by its client's clock, it has been past its deadline without noticing.
     overdue: Option<Timestamp>,
 }
 
@@ -80,12 +80,12 @@ struct Look {
     /// The name of its client.
     client: String,
     guard: Arc<Guard>,
-    /// For how long it may be believed yet.
+    /// The time left until its deadline.
     left: Duration,
 }
 
 impl Seen {
-    /// What is wrong with the guard by itself.
+    /// Violations that concern this guard alone.
     fn look(&mut self, guard: &Guard) -> Option<&'static str> {
         let (now, deadline) = (self.runtime.now(), guard.deadline());
         if deadline == Timestamp::ZERO {
@@ -93,7 +93,7 @@ impl Seen {
         } else if self.ended {
             return Some("was lost and is valid again");
         }
-        // Whoever is paused is told when it goes on.
+        // A paused client notices when it resumes.
         if self.ended || self.runtime.is_paused() || now < deadline + PROMPT {
             self.overdue = None;
             return None;
@@ -103,7 +103,7 @@ impl Seen {
     }
 }
 
-/// Within that time of its deadline a running client tells a guard that it is lost.
+/// A running client reports a loss within this time after the deadline.
 const PROMPT: Duration = Duration::from_millis(100);
 
 /// The largest tokens of a name.
@@ -113,7 +113,7 @@ struct Tokens {
     exclusive: u64,
 }
 
-/// When an acquisition began: after which tokens, in which age of the store.
+/// The start of an acquisition: after which tokens, in which age of the store.
 #[derive(Clone, Copy)]
 pub(super) struct Seniority {
     tokens: Tokens,
@@ -167,7 +167,7 @@ impl Judge {
             .get_or_insert_with(|| format!("{what} (at {at:?})"));
     }
 
-    /// To be asked before an acquisition begins.
+    /// Call before an acquisition begins.
     pub(super) fn seniority(&self, name: &LockName) -> Seniority {
         let books = lock(&self.books);
         Seniority {
@@ -176,14 +176,14 @@ impl Judge {
         }
     }
 
-    /// The store has lost its memory: leases, tokens, and what the fence had seen.
+    /// Records that the store has lost its memory: leases, tokens, and the state of its gates.
     pub(super) fn store_forgot(&self) {
         let mut books = lock(&self.books);
         books.age += 1;
         books.names.clear();
     }
 
-    /// An acquisition, or an upgrade, that began at `since` has given this guard.
+    /// Records that an acquisition or upgrade that began at `since` has returned this guard.
     pub(super) fn acquired(&self, who: &str, runtime: &SimRuntime, guard: &Arc<Guard>, since: Seniority) {
         let token = guard.token().map_or(0, Token::get);
         self.world.record("held", token);
@@ -268,7 +268,7 @@ impl Judge {
         }
     }
 
-    /// Looks at every guard there is.
+    /// Checks every guard.
     pub(super) fn check(&self) {
         let mut wrong = None;
         let believed: Vec<Look> = {
@@ -408,7 +408,7 @@ impl Judge {
     }
 }
 
-/// Who holds that name; `None` if it cannot be told now.
+/// The holders of a name; `None` if they cannot be read now.
 fn holders(store: &dyn Lock, name: &LockName) -> Option<Vec<Holder>> {
     // A store in memory answers at once.
     let now = store.watch()?.inspect(name).now_or_never()?.ok()?;

@@ -31,10 +31,10 @@ use crate::token::{Strength, Token};
 /// A backend as one client sees it over a network that delays, loses, repeats, reorders and holds back
 /// messages.
 ///
-/// Every call is a request and a reply. A request that was sent is executed by the server whatever becomes of
-/// the future that sent it. The answer's [`counted_from`](crate::spi::Grant::counted_from) is the send time
-/// on the *client's* clock; that of a pushed grant is derived from the last answered request, as a networked
-/// driver has to do it.
+/// Every call is a request and a reply. A request that was sent is executed by the server even if its future
+/// is dropped. The answer's [`counted_from`](crate::spi::Grant::counted_from) is the send time on the
+/// *client's* clock; that of a pushed grant is derived from the last answered request, as a networked driver
+/// has to do it.
 ///
 /// The backend behind it must run on the server's clock, so its own `counted_from` is a time of the server's.
 pub struct Link {
@@ -54,7 +54,7 @@ impl Link {
         Self::between(backend, client, server, plan, true)
     }
 
-    /// The same for a store that does not push: whoever waits looks every 2 to 40 ms.
+    /// The same for a store that does not push: waiters look every 2 to 40 ms.
     pub fn polled(
         backend: Arc<dyn Lock>,
         client: &SimRuntime,
@@ -78,12 +78,12 @@ impl Link {
         })
     }
 
-    /// From now on, these odds.
+    /// Sets the odds from now on.
     pub fn set_plan(&self, plan: FaultPlan) {
         self.wire.set_plan(plan);
     }
 
-    /// Makes a black hole of it. Nobody is told.
+    /// Makes the link a black hole. Neither side notices.
     pub fn partition(&self, which: Partition) {
         self.wire.set_partition(Some(which));
     }
@@ -98,7 +98,7 @@ impl Link {
         self.wire.hold();
     }
 
-    /// Lets go what was held back.
+    /// Delivers the messages that were held back.
     pub fn let_go(&self) {
         self.wire.let_go();
     }
@@ -115,8 +115,8 @@ impl Link {
         self.wire.reconnect();
     }
 
-    /// From now on, until it [ends](Self::end), that goes wrong; `struck` counts the messages that it
-    /// strikes. The number names it, and is the caller's to choose.
+    /// Begins a trouble, until it [ends](Self::end). `struck` counts the messages that it hits. The caller
+    /// chooses a number that names it.
     pub fn begin(&self, number: u64, trouble: Trouble, struck: Arc<AtomicU64>) {
         self.wire.begin(number, trouble, struck);
     }
@@ -168,8 +168,8 @@ impl Lock for Link {
     async fn attempt(&self, request: &Acquire) -> Result<Attempt> {
         let (request, name) = (request.clone(), request.key.name.clone());
         let sent_at = crate::Runtime::now(&self.wire.client);
-        // A refusal that does not queue leaves nothing to undo, so nobody would bury a copy that comes after
-        // it: a driver must not repeat such a request by itself.
+        // A refusal without queueing leaves nothing to undo, so nothing would refuse a later copy: a driver
+        // must not resend such a request.
         let repeat = match request.queue {
             Queueing::No => Repeat::Never,
             Queueing::Join => Repeat::Allowed,
@@ -383,7 +383,7 @@ impl Watch for Link {
             let name = name.clone();
             Box::pin(async move { backend.watch().expect(PART).force_release(&name).await })
         };
-        // A second delivery would end the successor's lease, which nobody asked for.
+        // A second delivery would end the successor's lease.
         self.wire.call("force_release", Repeat::Never, run).await?.value
     }
 
@@ -411,7 +411,7 @@ impl Probe for RemoteProbe {
             let probe = probe.clone();
             Box::pin(async move { probe.look().await })
         };
-        // A reply that got lost would have used up "since I last asked": then the answer is "perhaps".
+        // A lost reply may have reported the change: then the answer is "perhaps".
         match self.wire.call("probe", Repeat::Never, run).await {
             Ok(reply) => reply.value,
             Err(e) if e.kind() == ErrorKind::Unknown => Ok(News::Changed),
@@ -420,7 +420,7 @@ impl Probe for RemoteProbe {
     }
 }
 
-/// For a store that does not push, and can be asked cheaply who holds: as SQLite is used.
+/// For a store that does not push, and can be asked cheaply for its holders, as SQLite is.
 struct HolderProbe {
     wire: Arc<Wire>,
     name: LockName,
@@ -440,7 +440,7 @@ impl Probe for HolderProbe {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         let same = holders == std::mem::replace(&mut *seen, holders.clone());
         Ok(match holders {
-            // Somebody's lease has run out, and nobody was admitted.
+            // A lease has expired, and no waiter was admitted.
             none if none.is_empty() => News::Changed,
             _ if same => News::Nothing,
             holders => News::Admitted(holders),

@@ -1,4 +1,4 @@
-//! Whoever breaks things in a simulated run.
+//! Breaks things in a simulated run.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,7 +13,7 @@ use super::scenario::drawn_plan;
 use crate::memory::{Memory, Survives};
 use crate::runtime::Runtime;
 
-/// Breaks links, stops clients and the server, and mends them again, until it is told to stop.
+/// Breaks links, stops clients and the server, and repairs them, until it is stopped.
 pub(super) struct Nemesis {
     pub(super) clients: Vec<(SimRuntime, Arc<Link>)>,
     pub(super) server: SimRuntime,
@@ -29,7 +29,7 @@ pub(super) struct Nemesis {
 
 impl Nemesis {
     pub(super) async fn run(mut self) {
-        // How often something happens is itself drawn, from calm to wild.
+        // How often something happens is drawn too, from rarely to often.
         let pace = Duration::from_millis(20 + self.rng.below(800));
         while !self.stop.load(Ordering::Acquire) {
             let wait = self.rng.duration(Duration::ZERO..pace * 2);

@@ -123,7 +123,7 @@ impl SimRuntime {
         self.world.note(|| format!("{} is stopped", self.node.name));
     }
 
-    /// Lets it go on. What became due meanwhile becomes runnable now, in a random order.
+    /// Resumes it. Tasks that became due meanwhile become runnable now, in a random order.
     pub fn resume(&self) {
         self.node.paused.store(false, Ordering::Release);
         self.world.record("resume", self.node.offset);
@@ -134,7 +134,7 @@ impl SimRuntime {
     }
 
     /// Ends it, as by `SIGKILL`, stopped or not: its tasks are dropped unfinished, and what is spawned on it
-    /// later never runs. What it has sent is on its way yet.
+    /// later never runs. Messages that it has sent are still delivered.
     pub fn kill(&self) {
         self.node.ended.store(true, Ordering::Release);
         self.world.record("kill", self.node.offset);
@@ -210,8 +210,8 @@ impl Sleep {
 
     fn disarm(&mut self) {
         if let Some(key) = self.armed.take() {
-            // The waker is dropped after the lock is let go: it may be the last owner of something that comes
-            // back here.
+            // The waker is dropped after the mutex is unlocked: it may own something whose drop calls this
+            // code.
             let timer = self.world.state().timers.remove(&key);
             drop(timer);
         }
@@ -231,8 +231,8 @@ impl Future for Sleep {
             self.node.hold_timer(cx.waker().clone());
             return Poll::Pending;
         }
-        // "Never" is not armed: time would jump to its end instead of reporting that nothing can happen any
-        // more.
+        // "Never" is not armed: otherwise time would jump to its end, instead of a report that nothing can
+        // happen any more.
         if self.due != u64::MAX {
             let timer = Timer {
                 waker: cx.waker().clone(),

@@ -27,8 +27,8 @@ use crate::token::Strength;
 const MS: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
 
-/// How long a member stays away that has lost its leases: the longest ttl, and what clocks may differ over
-/// that.
+/// How long a member that has lost its leases stays away: the longest ttl, plus the drift of the clocks over
+/// that time.
 const DELAYED_RESTART: Duration = Duration::from_millis(3_100);
 
 /// Runs one seed: some clients, each with a faulty link to each of three or five stores and a clock of its
@@ -36,8 +36,8 @@ const DELAYED_RESTART: Duration = Duration::from_millis(3_100);
 /// up to 0.4 % fast or slow, those of clients up to half a percent; the margin is one percent. A store that
 /// loses its leases keeps its counter, and stays away until what it lost is over.
 ///
-/// What is asked is what [`scenario::run`](super::scenario::run) asks, but for whether a guard is backed by
-/// *the* store.
+/// It checks what [`scenario::run`](super::scenario::run) checks, except that a guard is backed by *the*
+/// store.
 ///
 /// # Panics
 /// If nothing can happen any more though the run has not ended, or a task panics; the message of the former
@@ -94,7 +94,7 @@ impl Setting {
             true => 120 * SECOND,
             false => Duration::ZERO,
         };
-        // Where nothing lapses, nobody can wait until what was lost is over.
+        // If nothing expires, waiting until lost leases are over is impossible.
         let forgetful = extra_ttl.is_zero() && rng.chance(0.5);
         let servers: Vec<Server> = (0..members)
             .map(|n| {
@@ -241,7 +241,7 @@ impl Setting {
                     .condemn(format!("{name} ({kind:?}) cannot be had within {bound:?}: {e:?}")),
             }
         }
-        // What is owed to members is worked off while the clients are open; all of them answer.
+        // Obligations to members are met while the clients are open; all members answer.
         self.clock.sleep(SETTLING).await;
         if !self.extra_ttl.is_zero() {
             self.must_be_empty().await;
@@ -293,7 +293,7 @@ impl Setting {
     }
 }
 
-/// Breaks links, stops clients and stores, and mends them again, until it is told to stop.
+/// Breaks links, stops clients and stores, and repairs them, until it is stopped.
 struct Nemesis {
     parties: Vec<(SimRuntime, Vec<Arc<Link>>)>,
     servers: Vec<Server>,
@@ -307,7 +307,7 @@ struct Nemesis {
 
 impl Nemesis {
     async fn run(mut self) {
-        // How often something happens is itself drawn, from calm to wild.
+        // How often something happens is drawn too, from rarely to often.
         let pace = Duration::from_millis(10 + self.rng.below(500));
         while !self.stop.load(Ordering::Acquire) {
             let wait = self.rng.duration(Duration::ZERO..pace * 2);
@@ -343,7 +343,7 @@ impl Nemesis {
             11 => client.pause(),
             12 | 13 => client.resume(),
             14 => link.set_plan(drawn_plan(&mut self.rng, self.extra_ttl)),
-            // One that is away because it lost something comes back by itself.
+            // A member that is away because of a loss returns on its own.
             15 if self.forgetful => {}
             15 if server.runtime.is_paused() => server.runtime.resume(),
             15 => server.runtime.pause(),
@@ -391,7 +391,7 @@ impl Nemesis {
     }
 
     async fn heal(&self) {
-        // Whoever has to stay away does.
+        // Members that must stay away do so.
         if self.forgetful {
             self.clock.sleep(DELAYED_RESTART).await;
         }

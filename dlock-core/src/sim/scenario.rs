@@ -35,11 +35,11 @@ pub(super) const SETTLING: Duration = Duration::from_secs(20);
 pub struct Report {
     /// The hash of every decision: the same in each run of the seed.
     pub event_hash: u64,
-    /// How often a lock was granted to somebody who took it.
+    /// How many grants were accepted.
     pub grants: u64,
     /// The first invariant that was violated.
     pub violation: Option<String>,
-    /// What happened, line by line, if it was asked for.
+    /// The log of the run, line by line, if it was asked for.
     pub trace: Vec<String>,
 }
 
@@ -52,9 +52,8 @@ pub enum Trace {
     None,
 }
 
-/// Runs one seed: some clients on faulty links with clocks of their own, who use some names at random while a
-/// nemesis breaks whatever there is to break; then everything is mended, and the system must come to rest by
-/// itself.
+/// Runs one seed. Some clients, on faulty links and with clocks of their own, use some names at random while
+/// a nemesis breaks things. Then everything is repaired, and the system must come to rest.
 ///
 /// At every step no two valid guards conflict, each valid guard is backed by the store, lost guards stay lost
 /// and tokens grow. After the mending every call returns, every name can be had within its ttl, the store
@@ -220,8 +219,8 @@ impl Setting {
         }
         let (runtime, _, fresh) = self.client(sim, rng, "fresh", FaultPlan::healthy());
         for (name, kind) in self.names.iter() {
-            // Whatever a dead request left lapses with its ttl; a hand-off to somebody who is gone costs one
-            // more.
+            // What a dead request left expires with its ttl; a hand-off to a waiter that is gone costs one
+            // more ttl.
             let bound = 2 * MAX_TTL + SECOND;
             let since = self.judge.seniority(name);
             let lock = fresh.lock(name).expect("a name that was used before");
@@ -286,7 +285,7 @@ impl Setting {
 }
 
 /// The odds of one link. A copy of an attempt that arrives long after its release may be granted once more,
-/// to nobody, until its ttl: that is allowed, so where nothing lapses nothing is sent twice.
+/// to nobody, until its ttl: that is allowed, so if nothing expires, nothing is sent twice.
 pub(super) fn drawn_plan(rng: &mut SimRng, extra_ttl: Duration) -> FaultPlan {
     let mut plan = FaultPlan::random(rng);
     if !extra_ttl.is_zero() {

@@ -1,4 +1,4 @@
-//! What the server sends without being asked: pushes to waiters, and streams of changes.
+//! What the server sends unasked: pushes to waiters, and streams of changes.
 
 use std::sync::Arc;
 

@@ -209,7 +209,7 @@ fn the_tasks_end_with_the_world() {
 }
 
 #[test]
-fn nothing_of_a_killed_node_happens_any_more() {
+fn killed_node_does_nothing() {
     let sim = Sim::new(3);
     let rt = sim.runtime();
     let node = sim.client_runtime("victim");

@@ -28,7 +28,7 @@ pub enum Trouble {
     Duplicate(Duration),
 }
 
-/// Which way a message goes.
+/// The direction of a message.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Way {
     Request,
@@ -54,7 +54,7 @@ pub(super) struct Active {
     id: u64,
     trouble: Trouble,
     struck: Arc<AtomicU64>,
-    /// Dropped with it: whoever waits for its end goes on.
+    /// Dropped with it, which wakes those that wait for its end.
     _end: oneshot::Sender<()>,
     ending: Ending,
 }
@@ -84,7 +84,7 @@ impl Troubles {
         });
     }
 
-    /// What is taken out, to be dropped where nothing is locked: dropping it wakes tasks.
+    /// Removed entries, to be dropped without the mutex: dropping them wakes tasks.
     #[must_use]
     pub(super) fn end(&mut self, id: u64) -> Vec<Active> {
         let (ended, active) = std::mem::take(&mut self.active)

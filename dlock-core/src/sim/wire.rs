@@ -19,7 +19,7 @@ use crate::runtime::Runtime;
 use crate::spi::{Lock, Signal};
 use crate::timestamp::Timestamp;
 
-/// Ends, for everybody who waits for it, when its sender is dropped.
+/// Ends for all waiters when its sender is dropped.
 pub(super) type Ending = Shared<oneshot::Receiver<()>>;
 
 /// One client's connection.
@@ -389,7 +389,7 @@ impl Wire {
 
     pub(super) fn let_go(&self) {
         self.world().record("hold", 0);
-        // Dropped after the lock is let go: dropping the sender wakes those who wait.
+        // Dropped after the mutex is unlocked: dropping the sender wakes waiters.
         let held = lock(&self.state).hold.take();
         drop(held);
     }

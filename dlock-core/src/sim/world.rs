@@ -153,7 +153,7 @@ impl World {
     }
 
     pub(super) fn advance_to(&self, nanos: u64) {
-        // Never backwards, whoever asks.
+        // Never runs backwards.
         self.now.fetch_max(nanos, Ordering::Relaxed);
     }
 
@@ -197,7 +197,7 @@ impl World {
                 .collect();
             ids.iter().filter_map(|id| state.tasks.remove(id)).collect()
         };
-        // Outside of the lock: what is dropped may come back here.
+        // Outside of the mutex: drops may call this code again.
         drop(of_node);
     }
 

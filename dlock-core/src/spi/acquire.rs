@@ -10,9 +10,9 @@ use crate::token::Token;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Queueing {
-    /// Leaves nothing behind when it is not granted.
+    /// Does not join. Nothing is left in the store if the request is not granted.
     No,
-    /// Waits in the store's queue.
+    /// Joins the store's queue.
     Join,
 }
 
@@ -21,32 +21,33 @@ pub enum Queueing {
 #[non_exhaustive]
 #[must_use]
 pub struct Acquire {
-    /// Which lock, and the fresh id of this acquisition.
+    /// The lock, and the fresh id of this acquisition.
     pub key: LeaseKey,
-    /// In which mode.
+    /// The mode that is asked for.
     pub mode: Mode,
-    /// "Free at most this long after I vanish." Within the declared range; rounded up to the granularity.
+    /// How long the lock stays taken after its holder has vanished. Within the declared range; rounded up to
+    /// the granularity.
     pub ttl: Duration,
-    /// What to do when it cannot be granted now.
+    /// What to do if the request cannot be granted now.
     pub queue: Queueing,
-    /// How long the queue entry lives without being renewed.
+    /// How long the queue entry lives without renewal.
     pub queue_ttl: Duration,
-    /// 1 (last) to 10 (first) in the queue; ties by arrival. 5 unless asked for. Other than 5 needs
-    /// [`Capability::Priority`](crate::Capability::Priority).
+    /// From 1 (served last) to 10 (served first); equal priorities are served in order of arrival. 5 by
+    /// default. Anything else needs [`Capability::Priority`](crate::Capability::Priority).
     pub priority: u8,
-    /// Shown by `inspect`.
+    /// The label that `inspect` shows.
     pub owner: Option<Arc<str>>,
-    /// Whoever asks waits for it if it is not granted now. A backend may then answer [`Attempt::Held`]
-    /// without having asked its store, where that is what it would most likely hear, and its [`Wait`] tells
-    /// at once that it is free if it is. It may as well take no notice.
+    /// Whether the caller will wait if the lock is not granted now. If so, a backend may answer
+    /// [`Attempt::Held`] without asking its store, if that is the likely answer and the [`Wait`] reports at
+    /// once if the lock is free. It may ignore this.
     pub waits: bool,
 }
 
 impl Acquire {
-    /// The priority of a request that does not ask for one.
+    /// The default priority.
     pub const DEFAULT_PRIORITY: u8 = 5;
 
-    /// An exclusive request that does not queue.
+    /// Creates an exclusive request that does not queue.
     pub fn new(key: LeaseKey, ttl: Duration) -> Self {
         Self {
             key,
@@ -60,71 +61,71 @@ impl Acquire {
         }
     }
 
-    /// Asks in that mode.
+    /// Sets the mode.
     pub fn with_mode(mut self, mode: Mode) -> Self {
         self.mode = mode;
         self
     }
 
-    /// Joins the queue with an entry that lives that long without renewal.
+    /// Joins the queue, with an entry that lives for `queue_ttl` without renewal.
     pub fn with_queue(mut self, queue_ttl: Duration) -> Self {
         self.queue = Queueing::Join;
         self.queue_ttl = queue_ttl;
         self
     }
 
-    /// Asks with that priority.
+    /// Sets the priority.
     pub fn with_priority(mut self, priority: u8) -> Self {
         self.priority = priority;
         self
     }
 
-    /// Labels the lease.
+    /// Sets the owner label.
     pub fn with_owner(mut self, owner: Arc<str>) -> Self {
         self.owner = Some(owner);
         self
     }
 
-    /// Tells that whoever asks waits for it.
-    pub fn that_waits(mut self) -> Self {
+    /// Says that the caller will wait if the lock is not granted now.
+    pub fn with_waiting(mut self) -> Self {
         self.waits = true;
         self
     }
 }
 
-/// The answer to one attempt.
+/// The answer to an attempt.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Attempt {
-    /// It is held now.
+    /// The lock is held now.
     Granted(Grant),
-    /// It is in the store's queue under its key, and stays there until it is granted, abandoned, or its queue
-    /// lease ends.
+    /// The request is queued in the store under its key. It stays there until it is granted, abandoned, or
+    /// its queue lease ends.
     Queued(Wait),
-    /// Somebody else holds it, or waits before us; nothing of this request is left in the store.
+    /// Somebody else holds the lock or is ahead in the queue. Nothing of this request is left in the store.
     Held(Wait),
 }
 
-/// A lease as the store gave it.
+/// A lease, as granted by the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Grant {
-    /// Of which request.
+    /// The request that was granted.
     pub key: LeaseKey,
     /// The fencing token; `None` only without [`Capability::Fencing`](crate::Capability::Fencing).
     pub token: Option<Token>,
-    /// A time on the client's clock that is not after the store began to count `expires_in`: the send time of
-    /// the request.
+    /// A time on the client's clock at or before the moment from which the store counts `expires_in`: the
+    /// send time of the request.
     pub counted_from: Timestamp,
-    /// How long the store keeps the lease, from `counted_from`. For a recognised retry this is what
-    /// *remains*.
+    /// How long the store keeps the lease, from `counted_from`. For a recognised retry, what *remains*.
     pub expires_in: Duration,
-    /// The lease is a short claim window that the first renewal turns into a full one. The engine does that.
+    /// Whether the lease is a short claim window, which the first renewal turns into a full lease. The engine
+    /// sends that renewal.
     pub provisional: bool,
 }
 
 impl Grant {
-    /// A full (not provisional) grant.
+    /// Creates a full grant, which is not provisional.
     pub fn new(key: LeaseKey, token: Option<Token>, counted_from: Timestamp, expires_in: Duration) -> Self {
         Self {
             key,
@@ -135,7 +136,7 @@ impl Grant {
         }
     }
 
-    /// Marks it as a claim window that must be confirmed by a renewal.
+    /// Marks the grant as a claim window that a renewal must confirm.
     pub fn provisional(mut self) -> Self {
         self.provisional = true;
         self

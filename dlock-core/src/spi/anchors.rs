@@ -5,26 +5,29 @@ use std::time::Duration;
 use super::{Grant, LeaseKey};
 use crate::{Timestamp, Token};
 
-/// How long the clocks of client and server may go apart unseen before a pushed grant has to be asked for.
+/// How long the clocks of client and server may drift apart unnoticed before a pushed grant has to be
+/// confirmed.
 const LIFE: Duration = Duration::from_secs(10);
 
-/// The same, in claim windows: the margin for drift grows with it, and has to leave something of the window.
+/// The same, in claim windows: the drift margin grows with it, and must leave something of the window.
 const WINDOWS: u32 = 10;
 
-/// For a backend whose server pushes grants: what the server's clock showed, and when it was asked.
+/// For a backend whose server pushes grants: the server's clock, paired with the time at which it was asked.
+/// It turns the server's time of the end of a grant into a deadline of this client.
 ///
-/// A pushed grant has no request that bounds its life. So each answer carries the server's time, a push that
-/// of the end of the grant, and the deadline is counted from when the *answer* was asked for.
+/// A pushed grant has no request that bounds its life. So each answer carries the server's time, each push
+/// carries the server's time of the grant's end, and the deadline counts from when the *answer* was
+/// requested.
 ///
-/// * *The push is late.* Its end is counted from the anchor, however long it was on its way.
+/// * *The push is late.* Its end counts from the anchor, however long the push was in transit.
 /// * *The server's clock was set forward* since then, so that the end looks far away. The server counts no
-///   more than the window, and the push came after that began: the end is at most a window from now.
-/// * *The clocks drift apart.* An anchor is good for ten seconds, and for ten windows of the grant. After
+///   more than the window, and the push came after the window began: the end is at most a window from now.
+/// * *The clocks drift apart.* An anchor is valid for ten seconds, and for ten windows of the grant. After
 ///   that the waiter has to ask, which is always safe.
-/// * *It is of another server*, one that took over. An anchor goes with its connection, and an answer to what
-///   was sent before the connection [broke](Self::broke) is none.
+/// * *The server is another one*, after a failover. An anchor is discarded with its connection, and an answer
+///   to a request that was sent before the connection [broke](Self::broke) sets no anchor.
 ///
-/// Times of the server are spans since any moment, as long as it is always the same one.
+/// Times of the server are spans since any moment, as long as it is always the same moment.
 #[derive(Debug)]
 pub struct Anchors {
     grain: Duration,
@@ -33,7 +36,7 @@ pub struct Anchors {
 }
 
 impl Anchors {
-    /// For a server that tells times in whole steps of `grain`, rounded down.
+    /// Creates anchors for a server that reports times in whole steps of `grain`, rounded down.
     pub fn new(grain: Duration) -> Self {
         Self {
             grain,
@@ -42,21 +45,21 @@ impl Anchors {
         }
     }
 
-    /// Takes in the server's time of an answer to a request that was sent at `sent`.
+    /// Records the server's time in the answer to a request that was sent at `sent`.
     pub fn heard(&mut self, sent: Timestamp, server: Duration) {
         if self.broke.is_none_or(|broke| sent > broke) {
             self.last = Some((sent, server));
         }
     }
 
-    /// The connection broke now: what was sent before says nothing of the next one.
+    /// Records that the connection broke now. Answers to requests from before set no anchor any more.
     pub fn broke(&mut self) {
         self.last = None;
         self.broke = Some(Timestamp::now());
     }
 
-    /// The grant of a push that came now, provisional, which began and ends at those times of the server.
-    /// `None`: the waiter has to ask.
+    /// Creates the provisional grant of a push that came now, which began and ends at these times of the
+    /// server. `None` if the waiter has to ask instead.
     pub fn grant(&self, key: &LeaseKey, token: Token, began: Duration, end: Duration) -> Option<Grant> {
         self.grant_at(key, token, began, end, Timestamp::now())
     }
@@ -90,7 +93,7 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    /// When a grant ends that came at `now`. The server was asked at 1 s, when it had 50 s. All in
+    /// The end of a grant that came at `now`. The server was asked at 1 s, when its clock showed 50 s. All in
     /// milliseconds.
     fn end(began: u32, end: u32, now: u32) -> Option<Timestamp> {
         let mut anchors = Anchors::new(MS);
@@ -103,21 +106,21 @@ mod tests {
     }
 
     #[test]
-    fn a_push_that_is_late_ends_no_later() {
+    fn late_push_ends_no_later() {
         let at = Some(Timestamp::ZERO + MS * 3_999);
         assert_eq!(end(52_000, 53_000, 3_000), at);
         assert_eq!(end(52_000, 53_000, 3_900), at);
     }
 
     #[test]
-    fn a_servers_clock_that_was_set_forward_lengthens_no_window() {
+    fn clock_set_forward_lengthens_no_window() {
         let hour = 3_600_000;
         let ends = end(52_000 + hour, 53_000 + hour, 3_000);
         assert_eq!(ends, Some(Timestamp::ZERO + MS * 4_000));
     }
 
     #[test]
-    fn a_servers_time_is_good_for_ten_windows_and_ten_seconds() {
+    fn anchor_is_valid_for_ten_windows_and_ten_seconds() {
         assert!(end(61_000, 62_000, 11_000).is_some());
         assert!(end(61_000, 62_000, 11_001).is_none());
         assert!(end(51_000, 51_050, 1_500).is_some());
@@ -125,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_of_a_broken_connection_says_nothing_of_the_next() {
+    fn answer_from_a_broken_connection_sets_no_anchor() {
         let mut anchors = Anchors::new(MS);
         let sent = Timestamp::now();
         anchors.broke();

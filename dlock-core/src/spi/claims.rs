@@ -2,7 +2,8 @@ use super::Lock;
 use crate::capabilities::{Capabilities, Capability};
 use crate::error::{Error, ErrorKind, Result};
 
-/// All that a backend can do: what it [claims](Lock::capabilities), and what follows from its parts.
+/// Returns everything that a backend can do: what it [claims](Lock::capabilities), and what follows from its
+/// parts.
 ///
 /// | part | capabilities that follow |
 /// |---|---|
@@ -11,9 +12,9 @@ use crate::error::{Error, ErrorKind, Result};
 /// | [`Lock::fencing`] | `Fencing`, with its strength; `Gate`, if there is one |
 /// | [`Lock::watch`] | `Watch`, `Inspect`, `ForceRelease` |
 ///
-/// None of these is there without its part, whatever the backend claims. One that a backend has taken back
-/// with [`Capabilities::without`] stays away although the part is there: a store that can be inspected and
-/// not watched, say.
+/// Without the part these capabilities are not there, whatever the backend claims. A capability that a
+/// backend withdrew with [`Capabilities::without`] is not there either, even with the part: for a store that
+/// can be inspected but not watched, for example.
 ///
 /// # Examples
 /// ```
@@ -44,7 +45,10 @@ pub(crate) fn check_parts(backend: &dyn Lock) -> Result<()> {
         let claimed = following.iter().chain(others).find(|c| claims.has(**c));
         if let Some(capability) = claimed.filter(|_| !is_there) {
             let backend = claims.backend;
-            let message = format!("{backend} claims {capability:?} but hands out no {part} part for it");
+            let message = format!(
+                "the backend {backend} claims {capability:?} but has no {part} part for \
+                it"
+            );
             return Err(Error::new(ErrorKind::Unsupported, message));
         }
     }

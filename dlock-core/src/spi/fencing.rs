@@ -5,29 +5,30 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::gate::FenceGate;
 use crate::token::{Strength, Token};
 
-/// Fencing tokens: what they survive, where they are checked, and how a quorum raises them.
+/// The part for fencing tokens: what their order survives, where they are checked, and how a quorum raises
+/// them.
 #[async_trait]
 pub trait Fencing: Send + Sync {
-    /// What the tokens survive. By default, what every backend with tokens promises.
+    /// Returns what the order of the tokens survives. The default is what every backend with tokens promises.
     fn strength(&self) -> Strength {
         Strength::WhileStateSurvives
     }
 
-    /// A gate in this backend's own store, if it has one.
+    /// Returns the fence gate in this backend's own store, if it has one.
     fn gate(&self) -> Option<&dyn FenceGate> {
         None
     }
 
     /// Raises the token of a lease that is *still held*, and with it the store's counter for that name, to at
-    /// least `to`. Answers `Unsupported` unless it is written; whoever writes it claims
+    /// least `to`. The default fails with `Unsupported`. A backend that overrides it claims
     /// [`Capability::Raise`](crate::Capability::Raise).
     ///
-    /// A quorum needs this: after a majority granted, the largest token is written back to that majority, so
-    /// that any later majority meets a member that knows it.
+    /// A quorum needs this: after a majority has granted, it writes the largest token back to that majority,
+    /// so that every later majority has a member that knows it.
     ///
     /// # Cancel safety
-    /// Dropped, the token and the counter may be raised or not, and never lower than before. Raising again to
-    /// the same token is harmless. The engine of a single store never raises.
+    /// Dropped, the token and the counter may or may not be raised, and are never lower than before. Raising
+    /// again to the same token is harmless. The engine of a single store never raises.
     ///
     /// # Errors
     /// As [`Lock::attempt`](super::Lock::attempt). A lease that is gone is no error: [`Raised::NotHeld`].
@@ -40,8 +41,8 @@ pub trait Fencing: Send + Sync {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Raised {
-    /// The lease's token is now this: the larger of what it was and what was asked for.
+    /// The lease's token is now this: the larger of what it was and `to`.
     Raised(Token),
-    /// The lease is not held any more; nothing was changed.
+    /// The lease is not held any more. Nothing was changed.
     NotHeld,
 }

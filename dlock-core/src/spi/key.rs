@@ -1,8 +1,8 @@
 use crate::name::LockName;
 use crate::request_id::RequestId;
 
-/// Names one acquisition: first the request, then, if it is granted, the lease. Everything that is later said
-/// about it (release, renew, abandon, convert) names this key and touches nothing else.
+/// The key of one acquisition: of the request first, then of the lease if it is granted. Every later
+/// operation (release, renew, abandon, convert) names this key and touches nothing else.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[non_exhaustive]
 pub struct LeaseKey {
@@ -13,7 +13,7 @@ pub struct LeaseKey {
 }
 
 impl LeaseKey {
-    /// The key of that acquisition of that lock.
+    /// Creates the key of the acquisition `id` of the lock `name`.
     pub fn new(name: LockName, id: RequestId) -> Self {
         Self { name, id }
     }

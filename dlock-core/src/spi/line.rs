@@ -1,55 +1,55 @@
-//! Who in a line has the lock, for stores that keep nothing but the order in which requests came.
+//! Decides who in a line holds the lock, for stores that keep only the order in which requests came.
 
 use std::num::NonZeroU32;
 use std::ops::Range;
 
 use crate::mode::Mode;
 
-/// The entries of a lock in the order in which they came, for a backend whose clients each read that order
-/// and come to the same end.
+/// The entries of a lock in order of arrival, for a backend whose clients each read that order and reach the
+/// same decision.
 ///
-/// *An entry is admitted if nothing before it is in its way*: an exclusive one if it is the first; a reader
-/// if only readers are before it; one of *n* permits if fewer than *n* are before it and all are permits of
-/// *n*. Nobody is told by another.
+/// *An entry is admitted if nothing before it blocks it*: an exclusive one if it is the first; a reader if
+/// only readers are before it; one of *n* permits if fewer than *n* are before it and all are permits of *n*.
+/// No client has to inform another.
 ///
 /// What could break it, and why it does not:
 ///
-/// * *A list that is old.* What comes joins at the end, and a list that has the own entry in it has all that
-///   came before. So what is before an entry only becomes less. An old list shows some who are gone already,
-///   and costs a wait. It never hides anybody.
-/// * *An entry that has another mode now.* Only from exclusive to shared, which lets more in; whoever reads
-///   of it late waits longer. The other direction would take the lock from those who were admitted by the
-///   list of before, and its token would be above those of the line that waits behind it: so there are no
-///   upgrades.
-/// * *Tokens.* They are numbers that the store drew for the entries, and grow along the line. Whoever is
-///   admitted has all exclusive ones that were granted before it in front of it, and all that will be behind
-///   it.
+/// * *The list is old.* New entries join at the end, and a list that contains the own entry contains all that
+///   came before it. So the set before an entry only shrinks. An old list shows some entries that are gone,
+///   which costs a wait. It never hides one.
+/// * *An entry has another mode now.* That is only possible from exclusive to shared, which admits more. A
+///   client that reads it late waits longer. The other direction would take the lock from those who were
+///   admitted by an earlier list, and its token would be above those of the line that waits behind it. So
+///   there are no upgrades.
+/// * *Tokens.* They are numbers that the store drew for the entries, and grow along the line. All exclusive
+///   entries that were granted before an entry were in front of it, and all that will be granted later are
+///   behind it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line<E> {
-    /// First come first.
+    /// The entries, the first to arrive first.
     pub entries: Vec<E>,
 }
 
 /// An entry of a [`Line`].
 pub trait InLine {
-    /// In which mode it holds, or will.
+    /// Returns the mode in which the entry holds, or will hold.
     fn mode(&self) -> Mode;
 }
 
-/// Where in the line an entry is.
+/// The place of an entry in the line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
     /// It holds.
     Admitted,
     /// It waits.
     Behind {
-        /// How many wait in front of it.
+        /// The number of waiters in front of it.
         ahead: u32,
-        /// Entries of which one at least has to go, or to change, before this one can be admitted: one, but
-        /// for permits.
+        /// Entries of which at least one has to leave, or to change, before this one can be admitted. A
+        /// single entry, except for permits.
         watch: Range<usize>,
     },
-    /// The lock is in use with shared holders or waiters of this other kind.
+    /// The lock is in use by shared holders or waiters of this other class.
     Mismatch(Mode),
 }
 
@@ -60,7 +60,7 @@ impl<E> Default for Line<E> {
 }
 
 impl<E: InLine> Line<E> {
-    /// How many of the first are admitted.
+    /// Returns how many of the first entries are admitted.
     pub fn admitted(&self) -> usize {
         let holds = |i: &usize| self.is_admitted(*i, self.entries[*i].mode());
         (0..self.entries.len()).take_while(holds).count()
@@ -77,15 +77,15 @@ impl<E: InLine> Line<E> {
         }
     }
 
-    /// Where the entry number `i` is.
+    /// Returns the place of entry `i`.
     ///
     /// # Panics
-    /// If there is none.
+    /// If there is no entry `i`.
     pub fn place(&self, i: usize) -> Place {
         self.place_of(i, self.entries[i].mode())
     }
 
-    /// Where an entry of that mode would be that came last.
+    /// Returns the place of an entry of this mode that came last.
     pub fn place_at_end(&self, mode: Mode) -> Place {
         self.place_of(self.entries.len(), mode)
     }
@@ -103,7 +103,7 @@ impl<E: InLine> Line<E> {
         }
         let watch = match (mode, before.iter().rposition(|e| e.mode() != mode)) {
             (Mode::Shared { .. }, Some(other)) => other..other + 1,
-            // As many as there are permits: fewer can stay when it is admitted.
+            // As many as there are permits: only fewer can stay when it is admitted.
             (Mode::Shared { limit: Some(n) }, None) => i.saturating_sub(n.get() as usize)..i,
             // The last one before it; it may be a reader.
             _ => i - 1..i,
@@ -114,7 +114,8 @@ impl<E: InLine> Line<E> {
 }
 
 impl Mode {
-    /// For a backend that writes modes into names: `x`, `r`, or `p` and the number of permits.
+    /// For backends that write modes into names: encodes the mode as `x`, `r`, or `p` and the number of
+    /// permits.
     pub fn code(self) -> String {
         match self {
             Self::Shared { limit: None } => "r".to_owned(),
@@ -123,7 +124,7 @@ impl Mode {
         }
     }
 
-    /// Reads what [`code`](Self::code) wrote.
+    /// Decodes what [`code`](Self::code) encoded.
     pub fn from_code(text: &str) -> Option<Self> {
         match text {
             "x" => Some(Self::Exclusive),
@@ -153,7 +154,7 @@ mod tests {
         }
     }
 
-    /// A line of those modes, each known by its number, without those of which the bit is set.
+    /// A line of these modes, numbered, without those whose bit is set in `gone`.
     fn without(modes: &[Mode], gone: usize) -> Line<(usize, Mode)> {
         let left = modes.iter().copied().enumerate();
         Line {
@@ -190,9 +191,9 @@ mod tests {
         }
     }
 
-    /// Whoever goes in whatever order: else it would sleep for ever.
+    /// Whichever entries leave in whichever order: otherwise it would sleep for ever.
     #[test]
-    fn nobody_is_admitted_before_one_of_those_it_watches_is_gone() {
+    fn waiter_is_admitted_only_after_a_watched_entry_left() {
         let (one, two) = (permit(1), permit(2));
         for kinds in [&[X, R][..], &[X, one, one], &[X, two, two, two]] {
             for modes in fives(kinds) {
@@ -208,10 +209,10 @@ mod tests {
         }
     }
 
-    /// What is before an entry only becomes less, so whoever is admitted by an old list is admitted by the
-    /// present one.
+    /// The set before an entry only shrinks, so an entry that an old list admits is admitted by the present
+    /// one.
     #[test]
-    fn a_holder_stays_admitted_whoever_goes() {
+    fn holder_stays_admitted_when_others_leave() {
         for modes in fives(&[X, R, permit(2)]) {
             let holders = without(&modes, 0).admitted();
             for gone in 0..5 {

@@ -1,47 +1,46 @@
-//! What a backend implements: mechanism only.
+//! The service provider interface: what a backend implements.
 //!
-//! A backend does one thing per call. It never waits for a lock, never retries, never keeps a timer for a
-//! lease and never decides: the engine queues, waits, backs off, renews, times out and cleans up. A backend
-//! spawns nothing but the upkeep of its own connection, through the [`Runtime`](crate::Runtime) that it is
+//! A backend is mechanism only and does one thing per call. It never waits for a lock, never retries, has no
+//! timer for a lease, and makes no policy: the engine queues, waits, backs off, renews, times out and cleans
+//! up. A backend spawns only the upkeep of its own connection, on the [`Runtime`](crate::Runtime) that it is
 //! given.
 //!
-//! The five capabilities are five traits. [`Lock`] is what every backend has; the other four are *parts* that
-//! it hands out through methods of that trait. What a part makes possible need not be claimed: see
+//! There are five traits. Every backend implements [`Lock`]. The other four are *parts*, which a backend
+//! returns from methods of that trait. Capabilities that follow from a part need not be claimed: see
 //! [`capabilities_of`].
 //!
 //! | trait | what it adds |
 //! |---|---|
 //! | [`Lock`] | `attempt`, `release`, `abandon`, and `signals` of the session or connection |
 //! | [`RwLock`] | `convert`: downgrade and upgrade in place (the shared *modes* themselves are part of [`Acquire`]) |
-//! | [`Fencing`] | the tokens' strength, the fence gate, and `raise` |
+//! | [`Fencing`] | the strength of the tokens, the fence gate, and `raise` |
 //! | [`Watch`] | the stream of changes, `inspect`, `force_release`, `list` |
-//! | [`Renew`] | leases and queue entries extended, many in one call |
+//! | [`Renew`] | renewal of leases and queue entries, many in one call |
 //!
-//! What has an obvious default has one. The requests and replies are `#[non_exhaustive]` with public
-//! constructors, so that they can grow. What programs see as well, such as [`Inspection`](crate::Inspection)
-//! and [`FenceGate`](crate::FenceGate), is at the root of the crate.
+//! Requests and replies are `#[non_exhaustive]` and have public constructors, so that they can grow. Types
+//! that programs see as well, such as [`Inspection`](crate::Inspection) and [`FenceGate`](crate::FenceGate),
+//! are at the root of the crate.
 //!
 //! # What every backend promises
 //!
-//! 1. **Idempotence.** A request is named by its [`LeaseKey`]. Sending it again has the effect of sending it
-//!    once: a second `attempt` of a granted key answers the same grant with its *remaining* life; `release`
+//! 1. **Idempotence.** A request is named by its [`LeaseKey`]. Sending it twice has the effect of sending it
+//!    once: a second `attempt` of a granted key returns the same grant with its *remaining* life; `release`
 //!    and `abandon` of something that is gone say so and touch nothing else.
-//! 2. **Nothing outlives its abandon.** After `abandon` of a key, no grant and no queue entry of that key
-//!    exists, and an `attempt` of it that arrives late is refused (a tombstone, kept as long as such a
-//!    message can live).
+//! 2. **Nothing outlives its abandon.** After `abandon` of a key there is no grant and no queue entry of that
+//!    key, and an `attempt` of it that arrives late is refused. For that the store keeps a tombstone for as
+//!    long as such a message can be in transit.
 //! 3. **`counted_from` is early enough.** The [`Timestamp`](crate::Timestamp) in a [`Grant`] or [`Renewal`]
-//!    was taken before the request was sent, so that `counted_from + expires_in` is never later than what the
-//!    store believes.
-//! 4. **One admission rule**, run by every change: see [`Mode`](crate::Mode). [`admission`] is that rule in
-//!    Rust.
-//! 5. **Typed outcomes.** `Unavailable` says that nothing took effect; when that is not sure, it is
+//!    was taken before the request was sent, so that `counted_from + expires_in` is never later than the end
+//!    of the lease in the store.
+//! 4. **One admission rule**, applied by every change: see [`Mode`](crate::Mode). [`admission`] is that rule
+//!    in Rust.
+//! 5. **Typed outcomes.** `Unavailable` means that nothing took effect. If that is not certain, the error is
 //!    `Unknown`.
-//! 6. **Dropping a future of a call is allowed at any poll** and leaves the connection usable; the request
-//!    may then take effect or not, and the engine abandons it.
-//! 7. **A call sends its request once.** A driver that sends an `attempt` again by itself, after a reconnect
-//!    say, may be granted a second time what was given back in between. Whether to ask again is the engine's
-//!    to say: it knows what it has abandoned. ([`Unanswered::note`] says what a backend owes that does so
-//!    nevertheless.)
+//! 6. **The future of a call may be dropped at any poll.** The connection stays usable. The request may or
+//!    may not take effect, and the engine abandons it.
+//! 7. **A call sends its request once.** If a driver resends an `attempt`, for example after a reconnect, a
+//!    lock that was given back in between may be granted again. Only the engine may ask again, since it knows
+//!    what it has abandoned. ([`Unanswered::note`] says what a backend must do if its driver resends.)
 
 mod acquire;
 pub mod admission;

@@ -4,7 +4,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, percent_e
 
 use crate::name::LockName;
 
-/// Everything but letters, digits and these.
+/// Encodes everything but letters, digits and these.
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'.')
     .remove(b'-')
@@ -12,10 +12,11 @@ const ENCODED: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'~');
 
 impl LockName {
-    /// For a backend whose keys are paths: the name as one part of a path, no two names as the same one.
+    /// For backends whose keys are paths: encodes the name as one part of a path. Different names have
+    /// different parts.
     ///
-    /// Letters, digits, `.`, `-`, `_` and `~` stand for themselves. Every other byte is `%` and two
-    /// hexadecimal digits, and so is a `.` at the beginning: `.` and `..` are no names in most paths.
+    /// Letters, digits, `.`, `-`, `_` and `~` stand for themselves. Every other byte becomes `%` and two
+    /// hexadecimal digits, as does a leading `.`, since `.` and `..` are no names in most paths.
     pub fn to_path_part(&self) -> String {
         let encoded = percent_encode(self.as_bytes(), ENCODED).to_string();
         match encoded.strip_prefix('.') {
@@ -24,7 +25,7 @@ impl LockName {
         }
     }
 
-    /// Reads what [`to_path_part`](Self::to_path_part) wrote, and more: any text that is percent-encoded.
+    /// Decodes what [`to_path_part`](Self::to_path_part) encoded, and any other percent-encoded text.
     pub fn from_path_part(part: &str) -> Option<Self> {
         Self::new(percent_decode_str(part).collect::<Vec<u8>>()).ok()
     }
@@ -35,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_two_names_are_one_part_of_a_path() {
+    fn different_names_have_different_path_parts() {
         let mut names: Vec<Vec<u8>> = (0..=255).map(|b| vec![b]).collect();
         names.extend((0..=255).map(|b| vec![b'a', b]));
         let odd = ".. ... %2E %2E. % %% %25 a/b a%2Fb a%2fb \u{e9} e\u{301} %C3%A9 + A a orders-42.eu_1~a";

@@ -1,4 +1,4 @@
-//! What a server says unasked, handed to whom it concerns.
+//! Dispatches what a server pushes to the requests that wait for it.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -12,11 +12,11 @@ use super::{Anchors, Grant, LeaseKey, Push, Signal};
 use crate::Timestamp;
 use crate::request_id::RequestId;
 
-/// For a backend whose server pushes: who waits for what it says, who wants to know of its connection, and
-/// [what its clock showed](Anchors).
+/// For a backend whose server pushes: the requests that wait for a push, the streams that report on the
+/// connection, and [the server's clock](Anchors).
 ///
-/// It belongs under one mutex with whatever else says whether pushes come: then a request is entered before
-/// a connection breaks, and told of that, or after, and not entered at all.
+/// It belongs under the same mutex as the state that says whether pushes arrive. Then a request is registered
+/// either before a connection breaks, and is told of that, or after, and is not registered at all.
 pub struct Pushes {
     waiters: HashMap<RequestId, (LeaseKey, UnboundedSender<Push>)>,
     observers: Vec<UnboundedSender<Signal>>,
@@ -25,7 +25,7 @@ pub struct Pushes {
 }
 
 impl Pushes {
-    /// For a server that tells times in whole steps of `grain`, rounded down.
+    /// Creates it for a server that reports times in whole steps of `grain`, rounded down.
     pub fn new(grain: Duration) -> Self {
         Self {
             waiters: HashMap::new(),
@@ -35,10 +35,11 @@ impl Pushes {
         }
     }
 
-    /// What is pushed to that request from now on, in the place of an earlier one of its id. Entered before
-    /// the request is sent: a push may overtake the answer.
+    /// Returns the pushes to this request from now on, replacing an earlier stream of the same id. Register
+    /// before the request is sent: a push may overtake the answer.
     pub fn wait_for(&mut self, key: &LeaseKey) -> BoxStream<'static, Push> {
-        // Whoever has gone is found here. There is room then for as many again: it costs little on average.
+        // Removes streams that were dropped. After that there is room for as many again, so it costs little
+        // on average.
         if self.waiters.len() == self.waiters.capacity() {
             self.waiters.retain(|_, (_, send)| !send.is_closed());
             self.waiters.reserve(self.waiters.len() + 1);
@@ -50,7 +51,7 @@ impl Pushes {
         receive.boxed()
     }
 
-    /// What [`Lock::signals`](super::Lock::signals) answers, but that it ends when this is closed.
+    /// Returns the stream for [`Lock::signals`](super::Lock::signals). It ends when this is closed.
     pub fn signals(&mut self) -> UnboundedReceiver<Signal> {
         let (send, receive) = unbounded();
         self.observers.retain(|o| !o.is_closed());
@@ -60,28 +61,29 @@ impl Pushes {
         receive
     }
 
-    /// Takes in the server's time of an answer to a request that was sent at `sent`.
+    /// Records the server's time in the answer to a request that was sent at `sent`.
     pub fn heard(&mut self, sent: Timestamp, server: Duration) {
         self.anchors.heard(sent, server);
     }
 
-    /// That request was spoken of. `None` for its grant: it has to ask.
-    pub fn told(&self, id: RequestId, grant: impl FnOnce(&LeaseKey, &Anchors) -> Option<Grant>) {
+    /// Delivers a push to the request `id`. If `grant` returns `None`, the request has to ask.
+    pub fn deliver(&self, id: RequestId, grant: impl FnOnce(&LeaseKey, &Anchors) -> Option<Grant>) {
         if let Some((key, send)) = self.waiters.get(&id) {
             let push = grant(key, &self.anchors).map_or(Push::Changed, Push::Granted);
             let _ = send.unbounded_send(push);
         }
     }
 
-    /// A connection is gone, and with it whatever was on its way: who waits asks again.
+    /// Records that the connection broke, and that pushes may be lost with it. All waiting requests ask
+    /// again.
     pub fn broke(&mut self) {
         self.waiters.clear();
         self.anchors.broke();
         self.signal(&Signal::Doubt);
     }
 
-    /// There is a connection again. Who asked before it could be heard may have been passed over, and asks
-    /// again.
+    /// Records that there is a connection again. Requests that were sent before it could receive pushes may
+    /// have been passed over, and ask again.
     pub fn back(&mut self) {
         for (_, send) in self.waiters.values() {
             let _ = send.unbounded_send(Push::Changed);
@@ -89,7 +91,7 @@ impl Pushes {
         self.signal(&Signal::Back);
     }
 
-    /// Nothing more will come.
+    /// Ends all streams.
     pub fn close(&mut self) {
         self.closed = true;
         self.waiters.clear();
@@ -122,14 +124,14 @@ mod tests {
     }
 
     #[test]
-    fn a_request_hears_of_itself_alone_and_is_forgotten_if_dropped() {
+    fn request_gets_only_its_own_pushes() {
         let mut pushes = Pushes::new(Duration::from_millis(1));
         let mut waiting = pushes.wait_for(&key(1));
-        pushes.told(key(2).id, |_, _| None);
+        pushes.deliver(key(2).id, |_, _| None);
         assert!(waiting.next().now_or_never().is_none());
-        pushes.told(key(1).id, |_, _| None);
+        pushes.deliver(key(1).id, |_, _| None);
         assert!(matches!(waiting.next().now_or_never(), Some(Some(Push::Changed))));
-        // A later request of the same id takes the place.
+        // A later request with the same id replaces it.
         let again = pushes.wait_for(&key(1));
         assert!(waiting.next().now_or_never().unwrap().is_none());
         for n in 2..10_000 {

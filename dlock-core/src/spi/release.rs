@@ -8,10 +8,10 @@ use crate::token::Token;
 pub enum Release {
     /// At once.
     Now,
-    /// Not before that long from now: the minimum hold ("locked at least for"). The holder is gone, the name
-    /// stays taken; the store never makes it longer than this. Released once more it is `Released`; to renew,
-    /// convert, raise or abandon it finds nothing, and so does an attempt of that key (`Lost`). Watchers hear
-    /// of a release at its end. Needs [`Capability::MinimumHold`](crate::Capability::MinimumHold).
+    /// Ends the hold, but keeps the name taken for this long from now: the minimum hold. The store never
+    /// makes it longer. Repeating the release answers `Released`. Renewing, converting, raising or abandoning
+    /// the key finds nothing, and an attempt of it fails with `Lost`. Watchers see the release when the time
+    /// is over. Needs [`Capability::MinimumHold`](crate::Capability::MinimumHold).
     KeepFor(Duration),
 }
 
@@ -19,7 +19,7 @@ pub enum Release {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Released {
-    /// The lease has ended by this call (or by an earlier delivery of it).
+    /// The lease was ended by this call, or by an earlier delivery of it.
     Released,
     /// There was no such lease any more.
     NotHeld,
@@ -29,10 +29,10 @@ pub enum Released {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Abandoned {
-    /// There was nothing; a tombstone is left.
+    /// There was nothing to undo; a tombstone is left.
     Nothing,
     /// A queue entry was withdrawn.
     Withdrawn,
-    /// It had been granted, with that token, and is released now.
+    /// The request had been granted, with this token, and is released now.
     WasGranted(Option<Token>),
 }

@@ -6,42 +6,43 @@ use super::{Grant, LeaseKey};
 use crate::error::Error;
 use crate::timestamp::Timestamp;
 
-/// Extending leases and queue entries, many at once.
+/// The part for renewing leases and queue entries, many at once.
 #[async_trait]
 pub trait Renew: Send + Sync {
-    /// Renews each item; one answer per item, in order. An item's failure is its own.
+    /// Renews each item. Returns one answer per item, in order. The failure of one item does not affect the
+    /// others.
     ///
-    /// * A live lease starts its ttl anew (never shorter than what was promised). A provisional grant is
-    ///   confirmed. A lease that ran out is [`RenewOutcome::Gone`], even if nobody else came: somebody may
-    ///   have come and gone.
-    /// * A queue entry starts its `queue_ttl` anew and is *asked again*: what ran out unnoticed is taken back
-    ///   first and the queue admitted, so the answer may be [`RenewOutcome::Granted`]. For this item the ttl
-    ///   is the queue's. The entry never lives longer than that, for a dead waiter stands in the way until
-    ///   then; a store that has to spare writes may leave it a little less. A queued request that was granted
-    ///   before (the push was lost) answers that grant with its remaining life.
+    /// * A live lease starts its ttl anew, and never gets shorter than what was promised. A provisional grant
+    ///   is confirmed. A lease that has expired is [`RenewOutcome::Gone`], even if nobody else holds the
+    ///   lock: somebody may have come and gone.
+    /// * A queue entry starts its `queue_ttl` anew and *asks again*: expired holders are removed first and
+    ///   the queue is admitted, so the answer may be [`RenewOutcome::Granted`]. For such an item, `ttl` is
+    ///   that of the queue entry. The entry never lives longer than that, since a dead waiter blocks the
+    ///   queue until then; a store that has to save writes may keep it for a little less. A queued request
+    ///   that was granted before, with its push lost, gets that grant with its remaining life.
     ///
-    /// Renewal names leases by their keys, never by owner: a renewer that outlived its guard cannot keep a
-    /// successor's lease.
+    /// Leases are renewed by their keys, never by owner, so a renewer that outlived its guard cannot keep a
+    /// successor's lease alive.
     ///
-    /// A request is given a sixth of the shortest ttl in it, or more; what has no answer by then has failed,
-    /// all of it. So a backend of several stores answers for those that it reached within an eighth, and
-    /// those that it did not reach fail by themselves.
+    /// The engine gives a call at least a sixth of the shortest ttl in it. After that all items have failed.
+    /// So a backend over several stores answers within an eighth for those that it reached, and the others
+    /// fail alone.
     ///
     /// # Cancel safety
-    /// Dropped, each item may be renewed or not, and a queued request may be granted. The engine moves no
+    /// Dropped, each item may or may not be renewed, and a queued request may be granted. The engine moves no
     /// deadline without an answer, and asks again under the same keys: an earlier grant is recognised.
     async fn renew(&self, items: &[RenewItem]) -> Vec<RenewOutcome>;
 }
 
-/// One thing to renew.
+/// One lease or queue entry to renew.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RenewItem {
-    /// Which.
+    /// The lease or queue entry.
     pub key: LeaseKey,
     /// A lease, or a queue entry.
     pub kind: RenewKind,
-    /// The ttl that starts anew: of the lease, or of the queue entry.
+    /// The ttl that starts anew, of the lease or of the queue entry.
     pub ttl: Duration,
 }
 

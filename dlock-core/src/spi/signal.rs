@@ -5,45 +5,46 @@ use std::sync::Arc;
 use super::LeaseKey;
 use crate::error::LossReason;
 
-/// What happens to the session or connection.
+/// An event of the session or connection. From [`Lock::signals`](super::Lock::signals).
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Signal {
-    /// Whether leases still stand is not known: the connection broke, the session is suspended. The engine
-    /// renews at once.
+    /// It is not known whether leases still stand: the connection broke, or the session is suspended. The
+    /// engine renews at once.
     Doubt,
     /// These leases have ended.
     Lost(LostLeases, LossReason),
-    /// Reconnected. The engine renews and asks again for its waiters at once.
+    /// The connection is back. The engine renews, and asks again for its waiters, at once.
     Back,
-    /// Somebody has stored something, of whatever names. Where waiters [look](super::Wake::Poll), the engine
-    /// looks at once, unless it has just looked. It may come too often, too early or not at all: it saves
-    /// waiters from waiting for the next look, and takes no look away.
+    /// Something was stored, under any name. If waiters [poll](super::Wake::Poll), the engine looks at once,
+    /// unless it has just looked. The signal may come too often, too early or not at all: it saves waiters
+    /// the wait for the next look, and replaces no look.
     Changed,
 }
 
-/// Which leases a signal is about.
+/// The leases that a [`Signal::Lost`] is about.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum LostLeases {
     /// Every lease of this client.
     All,
-    /// These.
+    /// These leases.
     These(Vec<LeaseKey>),
-    /// Every one of which this is true: see [`LostLeases::of`].
+    /// Every lease for which this is true: see [`LostLeases::of`].
     Where(LeasesWhere),
 }
 
 impl LostLeases {
-    /// Every lease whose key that says so of: for a backend that has some of the names elsewhere, and does
-    /// not know by heart who holds what. The engine asks it as often as it likes, of leases that are held,
-    /// owed, or on their way; so it must answer quickly, and always the same. Should it panic, that counts as
-    /// lost.
+    /// Selects every lease for whose key `is_lost` returns `true`. For a backend that stores some names
+    /// elsewhere and does not know which leases are held there.
+    ///
+    /// The engine calls `is_lost` any number of times, for leases that are held, owed or in transit, so it
+    /// must be quick and always return the same. If it panics, the lease counts as lost.
     pub fn of(is_lost: impl Fn(&LeaseKey) -> bool + Send + Sync + 'static) -> Self {
         Self::Where(LeasesWhere(Arc::new(is_lost)))
     }
 
-    /// Whether that lease is among them.
+    /// Returns whether a lease is among them.
     pub fn contains(&self, key: &LeaseKey) -> bool {
         match self {
             Self::All => true,
@@ -53,7 +54,7 @@ impl LostLeases {
     }
 }
 
-/// What tells lost leases from others.
+/// The predicate of [`LostLeases::Where`].
 #[derive(Clone)]
 pub struct LeasesWhere(Arc<dyn Fn(&LeaseKey) -> bool + Send + Sync>);
 

@@ -5,25 +5,26 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures::channel::oneshot;
 
-/// So many on their way go alone: there is little to gain, and a hand-off is a release beside an acquire.
+/// Up to this number of requests in transit go alone: there is little to gain, and a hand-off is a release
+/// beside an acquire.
 const FEW: usize = 4;
 
-/// Requests to one store, of which those that come while others are on their way go out as one.
+/// Batches requests to one store: those that come while others are in transit are sent as one.
 ///
-/// Nobody waits for company. A request that finds but a few others on their way goes [alone](Self::alone), at
-/// once. Otherwise it takes a [seat](Self::seat). Whoever is given the [`Departure`] spawns a task that has
-/// all [leave](Departure::leave) until nobody has a seat: a store that answers one after the other may be
-/// waited for in between, by which more travel together.
+/// No request waits for company. If few others are in transit, a request goes [alone](Self::alone), at once.
+/// Otherwise it takes a [seat](Self::seat). The caller that is given the [`Departure`] spawns a task that
+/// lets all seats [leave](Departure::leave) until none is taken. If the store answers one request after the
+/// other, that task may wait in between, so that more travel together.
 ///
-/// * *Whoever asked is dropped.* Before its seat leaves, nothing is sent. After that the request is carried
-///   out with the others, and its answer is nobody's; who owes what came of it is as if it had been sent
+/// * *The caller is dropped.* Before its seat leaves, nothing is sent. After that the request is executed
+///   with the others and its answer is discarded; the engine owes an abandon as if the request had been sent
 ///   alone.
-/// * *They overtake one another.* Requests of two kinds, and of two tasks, have no order: of one lease each
-///   waits for the answer of the one before.
-/// * *The runtime ends, and with it the task.* Then whoever has a seat is told that nobody answers, and the
-///   next one has another task do it.
+/// * *Requests overtake one another.* Requests of two kinds, and of two tasks, have no order. Of one lease,
+///   each request waits for the answer to the one before.
+/// * *The runtime ends, and the task with it.* All taken seats are told that there is no answer, and the next
+///   caller starts another task.
 ///
-/// That one of them fails alone, and that a lost answer is lost for each, is for the store to see to.
+/// The store must see to it that each request fails alone, and that a lost answer is lost for each.
 #[derive(Debug)]
 pub struct Together<Q, A> {
     under_way: AtomicUsize,
@@ -37,10 +38,10 @@ struct Seats<Q, A> {
     depart: bool,
 }
 
-/// A request that is sent with others. It is on its way from when it leaves until it is answered or dropped.
+/// A request that is sent with others. It is in transit from when it leaves until it is answered or dropped.
 #[derive(Debug)]
 pub struct Seat<Q, A> {
-    /// What is asked.
+    /// The request.
     pub request: Q,
     answer: oneshot::Sender<A>,
     under_way: Option<UnderWay<Q, A>>,
@@ -52,13 +53,13 @@ impl<Q, A> Seat<Q, A> {
         self.answer.cancellation()
     }
 
-    /// Tells whoever asked. One who has left meanwhile is told nothing.
+    /// Delivers the answer, unless the caller has left.
     pub fn answer(self, answer: A) {
         drop(self.answer.send(answer));
     }
 }
 
-/// A request on its way, until it is dropped.
+/// A request in transit, until this is dropped.
 #[derive(Debug)]
 pub struct UnderWay<Q, A>(Arc<Together<Q, A>>);
 
@@ -75,14 +76,14 @@ impl<Q, A> Drop for UnderWay<Q, A> {
     }
 }
 
-/// For the task that sends those who have a seat. Dropped before all have left, it tells the rest that nobody
-/// answers.
+/// For the task that sends the seated requests. Dropped before all have left, it tells the rest that there is
+/// no answer.
 #[derive(Debug)]
 pub struct Departure<Q, A>(Option<Arc<Together<Q, A>>>);
 
 impl<Q, A> Departure<Q, A> {
-    /// At most so many of those who have a seat, in the order of asking; not those for whom nobody waits any
-    /// more. `None` if nobody has one: whoever comes next has another task do it.
+    /// Takes at most `most` seated requests, in order of arrival, without those whose caller has left. `None`
+    /// if there are none; the next caller then starts another task.
     pub fn leave(&mut self, most: usize) -> Option<Vec<Seat<Q, A>>> {
         let all = self.0.take()?;
         let mut seats = all.seats();
@@ -112,14 +113,14 @@ impl<Q, A> Drop for Departure<Q, A> {
 }
 
 impl<Q, A> Together<Q, A> {
-    /// For a request that goes alone: few are on their way.
+    /// Registers a request that goes alone, if few are in transit. `None` if it should take a seat.
     pub fn alone(self: &Arc<Self>) -> Option<UnderWay<Q, A>> {
         let is_alone = self.under_way.load(Ordering::Relaxed) < FEW;
         is_alone.then(|| UnderWay::new(self.clone()))
     }
 
-    /// For another one: where its answer arrives, unless nobody answers; and what a task has to be spawned
-    /// with, unless there is one.
+    /// Takes a seat. Returns the receiver of the answer, which is closed if there will be none, and the
+    /// [`Departure`] to start a task with, unless a task is running.
     pub fn seat(self: &Arc<Self>, request: Q) -> (oneshot::Receiver<A>, Option<Departure<Q, A>>) {
         let (answer, answered) = oneshot::channel();
         let mut seats = self.seats();
@@ -169,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_few_go_alone_and_those_who_gave_up_do_not_leave() {
+    fn few_requests_go_alone_and_dropped_ones_do_not_leave() {
         let all = Arc::<Few>::default();
         let few: Vec<_> = (0..FEW).map(|_| all.alone().unwrap()).collect();
         assert!(all.alone().is_none());
@@ -189,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn one_task_has_them_leave_until_nobody_has_a_seat() {
+    fn one_task_sends_until_no_seat_is_taken() {
         let all = Arc::<Few>::default();
         let (_first, departure) = all.seat(1);
         let mut departure = departure.unwrap();
@@ -206,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn where_the_task_is_dropped_all_are_told_and_the_next_is_first() {
+    fn dropped_task_fails_all_seats() {
         let all = Arc::<Few>::default();
         let (first, departure) = all.seat(1);
         let (second, none) = all.seat(2);

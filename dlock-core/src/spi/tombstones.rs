@@ -1,4 +1,4 @@
-//! What was abandoned, for backends whose late messages can only come from this process.
+//! Abandoned requests, for backends whose late messages can only come from this process.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
@@ -9,14 +9,15 @@ use foldhash::fast::RandomState;
 use crate::Timestamp;
 use crate::request_id::RequestId;
 
-/// For a backend: which requests were abandoned, so that an attempt of one that arrives late is refused.
+/// For a backend: remembers which requests were abandoned, so that an attempt of one that arrives late is
+/// refused.
 ///
-/// It is kept in memory. That is enough where nothing overtakes on the way to the store: then what arrives
-/// late is a call in this process, and ids are drawn by the engines of this process.
+/// It is kept in memory. That is enough if nothing can overtake on the way to the store: then a late arrival
+/// is a call in this process, whose engines drew the ids.
 ///
-/// A tombstone stays for the time that [`new`](Self::new) is given, and of more than the given number the
-/// oldest go first. Choose a time that no call on its way outlives: a minute behind a network. An attempt
-/// that finds one answers `Error::lost(LossReason::Refused)`.
+/// A tombstone is kept for the time given to [`new`](Self::new). Beyond the given number, the oldest go
+/// first. Choose a time that no call in transit outlives, such as a minute for a store behind a network. An
+/// attempt that finds a tombstone fails with `Error::lost(LossReason::Refused)`.
 ///
 /// ```
 /// use std::time::Duration;
@@ -34,12 +35,13 @@ pub struct Tombstones<K = RequestId> {
     keep: Duration,
     most: usize,
     ends: HashMap<K, Timestamp, RandomState>,
-    /// In the order of their ends. One that was buried again is here twice, and goes with the later.
+    /// In the order of their ends. A request that was buried again is here twice, and is removed with the
+    /// later one.
     order: VecDeque<(Timestamp, K)>,
 }
 
 impl<K: Clone + Eq + Hash> Tombstones<K> {
-    /// Keeps each for so long, and no more than so many.
+    /// Creates tombstones that are kept for `keep`, at most `most` of them.
     pub fn new(keep: Duration, most: usize) -> Self {
         Self {
             keep,
@@ -49,7 +51,7 @@ impl<K: Clone + Eq + Hash> Tombstones<K> {
         }
     }
 
-    /// Remembers that this one was abandoned.
+    /// Records that a request was abandoned.
     pub fn bury(&mut self, key: K, now: Timestamp) {
         let end = now + self.keep;
         if self.ends.insert(key.clone(), end) == Some(end) {
@@ -66,12 +68,12 @@ impl<K: Clone + Eq + Hash> Tombstones<K> {
         }
     }
 
-    /// How many are remembered.
+    /// The number of tombstones.
     pub(crate) fn len(&self) -> usize {
         self.ends.len()
     }
 
-    /// Whether that one was abandoned.
+    /// Returns whether a request was abandoned.
     pub fn has(&self, key: &K) -> bool {
         self.ends.contains_key(key)
     }

@@ -1,4 +1,4 @@
-//! What was sent and not answered.
+//! Requests that were sent and not answered.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,14 +8,14 @@ use std::time::Duration;
 use super::LeaseKey;
 use crate::{ErrorKind, Result, Timestamp};
 
-/// What is older is forgotten when there is much: nothing is on its way for so long, and nobody tries to
-/// release for so long.
+/// Older records are forgotten when there are many: no request is in transit for so long, and no release is
+/// retried for so long.
 const OLD: Duration = Duration::from_secs(60 * 60);
 
-/// Up to so many are kept however old they are.
+/// Up to this number of records are kept, however old.
 const FEW: usize = 1024;
 
-/// What was sent of a lease.
+/// A kind of request about a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Sent {
@@ -25,26 +25,26 @@ pub enum Sent {
     Release,
 }
 
-/// What of a lease was not answered.
+/// The requests about a lease that were not answered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LeftOpen {
-    /// A copy of the acquire may come yet.
+    /// A copy of the acquire may still arrive.
     pub acquire: bool,
-    /// A release may have ended it already.
+    /// A release may have ended the lease already.
     pub release: bool,
 }
 
-/// For a backend: of which leases something was sent that was not answered, because it failed on its way or
-/// because whoever waited for the answer was dropped.
+/// For a backend: remembers the leases about which a request was not answered, because it failed in transit
+/// or because its caller was dropped.
 ///
-/// * *An acquire.* A copy of it may be on its way yet: the release of such a lease has to leave a mark in the
-///   store that keeps it from being heard.
-/// * *A release.* One that finds nothing after it has not lost anything: it is
-///   [`Released`](super::Released::Released).
+/// * *An acquire.* A copy of it may still arrive. The release of such a lease must leave a mark in the store
+///   that refuses the copy.
+/// * *A release.* If a later release finds nothing, the lease was not lost: the answer is
+///   [`Released::Released`](super::Released::Released).
 ///
-/// What was noted stays until it is [forgotten](Self::forget), an hour at least, in this process alone: one
-/// that is started anew has other request ids. The calls about one lease follow one another.
+/// A record is kept until it is [forgotten](Self::forget), or for at least an hour, in this process only;
+/// after a restart the request ids are others. Calls about one lease must follow one another.
 ///
 /// ```
 /// use dlock_core::spi::{LeaseKey, Released, Sent, Unanswered};
@@ -74,22 +74,22 @@ pub struct LeftOpen {
 #[derive(Debug, Default)]
 pub struct Unanswered {
     open: Mutex<Kept>,
-    /// How many there are, nearly always none: to be seen without the lock and without hashing.
+    /// The number of records, nearly always 0. Readable without the mutex and without hashing.
     many: AtomicUsize,
 }
 
 #[derive(Debug, Default)]
 struct Kept {
     of: HashMap<LeaseKey, (LeftOpen, Timestamp)>,
-    /// How many there may be before it is looked for old ones.
+    /// The number of records from which old ones are removed.
     room: usize,
 }
 
 impl Unanswered {
-    /// To be made before a request is sent, and [told](Asking::answered) the answer. Dropped without, there
-    /// was none.
+    /// Records that a request is about to be sent. Pass its answer to [`Asking::answered`]. Dropped without
+    /// an answer, the request counts as unanswered.
     ///
-    /// What was [left open](Self::of) is to be asked for before that of a release is made.
+    /// Before this is called for a release, read what was [left open](Self::of).
     pub fn asks<'a>(&'a self, key: &'a LeaseKey, what: Sent) -> Asking<'a> {
         Asking {
             all: self,
@@ -99,7 +99,7 @@ impl Unanswered {
         }
     }
 
-    /// What of that lease was not answered.
+    /// Returns what was not answered about a lease.
     pub fn of(&self, key: &LeaseKey) -> LeftOpen {
         if self.many.load(Ordering::Acquire) == 0 {
             return LeftOpen::default();
@@ -110,8 +110,8 @@ impl Unanswered {
             .map_or_else(LeftOpen::default, |(open, _)| *open)
     }
 
-    /// That lease has ended, and nothing of it can come any more: the store has answered to a release or an
-    /// abandon, and has the mark where one was due.
+    /// Forgets a lease that has ended and of which nothing can arrive any more: the store has answered a
+    /// release or an abandon, and has the mark if one was needed.
     pub fn forget(&self, key: &LeaseKey) {
         if self.many.load(Ordering::Acquire) > 0 {
             let mut kept = self.kept();
@@ -120,12 +120,12 @@ impl Unanswered {
         }
     }
 
-    /// Of what was sent there was no answer, and it is sent again within the same call.
+    /// Records that a request got no answer and is sent again within the same call.
     ///
-    /// Only for a request that is idempotent and was lost with a connection that had stood idle. The first
-    /// copy may still arrive: an acquire that is refused after that has to be
-    /// [abandoned](super::Lock::abandon) before the refusal is told, or is [`Unknown`](ErrorKind::Unknown),
-    /// since whoever is refused abandons nothing.
+    /// Only for a request that is idempotent and was lost with an idle connection. The first copy may still
+    /// arrive. If the second acquire is refused, it must be [abandoned](super::Lock::abandon) before the
+    /// refusal is returned, or the error must be [`Unknown`](ErrorKind::Unknown), since a caller that is
+    /// refused abandons nothing.
     pub fn note(&self, key: &LeaseKey, what: Sent) {
         self.note_at(key, what, Timestamp::now());
     }
@@ -150,7 +150,7 @@ impl Unanswered {
     }
 }
 
-/// One request on its way.
+/// A request in transit.
 #[derive(Debug)]
 #[must_use = "dropped, it is taken for a request that was not answered"]
 pub struct Asking<'a> {
@@ -161,8 +161,8 @@ pub struct Asking<'a> {
 }
 
 impl Asking<'_> {
-    /// Takes note of the answer, or that there was none, which is [`Unknown`](ErrorKind::Unknown) and no
-    /// other error: those say that nothing was done.
+    /// Records the answer. Only [`Unknown`](ErrorKind::Unknown) counts as none; other errors say that nothing
+    /// was done.
     pub fn answered<T>(mut self, answer: Result<T>) -> Result<T> {
         self.answered = !matches!(&answer, Err(e) if e.kind() == ErrorKind::Unknown);
         answer
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_old_goes_when_there_is_much() {
+    fn old_records_go_when_there_are_many() {
         let open = Unanswered::default();
         let start = Timestamp::now();
         for n in 0..FEW as u64 {

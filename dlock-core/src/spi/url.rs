@@ -10,11 +10,11 @@ use crate::error::{Error, ErrorKind, Result};
 
 /// The URL of a store, `scheme:[//]place[?key=value&...]`, parsed once for all backends.
 ///
-/// A backend takes what it knows and then calls [`finish`](Self::finish), which refuses the rest: an option
-/// that is ignored silently is a lock that does not do what was meant.
+/// A backend takes the keys that it knows and then calls [`finish`](Self::finish), which refuses the rest: a
+/// lock with an option that is silently ignored does not do what was meant.
 ///
-/// No message and no `Debug` shows a value, a user, a host or a path: a mistyped URL can have a password
-/// anywhere.
+/// No message and no `Debug` output shows a value, a user, a host or a path, since a mistyped URL may have a
+/// password anywhere.
 ///
 /// ```
 /// # use dlock_core as dlock;
@@ -35,38 +35,38 @@ pub struct Url {
     place: String,
     /// In the order of the URL; `None` once taken.
     query: Vec<Option<(String, String)>>,
-    /// What was asked for, for the message about what was not.
+    /// The keys that were taken, for the message about unknown ones.
     known: Vec<&'static str>,
-    /// The query has an `@`, so a part of it may be one of a password that was not encoded.
+    /// The query has an `@`, so it may contain a part of a password that was not encoded.
     doubtful: bool,
 }
 
-/// Where servers are, and as whom they are asked.
+/// The servers in a URL, and the user to connect as.
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Servers {
-    /// Before the `:`; `None` if empty.
+    /// The text before the `:`; `None` if empty.
     pub user: Option<String>,
-    /// Behind the `:`.
+    /// The text after the `:`.
     pub password: Option<String>,
-    /// In the order of the URL. At least one.
+    /// The hosts in the order of the URL. At least one.
     pub hosts: Vec<Host>,
-    /// Behind the first `/` after the hosts, percent-decoded; may be empty.
+    /// The text after the first `/` behind the hosts, percent-decoded. May be empty.
     pub path: String,
 }
 
-/// A server's address.
+/// The address of a server.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub struct Host {
-    /// A name or an IP address; of IPv6 without the brackets.
+    /// A host name or an IP address; IPv6 without brackets.
     pub name: String,
-    /// The port that was given, or the default one.
+    /// The given port, or the default.
     pub port: u16,
 }
 
 impl Host {
-    /// That port of that host.
+    /// Creates the address of `port` on `name`.
     pub fn new(name: impl Into<String>, port: u16) -> Self {
         Self {
             name: name.into(),
@@ -94,22 +94,22 @@ impl fmt::Debug for Servers {
     }
 }
 
-/// Keys that [`Client`](crate::Client) takes, and no backend.
+/// Keys of the [`Client`](crate::Client), which no backend takes.
 const OF_THE_CLIENT: [&str; 3] = ["namespace", "ttl", "op_timeout"];
 
 impl Url {
-    /// Takes a URL apart.
+    /// Parses a URL.
     ///
     /// # Errors
     /// `InvalidInput` if it has no scheme, has a fragment, or has a query that is not made of `key=value`.
     pub fn parse(text: &str) -> Result<Self> {
         let scheme_ends = text.split_once(':');
         let (scheme, rest) = scheme_ends.ok_or_else(|| {
-            invalid("a store's URL begins with its scheme, as in `sqlite://locks.db` or `memory://`")
+            invalid("the URL of a store must start with a scheme, as in `sqlite://locks.db` or `memory://`")
         })?;
         if rest.contains('#') {
             return Err(invalid(
-                "a store's URL has no fragment: write a `#` that belongs to it as `%23`",
+                "the URL of a store must have no fragment: encode a `#` as `%23`",
             ));
         }
         let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
@@ -117,7 +117,7 @@ impl Url {
         for (n, pair) in query.split('&').filter(|pair| !pair.is_empty()).enumerate() {
             let (key, value) = pair.split_once('=').ok_or_else(|| {
                 invalid(format!(
-                    "part {} of the URL's query is not of the form `key=value`",
+                    "part {} of the URL's query must have the form `key=value`",
                     n + 1
                 ))
             })?;
@@ -132,36 +132,36 @@ impl Url {
         })
     }
 
-    /// Before the first `:`, in lower case.
+    /// Returns the text before the first `:`, in lower case.
     pub fn scheme(&self) -> &str {
         &self.scheme
     }
 
-    /// All between the scheme and the query, percent-decoded: for stores that are files.
+    /// Returns everything between the scheme and the query, percent-decoded. For stores that are files.
     ///
     /// # Errors
-    /// `InvalidInput` if it is not percent-encoded text in UTF-8.
+    /// `InvalidInput` if it is not percent-encoded UTF-8.
     pub fn file(&self) -> Result<String> {
         decode(&self.place)
     }
 
-    /// Whether there is an `@` or a `:` before the first `/`, as in `user:password@host:port`.
+    /// Returns whether there is an `@` or a `:` before the first `/`, as in `user:password@host:port`.
     pub fn names_a_host(&self) -> bool {
         let first = self.place.split('/').next().unwrap_or_default();
         first.contains(['@', ':'])
     }
 
-    /// The place as it was given, for a driver that parses it itself.
+    /// Returns the place as it was given, for drivers that parse it themselves.
     pub fn raw_place(&self) -> &str {
         &self.place
     }
 
-    /// `[user][:password]@host[:port],.../path`
+    /// Parses the place as `[user][:password]@host[:port],.../path`.
     ///
     /// # Errors
     /// `InvalidInput` if a host is missing or malformed.
     pub fn servers(&self, default_port: u16) -> Result<Servers> {
-        // The last one: an `@` in a password is mostly not encoded, and cannot be in what follows.
+        // The last `@`: one in a password is often not encoded, and none can follow it.
         let (login, place) = match self.place.rsplit_once('@') {
             Some((login, place)) => (Some(login), place),
             None => (None, &*self.place),
@@ -183,10 +183,10 @@ impl Url {
         })
     }
 
-    /// The value of that key, if given.
+    /// Takes the value of `key`, if it is given.
     ///
     /// # Errors
-    /// `InvalidInput` if it does not read as a `T`, or is given twice: whichever were ignored, it was meant.
+    /// `InvalidInput` if the value is no `T`, or if the key is given twice.
     pub fn take<T: UrlValue>(&mut self, key: &'static str) -> Result<Option<T>> {
         self.known.push(key);
         let mut found = None;
@@ -205,7 +205,7 @@ impl Url {
         value.map(Some).ok_or_else(refused)
     }
 
-    /// All keys that are wanted, with their values: those of a driver that have a name in them.
+    /// Takes all wanted keys, with their values. For drivers whose keys contain names.
     pub fn take_all(&mut self, wanted: impl Fn(&str) -> bool) -> Vec<(String, String)> {
         let wanted = |slot: &&mut Option<(String, _)>| slot.as_ref().is_some_and(|(key, _)| wanted(key));
         self.query
@@ -215,7 +215,7 @@ impl Url {
             .collect()
     }
 
-    /// The path that is the value of that key, and what is in the file there.
+    /// Takes the value of `key` as a path, and reads the file there.
     ///
     /// # Errors
     /// As [`take`](Self::take); `InvalidInput` if the file cannot be read.
@@ -224,35 +224,35 @@ impl Url {
             return Ok(None);
         };
         let refused =
-            |e| invalid(format!("the file that the URL's `{key}` names cannot be read")).with_source(e);
+            |e| invalid(format!("cannot read the file that the URL's `{key}` names")).with_source(e);
         let contents = std::fs::read(&path).map_err(refused)?;
         Ok(Some((path.into(), contents)))
     }
 
-    /// Two keys that belong together, such as a certificate and its key.
+    /// Pairs two values that belong together, such as a certificate and its key.
     ///
     /// # Errors
-    /// `InvalidInput` if one is given without the other.
+    /// `InvalidInput` if only one is given.
     pub fn both<T>(one: (&str, Option<T>), other: (&str, Option<T>)) -> Result<Option<(T, T)>> {
         match (one, other) {
             ((_, Some(one)), (_, Some(other))) => Ok(Some((one, other))),
             ((_, None), (_, None)) => Ok(None),
             ((one, _), (other, _)) => Err(invalid(format!(
-                "the URL gives one of `{one}` and `{other}`, which belong together"
+                "the URL must give both of `{one}` and `{other}`, or neither"
             ))),
         }
     }
 
-    /// Refuses a key that nobody has taken.
+    /// Refuses keys that were not taken.
     ///
     /// # Errors
-    /// `InvalidInput`, which names the key, the known one that is nearest to it, and all that are known.
+    /// `InvalidInput`, which names the key, the most similar known key, and all known keys.
     pub fn finish(mut self) -> Result<()> {
         let Some(n) = self.query.iter().position(Option::is_some) else {
             return Ok(());
         };
         let key = self.query[n].take().map(|(key, _)| key).unwrap_or_default();
-        // What does not look like a key may be the rest of a password.
+        // Text that does not look like a key may be the rest of a password.
         let plain = |b| u8::is_ascii_alphanumeric(&b) || b"-_.".contains(&b);
         let named = match key.len() <= 40 && key.bytes().all(plain) && !self.doubtful {
             true => format!("the key `{key}`"),
@@ -285,9 +285,9 @@ impl fmt::Debug for Url {
     }
 }
 
-/// What a value in the query can be read as.
+/// A type that a value in the query can be parsed as.
 pub trait UrlValue: Sized {
-    /// Completes "must be ...".
+    /// What the value must be: completes "must be ...".
     const EXPECTED: &'static str;
 
     /// Reads it, percent-decoded.
@@ -338,7 +338,7 @@ impl UrlValue for Duration {
 }
 
 fn host(text: &str, default_port: u16) -> Result<Host> {
-    let bad = || invalid("a host in the URL is not of the form `host`, `host:port` or `[::1]:port`");
+    let bad = || invalid("a host in the URL must have the form `host`, `host:port` or `[::1]:port`");
     let (name, port) = match text.strip_prefix('[') {
         Some(rest) => match rest.split_once(']').ok_or_else(bad)? {
             (name, "") => (name, None),
@@ -349,7 +349,7 @@ fn host(text: &str, default_port: u16) -> Result<Host> {
             None => (text, None),
         },
     };
-    // A `%` is that of an IPv6 zone.
+    // A `%` starts an IPv6 zone.
     let fits = |c: char| c.is_alphanumeric() || matches!(c, '.' | '-' | '_' | ':' | '%');
     let port = port
         .map_or(Some(default_port), |port| port.parse().ok())
@@ -367,13 +367,13 @@ fn decode(text: &str) -> Result<String> {
     };
     if text.match_indices('%').any(|(n, _)| broken(&text[n..])) {
         return Err(invalid(
-            "a `%` in the URL is not followed by two hexadecimal digits: write the sign itself as `%25`",
+            "a `%` in the URL must be followed by two hexadecimal digits: encode the sign itself as `%25`",
         ));
     }
     let decoded = percent_decode_str(text).decode_utf8();
     decoded
         .map(Cow::into_owned)
-        .map_err(|_| invalid("the URL, percent-decoded, is not UTF-8"))
+        .map_err(|_| invalid("the URL must be UTF-8 after percent-decoding"))
 }
 
 fn invalid(message: impl Into<Cow<'static, str>>) -> Error {

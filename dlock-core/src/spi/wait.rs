@@ -9,20 +9,21 @@ use super::Grant;
 use crate::error::Result;
 use crate::request_id::RequestId;
 
-/// How a waiter learns that it is time to act.
+/// How a waiter learns when to act.
 #[non_exhaustive]
 #[must_use]
 pub struct Wait {
-    /// Pushed by the store, or to be polled.
+    /// Whether the store pushes or the engine polls.
     pub wake: Wake,
-    /// When something is known to run out (a holder's lease, say), so that asking again at that time pays.
+    /// When something expires that the store will not report, such as a holder's lease, so that it pays to
+    /// ask again.
     pub recheck_in: Option<Duration>,
-    /// How many waiters are ahead, where the store says so for free.
+    /// The number of waiters ahead, if the store reports it at no cost.
     pub ahead: Option<u32>,
 }
 
 impl Wait {
-    /// A wait that is woken in that way.
+    /// Creates a wait with this kind of wake-up.
     pub fn new(wake: Wake) -> Self {
         Self {
             wake,
@@ -31,13 +32,13 @@ impl Wait {
         }
     }
 
-    /// Says when asking again pays at the latest.
+    /// Sets when it pays to ask again.
     pub fn recheck_in(mut self, d: Duration) -> Self {
         self.recheck_in = Some(d);
         self
     }
 
-    /// Says how many waiters are ahead.
+    /// Sets the number of waiters ahead.
     pub fn ahead(mut self, n: u32) -> Self {
         self.ahead = Some(n);
         self
@@ -66,28 +67,28 @@ impl fmt::Debug for Wait {
     }
 }
 
-/// How the store wakes a waiter.
+/// How a waiter is woken.
 #[non_exhaustive]
 #[allow(missing_debug_implementations)] // streams and probes are opaque
 pub enum Wake {
-    /// The store tells. A backend registers the request *before* it is sent: a push may overtake the reply.
-    /// Dropping the stream is not withdrawing. The end of the stream means that pushes cannot be relied on:
-    /// the engine asks again.
+    /// The store pushes. A backend registers the request *before* it is sent, since a push may overtake the
+    /// reply. Dropping the stream does not withdraw the request. The end of the stream means that pushes
+    /// cannot be relied on: the engine asks again.
     Push(BoxStream<'static, Push>),
-    /// The engine looks. The *timing* is the engine's, between these bounds and with jitter: it keeps one
-    /// poller per client and name.
+    /// The engine polls. It chooses the *timing*, between these bounds and with jitter, and runs one poller
+    /// per client and name.
     Poll {
-        /// The cheap question.
+        /// The cheap question to ask.
         probe: Arc<dyn Probe>,
-        /// Never sooner than this after the last look.
+        /// The shortest pause after a look.
         min: Duration,
-        /// Never later than this after the last look.
+        /// The longest pause after a look.
         max: Duration,
     },
 }
 
 impl Wake {
-    /// The engine asks in full each time: for a store where that is as cheap as any question.
+    /// Polls by asking in full each time. For a store where that is as cheap as any question.
     pub fn poll_in_full(min: Duration, max: Duration) -> Self {
         /// Always says that it may pay.
         struct InFull;
@@ -107,45 +108,45 @@ impl Wake {
     }
 }
 
-/// A cheap "is there any news since I last asked?", shared by all waiters of one name in one client.
+/// A cheap question whether a name has changed since it was asked last. All waiters of one name in one client
+/// share a probe.
 ///
-/// The first look counts from the attempt that answered with it: what happened between the two is news.
-/// Others that wait for the name have a probe of their own, which is asked once; from then on the first one
-/// speaks for all.
+/// The first look counts from the attempt that returned the probe: what happened in between is news. The
+/// probes of further waiters are asked once each; from then on the first probe speaks for all.
 #[async_trait]
 pub trait Probe: Send + Sync + 'static {
-    /// Whether it pays to ask in full, and for whom. When in doubt, [`News::Changed`].
+    /// Asks whether, and for which requests, it pays to ask in full. When in doubt, the answer is
+    /// [`News::Changed`].
     ///
     /// # Cancel safety
-    /// Only reads. The engine takes a look that failed or was not answered for [`News::Changed`], so what a
-    /// dropped look has seen need not be seen again.
+    /// Only reads. The engine treats a look that failed or was not answered as [`News::Changed`], so a later
+    /// look need not repeat what a dropped one has seen.
     ///
     /// # Errors
     /// As [`Lock::attempt`](super::Lock::attempt).
     async fn look(&self) -> Result<News>;
 
-    /// What the name looked like when this probe saw it last, or as the attempt left it that answered with
-    /// it: a number that is another one whenever the holders are others. With it a probe of another waiter,
-    /// made before the latest look of this one began, need not look by itself. `None` where it is not known,
-    /// and where a look names an admission only once.
+    /// Returns the state of the name at this probe's last look, or after the attempt that returned the probe:
+    /// a number that differs whenever the holders differ. With it, the probe of another waiter that was made
+    /// before the latest look of this one began need not look. `None` if the state is not known, or if a look
+    /// names each admission only once.
     fn seen(&self) -> Option<u64> {
         None
     }
 }
 
-/// What a look at a name has shown.
+/// The result of a look at a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum News {
-    /// Nothing for anybody who waits. The next look may take longer to come.
+    /// Nothing has changed for any waiter. The next look may come later.
     Nothing,
-    /// The holders are others than before, and of the requests that wait in the store's queue these were
-    /// admitted. The engine asks for them alone (and for those that are not queued, which nobody can admit):
-    /// however many wait, a hand-over costs one question. Those of other clients may be among them; it may be
-    /// empty.
+    /// The holders have changed, and these requests from the store's queue were admitted. The engine asks for
+    /// these alone, and for requests that are not queued, which nobody can admit. So a hand-off costs one
+    /// question, however many wait. Requests of other clients may be among them. The list may be empty.
     Admitted(Vec<RequestId>),
-    /// Something changed. Whom it concerns shows only when they ask in full: the first few in line do, and
-    /// when one of them is granted, the next few.
+    /// Something has changed, and the waiters must ask in full to learn whether it concerns them. The first
+    /// few in line do so, and when one of them is granted, the next few.
     Changed,
 }
 
@@ -155,6 +156,6 @@ pub enum News {
 pub enum Push {
     /// The queued request is granted.
     Granted(Grant),
-    /// Something changed: ask again.
+    /// Something has changed. Ask again.
     Changed,
 }

@@ -5,56 +5,55 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::inspection::{Change, Inspection};
 use crate::name::LockName;
 
-/// Looking at a lock without wanting it. Needs no lease and never queues, holds or slows anything.
+/// The part for observing locks. It needs no lease and never queues, holds or delays anything.
 #[async_trait]
 pub trait Watch: Send + Sync {
-    /// The stream of changes of one name: first a [`Change::Snapshot`], then every change after it, in grant
-    /// order. When changes may have been skipped (a slow consumer, a broken connection) a fresh `Snapshot`
-    /// with `skipped: true` says so. It ends with an error or never. A lease that runs out is told although
-    /// nobody touches the name, and a consumer that does not read costs a bounded backlog.
+    /// Returns the stream of changes of one name: a [`Change::Snapshot`], then every later change, in grant
+    /// order. If changes may have been skipped, because of a slow consumer or a broken connection, a new
+    /// `Snapshot` with `skipped: true` follows. The stream ends with an error or never. It reports the expiry
+    /// of a lease even if nobody touches the name. A consumer that does not read costs a bounded backlog.
     ///
-    /// A backend that can only look now and then cannot tell apart what lies between two looks, but whether
-    /// there was more than it tells: then such a snapshot says so. The latest state is always delivered.
+    /// A backend that polls cannot see every change between two looks. If there was more than it reports, it
+    /// sends such a snapshot. The latest state is always delivered.
     ///
     /// # Cancel safety
-    /// Dropped, it leaves nothing that counts; the same holds for the stream. The caller watches anew and
-    /// starts with a snapshot.
+    /// Cancel safe: dropping it, or the stream, leaves nothing behind. A new watch starts with a snapshot.
     ///
     /// # Errors
     /// As [`Lock::attempt`](super::Lock::attempt); an error of the stream is its last item.
     async fn watch(&self, name: &LockName) -> Result<BoxStream<'static, Result<Change>>>;
 
-    /// Who holds it now, with which tokens and for how long yet, and how many wait.
+    /// Reads who holds the name now, with tokens and remaining times, and how many requests wait.
     ///
     /// # Cancel safety
-    /// Only reads.
+    /// Cancel safe: it only reads.
     ///
     /// # Errors
     /// As [`Lock::attempt`](super::Lock::attempt).
     async fn inspect(&self, name: &LockName) -> Result<Inspection>;
 
-    /// Ends every lease of that name, whoever holds it, and admits who is next. For operators: the former
-    /// holders learn it only at their next renewal, so what they do meanwhile is kept out by the fence alone.
-    /// Returns how many were ended.
+    /// Ends every lease of the name, whoever holds it, admits the next waiters, and returns how many leases
+    /// were ended. For operators: a former holder learns of it at its next renewal, and until then only the
+    /// fence gate keeps its writes out.
     ///
     /// # Cancel safety
-    /// Dropped, it has happened or not, and nobody repeats it. Calling it again ends whoever holds the name
-    /// by then.
+    /// Dropped, it may or may not have taken effect, and is not repeated. Calling it again ends whatever
+    /// lease there is by then.
     ///
     /// # Errors
     /// As [`Lock::attempt`](super::Lock::attempt).
     async fn force_release(&self, name: &LockName) -> Result<u32>;
 
-    /// One page of the names that begin with `prefix` and are held or waited for: the first page, or the one
-    /// at [`Page::next`] of the page before. A name that is in use all the while is on a page at least; it
-    /// may be on several. One that was free all the while is on none. A page may be empty and not the last.
-    /// What some leave out, [`Client::list`](crate::Client::list) says.
+    /// Returns one page of the names that start with `prefix` and are held or waited for: the first page, or
+    /// the one at [`Page::next`] of the page before. A name that is in use throughout is on at least one
+    /// page, possibly on several. A name that is free throughout is on none. A page may be empty without
+    /// being the last. [`Client::list`](crate::Client::list) says what some backends omit.
     ///
-    /// Only for a backend that claims [`Capability::List`](crate::Capability::List); the default answers
+    /// Only for backends that claim [`Capability::List`](crate::Capability::List). The default fails with
     /// `Unsupported`.
     ///
     /// # Cancel safety
-    /// Only reads.
+    /// Cancel safe: it only reads.
     ///
     /// # Errors
     /// As [`Lock::attempt`](super::Lock::attempt).
@@ -66,18 +65,18 @@ pub trait Watch: Send + Sync {
     }
 }
 
-/// Some names, from [`Watch::list`].
+/// One page of names. From [`Watch::list`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Page {
-    /// In any order.
+    /// The names, in any order.
     pub names: Vec<LockName>,
-    /// Where the next page begins, in the backend's own terms; `None` behind the last.
+    /// Where the next page starts, in the backend's own terms; `None` after the last page.
     pub next: Option<Vec<u8>>,
 }
 
 impl Page {
-    /// Those names, and where it goes on.
+    /// Creates a page.
     pub fn new(names: Vec<LockName>, next: Option<Vec<u8>>) -> Self {
         Self { names, next }
     }

@@ -51,7 +51,7 @@ async fn acquire(client: &Client, store: &Scripted, asks: Asks) -> Outcome {
 
 /// Nothing is left in the store of what was asked for and not had. What cannot be there is not given back.
 #[test]
-fn what_may_be_in_the_store_is_given_back_once_and_no_more() {
+fn possible_grant_is_given_back_exactly_once() {
     use ErrorKind::{InvalidInput, PermissionDenied, Timeout, Unavailable, Unknown, Unsupported};
     type Case<'a> = (Asks, &'a [Says], &'a [Says], &'a [Says], Outcome, &'a [&'a str]);
     let [tries, waits, limited] = [Asks::Tries, Asks::Waits, Asks::WaitsFor(s(1))];
@@ -251,7 +251,7 @@ fn what_may_be_in_the_store_is_given_back_once_and_no_more() {
 
 /// A store that cannot be asked: it is tried for as long as an operation may take.
 #[test]
-fn a_store_that_is_away_for_too_long_ends_the_acquire() {
+fn store_away_for_too_long_fails_the_acquire() {
     use ErrorKind::{Unavailable, Unknown};
     for store in [Store::Queues, Store::Plain] {
         for (first, then, confirms, outcome, owes) in [
@@ -300,7 +300,7 @@ fn a_store_that_is_away_for_too_long_ends_the_acquire() {
 
 /// Of a session leases do not lapse by themselves: what cannot be given back is tried for a ttl.
 #[test]
-fn what_a_session_refuses_to_take_back_is_offered_for_a_ttl() {
+fn refused_abandon_is_repeated_for_a_ttl_on_a_session() {
     play(Store::Session, async |client, store| {
         let denied = Fails(ErrorKind::PermissionDenied);
         store.attempts.set([denied.clone()]);
@@ -380,7 +380,7 @@ fn a_client_that_is_closed_asks_the_store_nothing() {
 /// Whoever is first in line asks just after something is known to run out, and the others later and spread:
 /// for them it only pays if those before them are dead. All renew their entry at a third of its life.
 #[test]
-fn those_in_line_ask_when_it_pays_and_at_a_third_of_their_ttl() {
+fn queued_waiters_ask_at_rechecks_and_each_third_of_ttl() {
     for (ahead, recheck, earliest, latest) in [
         (0, Some(ms(500)), ms(500), ms(503)),
         (1, Some(ms(500)), ms(500), ms(503)),
@@ -534,7 +534,7 @@ fn a_conversion_for_a_short_life_is_renewed_soon() {
 }
 
 #[test]
-fn what_is_not_claimed_is_not_asked_for() {
+fn unclaimed_capability_sends_no_request() {
     play(Store::Exclusive, async |client, store| {
         let guard = client.lock("a").unwrap().acquire().await.unwrap();
         guard.downgrade().await.unwrap();
@@ -603,7 +603,7 @@ fn pauses_after_failures_double_and_half_of_each_is_random() {
 
 /// The answers to those who ask for their turn, and what becomes of the wait.
 #[test]
-fn a_place_in_line_is_kept_through_what_passes() {
+fn queue_place_survives_transient_errors() {
     use ErrorKind::{BackendData, PermissionDenied, Unavailable};
     let away = |n| vec![Fails(Unavailable); n];
     // About sixty tries take four seconds.
@@ -649,7 +649,7 @@ fn a_place_in_line_is_kept_through_what_passes() {
 
 /// One look of a client serves all its waiters of a name. What happened here is looked at at once.
 #[test]
-fn looks_are_shared_and_at_once_when_this_client_lets_go() {
+fn looks_are_shared_and_immediate_after_a_local_release() {
     for lets_go in ["release", "drop", "downgrade"] {
         play(Store::Queues, async |client, store| {
             *store.polled.lock().unwrap() = Some((ms(100), ms(1000)));
@@ -695,7 +695,7 @@ fn looks_are_shared_and_at_once_when_this_client_lets_go() {
 
 /// A store that cannot say whether anything is left says so at once, to all.
 #[test]
-fn after_a_doubt_all_is_asked_for_at_once() {
+fn doubt_asks_for_everything_at_once() {
     for signal in [Signal::Doubt, Signal::Back] {
         play(Store::Queues, async |client, store| {
             let held = client.lock("a").unwrap().acquire().await.unwrap();
@@ -732,7 +732,7 @@ fn after_a_doubt_all_is_asked_for_at_once() {
 
 /// What the store names as lost is lost, and given back: the word may be late, and the lease the next one.
 #[test]
-fn what_the_store_calls_lost_is_lost_and_nothing_else_is() {
+fn only_leases_reported_lost_are_lost() {
     play(Store::Queues, async |client, store| {
         let (a, b) = (client.lock("a").unwrap(), client.lock("b").unwrap());
         let (a, b) = (a.acquire().await.unwrap(), b.acquire().await.unwrap());
@@ -750,7 +750,7 @@ fn what_the_store_calls_lost_is_lost_and_nothing_else_is() {
 
 /// The word of a loss comes before the answer that it is about; or it is of another loss.
 #[test]
-fn a_grant_that_was_called_lost_on_its_way_is_no_guard() {
+fn grant_reported_lost_in_transit_makes_no_guard() {
     type Word = fn(&Scripted) -> LostLeases;
     let all: Word = |_| LostLeases::All;
     let this: Word = |store| LostLeases::These(vec![store.key(1)]);
@@ -790,7 +790,7 @@ fn a_grant_that_was_called_lost_on_its_way_is_no_guard() {
 
 /// Its entry went with the leases; and who waits to hear of a release of that session hears.
 #[test]
-fn when_a_session_is_lost_those_in_line_ask_at_once() {
+fn session_loss_makes_waiters_ask_at_once() {
     play(Store::Session, async |client, store| {
         let held = client.lock("a").unwrap().acquire().await.unwrap();
         let mut events = held.events();
@@ -815,7 +815,7 @@ fn when_a_session_is_lost_those_in_line_ask_at_once() {
 
 /// Pushes that end with a connection cost one question; those that never begin are asked for with pauses.
 #[test]
-fn pushes_that_end_again_and_again_are_asked_for_with_pauses() {
+fn repeatedly_ended_pushes_are_retried_with_pauses() {
     play(Store::Queues, async |client, store| {
         store.attempts.set(vec![Queued(0); 12]);
         let lock = client.lock("a").unwrap();
@@ -906,7 +906,7 @@ fn a_claim_window_is_confirmed_in_time() {
 
 /// The end of a client pays what it owes.
 #[test]
-fn what_is_being_given_back_outlives_the_close_of_the_client() {
+fn abandons_in_progress_outlive_close() {
     play(Store::Queues, async |client, store| {
         store.attempts.set([Fails(ErrorKind::PermissionDenied)]);
         store.abandons.set([Silence]);
@@ -952,7 +952,7 @@ fn a_change_while_the_store_is_asked_is_asked_for_again() {
 
 /// Whoever comes does not wait for the others' next look.
 #[test]
-fn a_newcomer_is_looked_for_soon() {
+fn new_waiter_is_looked_for_soon() {
     play(Store::Queues, async |client, store| {
         *store.polled.lock().unwrap() = Some((ms(100), s(60)));
         store.looks.set_for_ever(Not);

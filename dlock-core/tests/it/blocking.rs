@@ -24,7 +24,7 @@ fn ttl(ms: u64) -> LockOptions {
 }
 
 #[test]
-fn a_body_runs_under_the_lock_and_nobody_else_does() {
+fn body_runs_under_the_lock_alone() {
     let (one, two) = two();
     let lock = one.lock("a").unwrap();
     let seen = lock.with(|held| {
@@ -37,7 +37,7 @@ fn a_body_runs_under_the_lock_and_nobody_else_does() {
 }
 
 #[test]
-fn a_body_that_outlived_its_lock_is_told_lost() {
+fn body_that_outlived_its_lock_fails_with_lost() {
     let (one, two) = two();
     let lock = one.lock("a").unwrap().options(ttl(60)).unwrap();
     let outcome = lock.with(|held| {
@@ -50,7 +50,7 @@ fn a_body_that_outlived_its_lock_is_told_lost() {
 }
 
 #[test]
-fn a_body_that_panics_lets_go() {
+fn panicking_body_releases_the_lock() {
     let (one, two) = two();
     let lock = one.lock("a").unwrap();
     let panicked = catch_unwind(AssertUnwindSafe(|| {

@@ -196,7 +196,7 @@ fn namespaces_nest() {
 }
 
 #[test]
-fn whoever_asks_in_a_namespace_sees_its_own_names_only() {
+fn namespace_shows_only_its_own_names() {
     let store = Memory::new(rt());
     let backend = in_namespace(&store, "shop");
     let (first, second) = (key("x", 1), key("x", 2));
@@ -301,7 +301,7 @@ fn gate_resources_of_two_namespaces_are_two() {
 }
 
 #[test]
-fn losses_of_other_namespaces_are_not_told() {
+fn losses_of_other_namespaces_are_not_reported() {
     let store = Memory::new(rt());
     let mut odd = Odd::on(&store);
     let these = |keys: Vec<LeaseKey>| Signal::Lost(LostLeases::These(keys), LossReason::SessionLost);
@@ -327,7 +327,7 @@ fn losses_of_other_namespaces_are_not_told() {
 }
 
 #[test]
-fn a_namespace_takes_its_length_from_the_longest_name() {
+fn namespace_shortens_the_longest_name() {
     let store = Config::new().max_name_len(1024).connect(rt());
     let backend = in_namespace(&store, "shop");
     assert_eq!(backend.capabilities().max_name_len, 1024 - "4:shop,".len());
@@ -355,7 +355,7 @@ fn sharded(ids: &[&str]) -> Sharded {
 }
 
 #[test]
-fn processes_that_list_the_same_shards_in_another_order_agree() {
+fn order_of_shards_does_not_matter() {
     let (stores, first) = shards(&["a", "b", "c"]);
     let second = ["c", "a", "b"]
         .into_iter()
@@ -404,7 +404,7 @@ fn one_shard_more_takes_its_share_and_moves_nothing_else() {
 }
 
 #[test]
-fn what_a_store_of_several_says_is_told_with_its_name() {
+fn findings_carry_the_name_of_their_store() {
     let store = Memory::new(rt());
     let says = |diagnosis| -> Arc<dyn Lock> {
         Arc::new(Odd {
@@ -477,7 +477,7 @@ fn batches_over_shards_are_answered_in_order() {
 }
 
 #[test]
-fn a_shard_that_hangs_costs_no_renewal_of_another() {
+fn hanging_shard_fails_no_renewal_of_another() {
     let (good, bad) = (Memory::new(rt()), Memory::new(rt()));
     let hanging = Odd {
         renewal_hangs: true,
@@ -612,7 +612,7 @@ fn a_part_that_one_shard_lacks_is_not_claimed() {
 }
 
 #[test]
-fn shards_with_a_page_that_begins_empty_are_listed() {
+fn shards_behind_an_empty_page_are_listed() {
     let (a, b) = (Memory::new(rt()), Memory::new(rt()));
     let list = vec![
         Shard::new("a", Arc::new(Odd::on(&a))),
@@ -638,7 +638,7 @@ fn shards_with_a_page_that_begins_empty_are_listed() {
 }
 
 #[test]
-fn a_list_of_shards_that_cannot_work_is_refused() {
+fn invalid_shard_lists_are_refused() {
     for ids in [&[][..], &["a", "a"], &["a", ""]] {
         assert_eq!(
             Sharded::new(shards(ids).1, rt(), TTL).unwrap_err().kind(),

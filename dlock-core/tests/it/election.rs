@@ -15,7 +15,7 @@ fn election(client: &Client, options: LockOptions) -> Election {
 }
 
 #[test]
-fn work_that_ends_at_once_is_not_begun_without_a_pause() {
+fn short_work_is_repeated_with_pauses() {
     simulate(async |world| {
         let client = world.client();
         let begun = Cell::new(0);
@@ -61,7 +61,7 @@ fn a_wait_limit_does_not_cost_a_candidate_its_place() {
 }
 
 #[test]
-fn without_a_queue_whoever_led_leaves_the_name_to_others() {
+fn without_a_queue_the_former_leader_pauses() {
     let (turns, again) = (Cell::new(0), Cell::new(0));
     let no_queue = |c: dlock_core::memory::Config| c.without(Capability::Queue).without(Capability::Priority);
     simulate_with(no_queue, async |world| {
@@ -92,7 +92,7 @@ fn without_a_queue_whoever_led_leaves_the_name_to_others() {
 }
 
 #[test]
-fn an_observer_hears_of_leaders_after_the_tokens_began_anew() {
+fn observer_reports_leaders_after_token_reset() {
     simulate(async |world| {
         let (candidate, observer) = (world.client(), world.client());
         let election = election(&candidate, passive(1000));

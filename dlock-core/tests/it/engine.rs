@@ -207,7 +207,7 @@ fn a_maximum_hold_ends_the_hold_and_says_so() {
 }
 
 #[test]
-fn a_guard_is_never_believed_beyond_its_maximum_hold() {
+fn guard_is_never_valid_beyond_its_maximum_hold() {
     simulate(|w| async move {
         let (client, other) = (w.client(), w.client());
         let options = ttl(1000).max_hold(ms(300));
@@ -309,7 +309,7 @@ fn a_body_is_cancelled_when_its_lock_is_lost() {
 }
 
 #[test]
-fn events_tell_the_life_of_a_hold_and_end_with_its_end() {
+fn events_report_a_hold_and_end_with_it() {
     simulate(|w| async move {
         let client = w.client();
         let options = ttl(300).warn_after(ms(250));
@@ -338,7 +338,7 @@ fn events_tell_the_life_of_a_hold_and_end_with_its_end() {
 }
 
 #[test]
-fn a_slow_reader_of_events_is_told_its_gaps_and_the_last_event() {
+fn slow_event_reader_gets_gaps_and_the_last_event() {
     simulate(|w| async move {
         let client = w.client();
         let guard = client

@@ -116,7 +116,7 @@ fn a_confirmed_renewal_moves_the_deadline_and_the_next_one() {
 }
 
 #[test]
-fn a_renewal_by_hand_is_told_what_the_store_said() {
+fn manual_renewal_returns_the_stores_answer() {
     for (says, outcome, releases) in [
         (Yes, None, 0),
         (Fails(ErrorKind::Unavailable), Some(ErrorKind::Unavailable), 0),
@@ -219,7 +219,7 @@ fn a_release_is_repeated_until_answered_or_lapsed() {
 }
 
 #[test]
-fn a_minimum_hold_is_what_is_left_of_it_at_each_try() {
+fn retried_release_keeps_the_remaining_minimum_hold() {
     play(Store::Queues, async |client, store| {
         let guard = held(&client, LockOptions::new().min_hold(s(10))).await;
         store.sleep(s(4)).await;
@@ -349,7 +349,7 @@ fn a_client_with_nothing_to_do_sleeps() {
 
 /// A hold that is held long is told of again and again, and no more often than was asked for.
 #[test]
-fn a_long_hold_is_told_of_again_and_again() {
+fn long_hold_is_reported_repeatedly() {
     play(Store::Queues, async |client, store| {
         let options = LockOptions::new().warn_after(s(3)).auto_renew(AutoRenew::Off);
         let guard = held(&client, options.ttl(s(60))).await;
@@ -393,7 +393,7 @@ fn releases_make_room_for_more_when_none_is_answered() {
 /// The last moment at which anything of it can be in the store: at the end of its life in the line it may
 /// have been granted for a ttl. A session keeps what it has for as long as it lives.
 #[test]
-fn what_is_not_wanted_is_withdrawn_for_as_long_as_it_can_last() {
+fn abandon_is_retried_for_as_long_as_it_matters() {
     for store in [Store::Queues, Store::Session] {
         play(store, async |client, store| {
             store.attempts.set([Silence]);
@@ -491,7 +491,7 @@ fn a_hold_without_renewal_is_kept_by_its_session_for_its_ttl() {
 
 /// The timers of a runtime stand still while the machine is suspended, and leases do not.
 #[test]
-fn while_anything_is_held_the_clock_is_looked_at_every_second() {
+fn clock_is_checked_every_second_while_holding() {
     play(Store::Queues, async |client, store| {
         let guard = held(&client, LockOptions::new().ttl(s(600))).await;
         let before = store.sleeps();

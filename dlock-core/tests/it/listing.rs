@@ -85,7 +85,7 @@ fn paged(pages: Vec<&'static [&'static str]>, can_list: bool) -> Client {
 }
 
 #[test]
-fn a_name_is_told_once_and_an_error_is_the_last() {
+fn each_name_is_listed_once_and_an_error_ends_the_list() {
     let client = paged(vec![&["b", "a"], &[], &["a", "c", "b"]], true);
     let told: Vec<_> = block_on(client.list("pre").unwrap().collect());
     let names: Vec<_> = told.iter().flatten().map(ToString::to_string).collect();
@@ -95,7 +95,7 @@ fn a_name_is_told_once_and_an_error_is_the_last() {
 }
 
 #[test]
-fn a_page_is_read_when_it_is_wanted() {
+fn pages_are_read_lazily() {
     let client = paged(vec![&["a"]], true);
     let mut names = client.list("pre").unwrap();
     assert_eq!(block_on(names.next()).unwrap().unwrap(), name("a"));
@@ -108,7 +108,7 @@ fn a_page_is_read_when_it_is_wanted() {
 }
 
 #[test]
-fn a_store_that_does_not_claim_it_is_not_asked() {
+fn unclaimed_listing_sends_no_request() {
     assert_eq!(
         paged(vec![], false).list("pre").err().unwrap().kind(),
         ErrorKind::Unsupported

@@ -173,7 +173,7 @@ fn the_last_of_thirty_readers(says: Says, seed: u64) -> Duration {
 }
 
 #[test]
-fn a_change_that_is_told_once_reaches_all_whom_it_concerns() {
+fn change_reported_once_reaches_all_affected_waiters() {
     for seed in 0..20 {
         let took = the_last_of_thirty_readers(Says::Changed, seed);
         assert!(took < ms(100), "seed {seed}: {took:?}");
@@ -181,7 +181,7 @@ fn a_change_that_is_told_once_reaches_all_whom_it_concerns() {
 }
 
 #[test]
-fn who_was_named_is_asked_for_though_a_later_look_fails() {
+fn admitted_waiter_is_asked_for_even_if_a_look_fails() {
     for seed in 0..20 {
         let took = the_last_of_thirty_readers(Says::AdmittedAndFails, seed);
         assert!(took < ms(100), "seed {seed}: {took:?}");
@@ -189,7 +189,7 @@ fn who_was_named_is_asked_for_though_a_later_look_fails() {
 }
 
 #[test]
-fn who_was_named_is_asked_for_beside_a_change() {
+fn admitted_waiter_is_asked_for_beside_a_change() {
     for seed in 0..20 {
         let took = the_last_of_thirty_readers(Says::AdmittedAndChanged, seed);
         assert!(took < ms(100), "seed {seed}: {took:?}");

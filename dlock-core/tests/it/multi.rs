@@ -42,7 +42,7 @@ fn a_multi_lock_takes_all_or_none_and_never_deadlocks() {
 }
 
 #[test]
-fn a_multi_lock_is_lost_if_its_first_lease_ran_out_meanwhile() {
+fn multi_lock_is_lost_if_its_first_lease_expired() {
     simulate(|w| async move {
         let (a, b) = (w.client(), w.client());
         let held = b.lock("y").unwrap().acquire().await.unwrap();

@@ -34,7 +34,7 @@ fn asks(store: &Scripted) -> Vec<String> {
 
 /// In the order of the line, which is not that in which they came.
 #[test]
-fn after_a_change_the_first_eight_in_line_are_asked_for() {
+fn change_asks_for_the_first_eight_waiters() {
     play(Store::Queues, async |client, store| {
         store.looks.set_for_ever(Not);
         store.renewals.set_for_ever(Queued(3));

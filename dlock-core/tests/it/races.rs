@@ -58,7 +58,7 @@ impl Remote {
 
 /// A store that rolls nothing back: the refusal says nothing of what was done before it.
 #[test]
-fn what_a_store_refused_after_it_had_granted_it_is_given_back() {
+fn refusal_after_a_grant_is_given_back() {
     for seed in 0..20 {
         let sim = Sim::new(seed);
         let store = Memory::new(sim.runtime());
@@ -77,7 +77,7 @@ fn what_a_store_refused_after_it_had_granted_it_is_given_back() {
 /// Of several leases one cannot be renewed, to its end. The others are not asked for with it when it has
 /// hardly any time left: a question that is given up then tells of none of them.
 #[test]
-fn a_lease_that_cannot_be_renewed_keeps_no_other_from_it() {
+fn unrenewable_lease_blocks_no_other_renewal() {
     for seed in 0..20 {
         let sim = Sim::new(seed);
         let store = Memory::new(sim.runtime());
@@ -225,7 +225,7 @@ fn a_release_that_the_store_does_not_know_is_a_refusal() {
 }
 
 #[test]
-fn what_the_store_says_to_a_conversion_counts_at_once() {
+fn conversion_takes_effect_at_once() {
     for seed in 0..20 {
         let w = Remote::new(seed, FaultPlan::healthy());
         w.sim.block_on(async {
@@ -318,7 +318,7 @@ fn a_body_takes_no_step_after_its_lock_is_gone() {
 }
 
 #[test]
-fn whoever_observes_a_release_is_told_of_the_end_of_the_client() {
+fn pending_release_events_end_with_the_client() {
     let w = Remote::new(5, FaultPlan::healthy());
     w.sim.block_on(async {
         let guard = w.client.lock("a").unwrap().acquire().await.unwrap();
@@ -454,7 +454,7 @@ fn a_store_whose_pushes_end_at_once_is_asked_with_pauses() {
 
 /// The deadline has passed, and nobody has had the time to notice: whoever is asked notices.
 #[test]
-fn what_is_asked_of_a_guard_is_answered_by_the_clock() {
+fn guard_answers_by_the_clock() {
     for seed in 0..20 {
         let w = Remote::new(seed, FaultPlan::healthy());
         w.sim.block_on(async {
@@ -490,7 +490,7 @@ fn what_is_asked_of_a_guard_is_answered_by_the_clock() {
 /// A part of the store hangs, and many guards of what is there were dropped. Those of what is elsewhere need
 /// not wait for them.
 #[test]
-fn releases_that_hang_keep_no_others_up() {
+fn hanging_releases_delay_no_others() {
     for seed in 0..20 {
         let sim = Sim::new(seed);
         let store = Memory::new(sim.runtime());
@@ -537,7 +537,7 @@ fn a_short_time_limit_of_operations_costs_no_renewal() {
 /// The process stands still just when its turn comes, and for longer than the turn lasts. It has waited long;
 /// nothing is wrong with the store.
 #[test]
-fn a_turn_that_was_slept_through_does_not_end_the_wait() {
+fn grant_slept_through_does_not_end_the_wait() {
     for seed in 0..20 {
         let sim = Sim::new(seed);
         let node = sim.client_runtime_with("client", ms(0), 0);
@@ -567,7 +567,7 @@ fn a_turn_that_was_slept_through_does_not_end_the_wait() {
 /// Two guards of one owner let go at the same moment: neither has lost anything.
 #[cfg(feature = "tokio")]
 #[test]
-fn guards_of_one_owner_let_go_at_one_moment() {
+fn guards_of_one_owner_are_released_concurrently() {
     let runtime = dlock_core::runtime::own_thread().unwrap();
     let store = Memory::new(runtime.clone());
     let client = Client::builder(store.connect(), runtime).build().unwrap();

@@ -117,7 +117,7 @@ fn of_two_upgraders_none_waits_for_the_other() {
 
 /// A guard whose dropped upgrade the store may have done is a reader here and a writer there.
 #[test]
-fn after_an_unanswered_upgrade_a_downgrade_tells_the_store() {
+fn downgrade_after_unanswered_upgrade_asks_the_store() {
     for seed in 0..20 {
         let sim = Sim::new(seed);
         let (server, node) = (sim.runtime(), sim.client_runtime_with("client", ms(0), 0));

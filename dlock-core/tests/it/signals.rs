@@ -128,7 +128,7 @@ fn a_shard_that_lost_all_loses_its_own_leases_and_no_others() {
 
 /// One shard hangs, and would be waited for far longer than a lease lasts.
 #[test]
-fn a_shard_that_hangs_costs_the_others_no_renewal() {
+fn hanging_shard_costs_others_no_renewal() {
     for seed in 0..20 {
         let sim = Sim::new(seed);
         let stores = [Memory::new(sim.runtime()), Memory::new(sim.runtime())];
@@ -164,7 +164,7 @@ fn a_shard_that_hangs_costs_the_others_no_renewal() {
 /// Somebody stands in line on one shard for a while, and another shard loses what it had: the turn is as good
 /// as before.
 #[test]
-fn the_loss_of_a_shard_costs_nobody_a_turn_on_another() {
+fn loss_of_a_shard_costs_no_queue_place_on_another() {
     for seed in 0..20 {
         let sim = Sim::new(seed);
         let stores = [Memory::new(sim.runtime()), Memory::new(sim.runtime())];
@@ -199,7 +199,7 @@ fn the_loss_of_a_shard_costs_nobody_a_turn_on_another() {
 /// What tells the lost ones from others panics: whatever it was asked of counts as lost, and the client goes
 /// on.
 #[test]
-fn a_backend_that_cannot_say_what_it_lost_has_lost_it() {
+fn panicking_loss_predicate_counts_as_lost() {
     let sim = Sim::new(1);
     let store = Memory::new(sim.runtime());
     let backend = Twisted::new(&store, sim.runtime());

@@ -36,7 +36,7 @@ fn the_clock_moves_forward() {
 }
 
 #[test]
-fn an_error_tells_what_and_where_and_keeps_its_cause() {
+fn error_shows_message_and_lock_and_keeps_its_cause() {
     let cause = std::io::Error::other("connection reset");
     let e = Error::new(ErrorKind::Unavailable, "the server is away")
         .with_name(&LockName::new("a").unwrap())
@@ -140,7 +140,7 @@ fn an_acquire_and_a_release_are_told_apart() {
 }
 
 #[test]
-fn dropped_on_the_way_it_is_unanswered_and_refused_it_is_not() {
+fn dropped_request_is_unanswered_and_refused_is_not() {
     let open = Unanswered::default();
     let a = key(1);
     assert!(

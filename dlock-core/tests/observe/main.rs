@@ -154,7 +154,7 @@ fn measured<F: Future<Output = ()>>(
 }
 
 #[test]
-fn a_pushed_grant_is_a_hand_off_whose_wait_is_the_time_in_line() {
+fn pushed_grant_is_measured_as_hand_off_and_wait() {
     let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let seen = measured(|m| m, |w| async move { hand_over(&w).await });
     assert_eq!(seen.get("dlock_acquired_total{backend=memory}"), [2.0]);
@@ -170,7 +170,7 @@ fn a_pushed_grant_is_a_hand_off_whose_wait_is_the_time_in_line() {
 }
 
 #[test]
-fn what_is_held_and_what_waits_is_counted_up_and_down() {
+fn held_and_waiting_gauges_go_up_and_down() {
     let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let held_then_waited = async |w: World| {
         hand_over(&w).await;
@@ -214,7 +214,7 @@ async fn each_outcome(w: World) {
 }
 
 #[test]
-fn acquires_are_counted_by_outcome_and_what_a_gate_refuses() {
+fn acquire_outcomes_and_gate_answers_are_counted() {
     let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let seen = measured(|m| m, each_outcome);
     for (outcome, times) in [
@@ -237,7 +237,7 @@ fn acquires_are_counted_by_outcome_and_what_a_gate_refuses() {
 
 /// Or the first of its kind would be none to Prometheus, which sees growth only in what it has seen before.
 #[test]
-fn all_that_is_counted_is_there_from_the_first_client_on() {
+fn all_metrics_exist_from_the_first_client_on() {
     let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let at_first = measured(|m| m, |w| async move { drop(w.client()) });
     let later = measured(
@@ -317,7 +317,7 @@ fn a_grant_of_which_an_observer_panics_is_given_back() {
 }
 
 #[test]
-fn a_grant_that_was_asked_for_is_no_hand_off() {
+fn requested_grant_is_no_hand_off() {
     let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let seen = measured(
         |m| m.without(Capability::Queue).without(Capability::Priority),

@@ -1,4 +1,4 @@
-//! One attempt: asked of all members at once, raised on those that granted, given back where it was lost.
+//! One attempt: sent to all members at once, raised on those that granted, given back if it was lost.
 //!
 //! What could break it, and why it does not, is in the module's documentation.
 
@@ -31,7 +31,7 @@ enum Said {
 
 /// What a member comes to.
 enum Standing {
-    /// Not heard yet.
+    /// Not answered yet.
     Asked,
     /// One of the votes.
     Granted,
@@ -53,7 +53,7 @@ pub(super) async fn attempt(shared: &Arc<Shared>, request: &Acquire) -> Result<A
     let members = shared.members.len();
     let mut inside = request.clone();
     inside.key = round.inside.clone();
-    // What a member answers is its vote; nobody waits for it there.
+    // The answer of a member is its vote; the request does not queue there.
     inside.waits = false;
     let asking = Asking {
         calls: Calls::new(shared, shared.patience_of(request.ttl)),
@@ -71,7 +71,7 @@ pub(super) async fn attempt(shared: &Arc<Shared>, request: &Acquire) -> Result<A
     asking.run().await
 }
 
-/// Everything that can be wrong with a request, before any member is asked.
+/// Checks everything about a request before any member is asked.
 fn check(shared: &Shared, request: &Acquire) -> Result<()> {
     shared.check_open()?;
     let unsupported = |what: &str| {
@@ -80,22 +80,22 @@ fn check(shared: &Shared, request: &Acquire) -> Result<()> {
     };
     match request.mode {
         Mode::Shared { limit: Some(_) } => {
-            return unsupported("permits: two of three members each have room for one more than there are");
+            return unsupported("permits: its members together would grant more of them than there are");
         }
         Mode::Shared { .. } if !shared.capabilities.has(crate::Capability::Shared) => {
-            return unsupported("readers, since one of its members has none");
+            return unsupported("readers, since one of its members does not support them");
         }
         _ => {}
     }
     if request.queue == Queueing::Join {
-        return unsupported("queue: the heads of the members' queues would wait for one another");
+        return unsupported("queue: the members' queues would deadlock");
     }
     if request.priority != Acquire::DEFAULT_PRIORITY {
-        return unsupported("priorities, since it has no queue");
+        return unsupported("priorities, which need a queue");
     }
     let range = shared.capabilities.min_ttl..=shared.capabilities.max_ttl;
     if !range.contains(&request.ttl) {
-        let message = format!("the ttl is outside of {range:?}, which the quorum takes");
+        let message = format!("the ttl must be within {range:?} on this quorum");
         return Err(Error::new(ErrorKind::InvalidInput, message).with_name(&request.key.name));
     }
     Ok(())
@@ -107,7 +107,7 @@ struct Asking<'a> {
     round: Arc<Round>,
     /// The request under the members' key.
     inside: Arc<Acquire>,
-    /// Before the first member was asked: what every life is counted from.
+    /// A time before the first member was asked, from which every life counts.
     asked_at: Timestamp,
     calls: Calls<Said>,
     standing: Vec<Standing>,
@@ -219,7 +219,7 @@ impl Asking<'_> {
 
     fn take_answer(&mut self, member: usize, answer: Result<Attempt>) {
         self.heard_at = self.shared.runtime.now();
-        // Given back meanwhile, by an abandon that ran beside this: what is granted so late is undone.
+        // Given back meanwhile, by a concurrent abandon: a late grant is undone.
         if self.round.hears(member, &answer) {
             self.shared.owe(member, &self.round);
         }
@@ -236,7 +236,7 @@ impl Asking<'_> {
             Ok(Attempt::Held(wait)) => Standing::Held(InTheWay::new(wait)),
             Ok(_) => Standing::Failed(Error::new(
                 ErrorKind::BackendData,
-                "a member queued what was not to queue, or granted without a token",
+                "a member queued a request that does not queue, or granted without a token",
             )),
             Err(e) if e.may_be_held() => {
                 // Its driver may have waited for as long as it waits.
@@ -251,7 +251,7 @@ impl Asking<'_> {
         };
     }
 
-    /// Those who have not answered count as unknown, and what they granted before does not count.
+    /// Members that have not answered count as unknown, and their earlier grants do not count.
     fn give_up_on_the_silent(&mut self) {
         for member in self.calls.running().collect::<Vec<_>>() {
             self.votes.gone(member);
@@ -262,12 +262,13 @@ impl Asking<'_> {
         }
     }
 
-    /// How long to wait before those who refused are asked again, if this try is the one to keep at it.
+    /// How long to wait before asking the members that refused again, if this attempt is the one that
+    /// insists.
     ///
-    /// When several want a free name at once, each may get a part of the members, and all would give back and
-    /// begin anew, for ever if luck has it. So the members have an order, that in which they are listed: of
-    /// those who got a part, the one with the first member that is contended goes on asking, and the others
-    /// give back at once. It holds its part for a moment only: the name may be held in earnest.
+    /// If several clients want a free name at once, each may get a part of the members, and all would give
+    /// back and start again, possibly for ever. So the members have an order, the one in which they are
+    /// listed. The client that has the first contended member keeps asking, and the others give back at once.
+    /// It keeps its part for a short time only, since the name may really be held.
     fn insists(&mut self) -> Option<Duration> {
         let first = self.votes.first()?;
         let is_held = |s: &Standing| matches!(s, Standing::Held(_));
@@ -285,9 +286,9 @@ impl Asking<'_> {
         (first < refused && now + pause < until).then_some(pause)
     }
 
-    /// Whether it may turn out to be the one that keeps at it, by an answer that must be about to come.
-    /// Without that wait, the one with the first member might give it back before it has heard that it has
-    /// it, and nobody would get anything.
+    /// Whether an answer that must arrive soon may make it the one that insists. Without waiting for it, the
+    /// client with the first member might give it back before it knows that it has it, and nobody would get
+    /// the lock.
     fn may_be_first(&self) -> bool {
         let refused = self.standing.iter().position(|s| matches!(s, Standing::Held(_)));
         let before = 0..refused.unwrap_or(0);
@@ -312,7 +313,7 @@ impl Asking<'_> {
             ..
         } = self;
         if !round.win(won.token) {
-            // Whoever ended it has seen to every member.
+            // The call that ended the round has handled every member.
             return Err(Error::lost(LossReason::Refused).with_name(&request.key.name));
         }
         linger(shared, &round, calls);
@@ -359,21 +360,21 @@ impl Asking<'_> {
         })
     }
 
-    /// What the first of those who failed says, if it is more than that it is away.
+    /// The error of the first member that failed, if it is more than being away.
     fn why_not(&self, granted: usize) -> Error {
         let is_away = |e: &Error| matches!(e.kind(), ErrorKind::Unavailable | ErrorKind::Unknown);
         let told = self.errors().find(|e| !is_away(e));
         let name = &self.request.key.name;
         let kind = told.map_or(ErrorKind::Unavailable, Error::kind);
         if kind == ErrorKind::Lost {
-            // The leases were over before they could be raised: the engine begins anew, under another key.
+            // The leases expired before they could be raised: the engine starts again, under another key.
             return Error::lost(LossReason::Expired).with_name(name);
         }
         let error = Error::new(kind, only_some("granted", granted, self.shared)).with_name(name);
         error.caused_by(told.or_else(|| self.errors().next()).cloned())
     }
 
-    /// Undoes the round everywhere, in the background.
+    /// Undoes the round at all members, in the background.
     fn give_back(self) {
         let Self {
             shared,
@@ -386,7 +387,7 @@ impl Asking<'_> {
             return;
         }
         for member in 0..shared.members.len() {
-            // What is on its way is seen to when it has answered: mostly it was refused, and there is nothing
+            // Requests in transit are handled when they are answered: most were refused, and there is nothing
             // to undo.
             if round.may_be_at(member) && !calls.is_running(member) {
                 shared.owe(member, &round);
@@ -396,7 +397,7 @@ impl Asking<'_> {
     }
 }
 
-/// Hears out those who have not answered yet.
+/// Receives the answers that are missing, in the background.
 fn linger(shared: &Arc<Shared>, round: &Arc<Round>, calls: Calls<Said>) {
     let (shared, round) = (shared.clone(), round.clone());
     calls.linger(move |member, said| {

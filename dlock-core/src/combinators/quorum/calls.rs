@@ -1,9 +1,9 @@
-//! Asking several members at once, and who is waited for.
+//! Requests to several members at once, and which answers are waited for.
 //!
-//! All requests set out together. Nobody is waited for once the answers that are there decide; what has not
-//! answered by then is polled on in the background, so that a request is not cut off half-way and its answer
-//! is heard. A member that has not answered within the patience counts as *silent*: from then on it is asked
-//! like the others, and waited for only a little longer than they are.
+//! All requests are sent together. Once the answers that have arrived decide, the others are not waited for.
+//! They are polled in the background, so that no request is cut off half-way and every answer is received. A
+//! member that has not answered within the patience counts as *silent*: from then on it is asked like the
+//! others, but waited for only a little longer than they are.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -18,27 +18,27 @@ use futures::stream::{FuturesUnordered, StreamExt as _};
 use super::shared::Shared;
 use crate::timestamp::Timestamp;
 
-/// Where only silent ones are left: they have as many times as long as the others took to answer, and at
-/// least that.
+/// If only silent members are left, they get this many times the time that the others took, and at least that
+/// long.
 const GRACE: (u32, Duration) = (4, Duration::from_millis(5));
 
-/// Requests on their way, at most one for each member.
+/// Requests in transit, at most one per member.
 pub(super) struct Calls<T> {
     shared: Arc<Shared>,
     on_their_way: FuturesUnordered<BoxFuture<'static, (usize, T)>>,
-    /// Of each member, whether a request to it is on its way.
+    /// For each member, whether a request to it is in transit.
     running: Vec<bool>,
-    /// And whether it is waited for.
+    /// For each member, whether its answer is waited for.
     awaited: Vec<bool>,
-    /// Somebody has answered.
+    /// Whether any member has answered.
     heard: bool,
     patience: Duration,
     waiting: Option<Waiting>,
-    /// The patience has run out: what comes from now on is taken if it is there, and not waited for.
+    /// The patience is over: later answers are taken if they are there, but not waited for.
     spent: bool,
 }
 
-/// From when the first answer that was not there at once is waited for.
+/// The start of the wait for the first answer that was not there at once.
 struct Waiting {
     since: Timestamp,
     /// When the last answer came.
@@ -48,14 +48,14 @@ struct Waiting {
 }
 
 impl Waiting {
-    /// Within that time from now, whoever answers like the others has answered.
+    /// The time within which every member that answers like the others has answered.
     fn soon(&self) -> Duration {
         (self.since.until(self.heard) * GRACE.0).max(GRACE.1)
     }
 }
 
 impl<T: Send + 'static> Calls<T> {
-    /// None yet. They are given that long from when they are first waited for, all together.
+    /// Creates an empty set. All its requests together get `patience`, from when they are first waited for.
     pub(super) fn new(shared: &Arc<Shared>, patience: Duration) -> Self {
         Self {
             shared: shared.clone(),
@@ -69,7 +69,7 @@ impl<T: Send + 'static> Calls<T> {
         }
     }
 
-    /// Sends one more, as soon as it is polled.
+    /// Adds a request, which is sent when it is polled.
     pub(super) fn send(&mut self, member: usize, request: impl Future<Output = T> + Send + 'static) {
         self.running[member] = true;
         self.awaited[member] = true;
@@ -77,12 +77,12 @@ impl<T: Send + 'static> Calls<T> {
             .push(request.map(move |answer| (member, answer)).boxed());
     }
 
-    /// Whether a request to that member is on its way.
+    /// Whether a request to this member is in transit.
     pub(super) fn is_running(&self, member: usize) -> bool {
         self.running[member]
     }
 
-    /// The members whose requests are on their way.
+    /// The members with a request in transit.
     pub(super) fn running(&self) -> impl Iterator<Item = usize> + '_ {
         (0..self.running.len()).filter(|member| self.running[*member])
     }
@@ -97,7 +97,7 @@ impl<T: Send + 'static> Calls<T> {
         self.shared.members[member].silent.store(false, Ordering::Relaxed);
     }
 
-    /// An answer that is there already. To be asked until there is none: it is what sends the requests.
+    /// Returns an answer that is there already. Call it until there is none: it sends the requests.
     pub(super) async fn ready(&mut self) -> Option<(usize, T)> {
         match futures::poll!(self.on_their_way.next()) {
             Poll::Ready(Some((member, answer))) => {
@@ -108,11 +108,11 @@ impl<T: Send + 'static> Calls<T> {
         }
     }
 
-    /// The next answer; `None` if nobody is waited for any more.
+    /// Waits for the next answer. `None` if no answer is waited for any more.
     ///
     /// # Cancel safety
-    /// Dropped, nothing is lost but the wait. Dropped with `self`, requests that are on their way may take
-    /// effect, unheard.
+    /// Dropped, nothing is lost. Dropped with `self`, requests in transit may take effect, and their answers
+    /// are lost.
     pub(super) async fn next(&mut self) -> Option<(usize, T)> {
         let next = poll_fn(|cx| {
             if let Poll::Ready(answer) = self.on_their_way.poll_next_unpin(cx) {
@@ -122,7 +122,7 @@ impl<T: Send + 'static> Calls<T> {
                 return Poll::Ready(None);
             }
             let only_silent = self.heard && self.only_silent();
-            // Only now: members in this process have answered before, and cost no timer.
+            // Only now: members in this process have answered before, and need no timer.
             let (runtime, patience) = (&self.shared.runtime, self.patience);
             let waiting = self.waiting.get_or_insert_with(|| {
                 let now = runtime.now();
@@ -156,7 +156,7 @@ impl<T: Send + 'static> Calls<T> {
         next
     }
 
-    /// Hears answers until they decide, or nobody is waited for any more.
+    /// Receives answers until they decide, or no answer is waited for any more.
     pub(super) async fn hear<S>(
         &mut self,
         so_far: &mut S,
@@ -177,7 +177,7 @@ impl<T: Send + 'static> Calls<T> {
         }
     }
 
-    /// The next answer, if it comes soon; whoever gives none is waited for as before.
+    /// Waits for the next answer for a short time. Members that do not answer are waited for as before.
     pub(super) async fn next_soon(&mut self) -> Option<(usize, T)> {
         let soon = self.waiting.as_ref().map_or(GRACE.1, Waiting::soon);
         let next = match select(self.on_their_way.next(), self.shared.runtime.sleep(soon)).await {
@@ -190,7 +190,7 @@ impl<T: Send + 'static> Calls<T> {
         next
     }
 
-    /// Whether a request to that member is on its way, and an answer is to be expected.
+    /// Whether a request to this member is in transit and its answer is expected.
     pub(super) fn is_expected(&self, member: usize) -> bool {
         self.awaited[member] && !self.shared.members[member].silent.load(Ordering::Relaxed)
     }
@@ -200,7 +200,7 @@ impl<T: Send + 'static> Calls<T> {
         awaited.all(|member| self.shared.members[member].silent.load(Ordering::Relaxed))
     }
 
-    /// Nobody is waited for any more: whoever has not answered is silent.
+    /// Stops waiting: members that have not answered are silent.
     pub(super) fn fall_silent(&mut self) {
         for (member, awaited) in self.awaited.iter_mut().enumerate() {
             if std::mem::take(awaited) {
@@ -209,20 +209,20 @@ impl<T: Send + 'static> Calls<T> {
         }
     }
 
-    /// Goes on with what is on its way, in the background, for as long again as the patience. `hear` is told
-    /// each answer, and in the end of each member that gave none.
+    /// Continues the requests in transit in the background, for the patience once more. Calls `hear` for each
+    /// answer, and at the end for each member that gave none.
     pub(super) fn linger(mut self, mut hear: impl FnMut(usize, Option<T>) + Send + 'static) {
         if self.on_their_way.is_empty() {
             return;
         }
         let shared = self.shared.clone();
         let lingering = Lingering::new(&shared);
-        // Anew: the answers that decided may have come at the last moment.
+        // Starts the patience again: the answers that decided may have come at the last moment.
         self.waiting = None;
         self.spent = false;
         self.awaited.clone_from(&self.running);
         let lingers = async move {
-            // Nobody waits for this, so the silent ones have all of their time.
+            // Nothing waits for this, so silent members get the full time.
             self.heard = false;
             while let Some((member, answer)) = self.next().await {
                 hear(member, Some(answer));
@@ -237,7 +237,7 @@ impl<T: Send + 'static> Calls<T> {
     }
 }
 
-/// Counts what is heard out in the background, until its task ends or is dropped: closing waits for that.
+/// Counts a background task that receives answers, until it ends or is dropped: closing waits for it.
 struct Lingering(Arc<Shared>);
 
 impl Lingering {

@@ -1,4 +1,4 @@
-//! What a quorum of those members can claim.
+//! What a quorum of given members can claim.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,10 +9,10 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::spi::Lock;
 use crate::token::Strength;
 
-/// A grant takes two exchanges with the members, and what those took is no longer left of it.
+/// A grant takes two exchanges with the members, whose time counts against the ttl.
 pub(super) const MIN_TTL: Duration = Duration::from_millis(50);
 
-/// What no quorum can do, whatever its members can. Why not is in the module's documentation.
+/// What no quorum can do, whatever its members can. The module's documentation says why.
 const NEVER: [Capability; 9] = [
     Capability::Permits,
     Capability::Queue,
@@ -42,7 +42,7 @@ pub(super) fn claims(members: &[Arc<dyn Lock>]) -> Result<Capabilities> {
         return Err(Error::new(
             ErrorKind::InvalidInput,
             format!(
-                "the members take no ttl of {MIN_TTL:?} or more, and a quorum needs that for its two \
+                "the members must accept a ttl of at least {MIN_TTL:?}, which a quorum needs for its two \
                     exchanges"
             ),
         ));

@@ -1,14 +1,14 @@
-//! Turning a writer into a reader: at every member, and done when a majority has done it.
+//! Downgrade of a writer to a reader: sent to every member, and done when a majority has done it.
 //!
-//! *Why a downgrade is safe.* It only ever gives up. Whoever asks for it counts as a reader from before it is
-//! sent; a member that does it late, twice or never, or that grants a late copy of the exclusive request
-//! afterwards, keeps more of the others out than it has to, until the hold ends. Readers are let in by a
-//! majority that was downgraded; those that keep writers out are all members where the lease stands. The
-//! token stays, and a majority knows it since the grant.
+//! *Why a downgrade is safe.* It only gives up rights. The holder counts as a reader from before it is sent.
+//! A member that does it late, twice or never, or that grants a late copy of the exclusive request
+//! afterwards, keeps more clients out than it has to, until the hold ends. Other readers need a majority that
+//! was downgraded; writers are kept out by every member that has the lease. The token stays, and a majority
+//! has known it since the grant.
 //!
-//! *Why there is no upgrade.* Of two members, one may do it and the other find a second reader. To take the
-//! first one back is a downgrade that may arrive late, after an upgrade that was asked for once more and
-//! done: then others are let in beside a hold that believes to be exclusive. Release and acquire anew.
+//! *Why there is no upgrade.* One member may do it while another finds a second reader. Undoing the first one
+//! is a downgrade that may arrive late, after a repeated upgrade that succeeded. Then others are let in
+//! beside a hold that counts as exclusive. Release and acquire again instead.
 
 use std::sync::Arc;
 
@@ -19,12 +19,12 @@ use crate::error::{Error, ErrorKind, LossReason, Result};
 use crate::mode::Mode;
 use crate::spi::{Converted, Grant, LeaseKey};
 
-/// Turns a lease into a reader's. Where a member may have done it, a failure is `Unknown` and nothing else:
-/// whoever hears another one takes the hold for what it was.
+/// Downgrades a lease to a reader's. If a member may have done it, a failure is always `Unknown`: after any
+/// other error the caller considers the mode unchanged.
 pub(super) async fn downgrade(shared: &Arc<Shared>, key: &LeaseKey, to: Mode) -> Result<Converted> {
     shared.check_open()?;
     if to != Mode::READER || !shared.capabilities.has(crate::Capability::Downgrade) {
-        let message = format!("a quorum of these members cannot turn a hold into one that is {to}");
+        let message = format!("a quorum of these members cannot convert a hold to {to}");
         return Err(Error::new(ErrorKind::Unsupported, message).with_name(&key.name));
     }
     let lost = || Error::lost(LossReason::Refused).with_name(&key.name);
@@ -37,7 +37,10 @@ pub(super) async fn downgrade(shared: &Arc<Shared>, key: &LeaseKey, to: Mode) ->
         calls.send(member, async move {
             match backend.rwlock() {
                 Some(part) => part.convert(&inside, to).await,
-                None => Err(Error::new(ErrorKind::Unsupported, "the member has no conversion")),
+                None => Err(Error::new(
+                    ErrorKind::Unsupported,
+                    "the member cannot convert a lease",
+                )),
             }
         });
     }
@@ -47,7 +50,7 @@ pub(super) async fn downgrade(shared: &Arc<Shared>, key: &LeaseKey, to: Mode) ->
         Err(e) => tally.failed(e),
         Ok(_) => tally.failed(Error::new(
             ErrorKind::BackendData,
-            "a member did not do a downgrade, which is always possible",
+            "a member refused a downgrade, which is always possible",
         )),
     };
     calls

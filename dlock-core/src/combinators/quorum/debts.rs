@@ -1,9 +1,9 @@
-//! What is owed to the members: rounds that were lost and are to be given back.
+//! Obligations to the members: lost rounds that must be given back.
 //!
-//! One task for each member that is owed something, and none otherwise. It abandons what is in its list, many
-//! in one call, and again with growing pauses until the member has answered, or what it is about has lapsed.
-//! So a member that is away for an hour costs one call a second, and one that hangs keeps nobody waiting. An
-//! abandon leaves a tombstone, so it does not matter whether the request has arrived, or arrives late.
+//! Each member that is owed something has one task. The task abandons the rounds in its list, many in one
+//! call, and retries with growing pauses until the member has answered or the rounds have expired. So a
+//! member that is away for an hour costs one call a second, and one that hangs delays no other. An abandon
+//! leaves a tombstone, so it does not matter whether the request has arrived or arrives late.
 
 use std::collections::VecDeque;
 use std::panic::AssertUnwindSafe;
@@ -22,22 +22,22 @@ use crate::runtime::yield_now;
 use crate::spi::LeaseKey;
 use crate::timestamp::Timestamp;
 
-/// How many are abandoned in one call.
+/// The maximum number of rounds that are abandoned in one call.
 const BATCH: usize = 256;
-/// How many are kept for one member; the oldest go first, and lapse.
+/// The maximum number of rounds kept for one member. Beyond it the oldest are dropped, and expire.
 const MOST: usize = 1 << 16;
-/// The first pause after a failure; it doubles up to the last.
+/// The first pause after a failure. It doubles up to the last.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(25), Duration::from_secs(1));
 
-/// What one member is owed.
+/// The obligations to one member.
 #[derive(Default)]
 pub(super) struct Debts(Mutex<Owed>);
 
 #[derive(Default)]
 struct Owed {
-    /// With the time by which each has lapsed by itself.
+    /// Each with the time by which it has expired.
     keys: VecDeque<(LeaseKey, Timestamp)>,
-    /// A task pays.
+    /// Whether a task is running.
     paid: bool,
 }
 
@@ -46,7 +46,7 @@ impl Debts {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether nothing is owed, and nobody is about to pay.
+    /// Whether nothing is owed and no task is running.
     pub(super) fn is_settled(&self) -> bool {
         let owed = self.owed();
         owed.keys.is_empty() && !owed.paid
@@ -54,10 +54,10 @@ impl Debts {
 }
 
 impl Shared {
-    /// Whatever there is of that round at that member is undone in the background.
+    /// Undoes a round at a member, in the background.
     pub(super) fn owe(self: &Arc<Self>, member: usize, round: &Round) {
-        // A request that sets out now may take a while, and what it is granted lives for its ttl. A session
-        // keeps it for longer.
+        // A request that is sent now may take a while, and a grant lives for its ttl. A session keeps it for
+        // longer.
         let lapsed_at = match self.capabilities.nature {
             Nature::Session => Timestamp::MAX,
             Nature::Lease => self.runtime.now() + round.ttl * 2 + self.patience,
@@ -77,8 +77,8 @@ impl Shared {
         }
     }
 
-    /// Waits until all is heard out and nothing is owed, for as long as the patience lasts: what a dead
-    /// member is owed lapses.
+    /// Waits until all answers are received and nothing is owed, for the patience at most: obligations to a
+    /// dead member expire.
     pub(super) async fn settle(&self) {
         const LOOKS: Duration = Duration::from_millis(2);
         let by = self.runtime.now() + self.patience;
@@ -93,13 +93,13 @@ impl Shared {
     }
 
     async fn pay(self: Arc<Self>, member: usize) {
-        // Should this task be dropped half-way: what is owed next begins another.
+        // If this task is dropped half-way, the next obligation starts another.
         let paying = Paying(&self, member);
         let mut pause = PAUSES.0;
         loop {
             let batch = self.next_debts(member);
             if batch.is_empty() {
-                // It has ended already, and another may have begun.
+                // It has ended already, and another may have started.
                 return std::mem::forget(paying);
             }
             if self.abandon_some(member, batch).await {
@@ -112,11 +112,11 @@ impl Shared {
         }
     }
 
-    /// The first in the list that have not lapsed. With the last of them the task ends, in one step: what is
-    /// owed from then on begins another.
+    /// The first rounds in the list that have not expired. If there are none, the task ends in the same step:
+    /// the next obligation starts another.
     fn next_debts(&self, member: usize) -> Vec<(LeaseKey, Timestamp)> {
         let now = self.runtime.now();
-        // Sessions end with the last who uses their connections, and that is this task.
+        // Sessions end with the last user of their connections, which is this task.
         let ends_all = self.dropped.load(Ordering::Acquire) && self.capabilities.nature == Nature::Session;
         let mut owed = self.members[member].debts.owed();
         owed.keys.retain(|(_, lapsed_at)| *lapsed_at > now && !ends_all);
@@ -126,7 +126,8 @@ impl Shared {
         batch
     }
 
-    /// Abandons those; what the member has not answered goes back into the list. `true` if all were answered.
+    /// Abandons these rounds, and puts those that were not answered back into the list. `true` if all were
+    /// answered.
     async fn abandon_some(&self, member: usize, batch: Vec<(LeaseKey, Timestamp)>) -> bool {
         let keys: Vec<_> = batch.iter().map(|(key, _)| key.clone()).collect();
         let at = &self.members[member];
@@ -143,7 +144,7 @@ impl Shared {
         for debt in batch {
             match answers.next() {
                 Some(Ok(_)) => {}
-                // A member that was closed is asked nothing more.
+                // A closed member is not asked any more.
                 Some(Err(e)) if e.kind() == ErrorKind::Closed => {}
                 _ => {
                     all_done = false;

@@ -1,4 +1,4 @@
-//! A lock that is held when a majority of independent stores says so, with tokens that increase whichever
+//! A lock that is held if a majority of independent stores grants it, with tokens that increase whichever
 //! majority that is.
 //!
 //! *"Distributed Locks with Redis" (the Redlock algorithm), S. Sanfilippo; what it lacked is in "How to do
@@ -8,14 +8,14 @@
 //!
 //! | file | idea |
 //! |---|---|
-//! | `votes.rs` | when grants of members are a grant of the whole, with which token: decisions alone |
-//! | `attempt.rs` | one attempt: asked of all, raised, won or given back |
-//! | `renew.rs`, `convert.rs`, `release.rs` | what comes after, added up in `tally.rs` |
-//! | `calls.rs` | asking several members at once; who is waited for |
-//! | `rounds.rs` | under which key the members have a request, and at which of them something may be |
-//! | `debts.rs` | giving back in the background |
+//! | `votes.rs` | when grants of members make a grant of the quorum, and with which token: decisions only |
+//! | `attempt.rs` | one attempt: sent to all members, raised, won or given back |
+//! | `renew.rs`, `convert.rs`, `release.rs` | later operations, whose answers are counted in `tally.rs` |
+//! | `calls.rs` | requests to several members at once, and which answers are waited for |
+//! | `rounds.rs` | the members' keys of a request, and which members may have something of it |
+//! | `debts.rs` | undoing in the background |
 //! | `wait.rs` | when it pays to ask again |
-//! | `claims.rs` | what can be claimed of which members |
+//! | `claims.rs` | what a quorum can claim, given its members |
 //! | `tests.rs` | the exhaustive check of the tokens |
 //!
 //! Of N members, M = N/2 + 1 are a majority: any two have a member in common. *A holds* means that A has a
@@ -35,18 +35,18 @@
 //! # Tokens
 //!
 //! Members have counters of their own. A takes the largest of its M tokens, T, and has it *raised* on those
-//! whose own is smaller; a member does that only while A's lease stands there, lifts its counter to T with
-//! it, and says so. Only then is the grant returned. So for each of A's M members there is a moment at which
-//! A's lease stood there and the counter was at least T, and the token minted for that lease was at most T.
+//! whose own is smaller; a member does that only while it has A's lease, and raises its counter to T with it.
+//! Only then is the grant returned. So for each of A's M members there is a moment at which A's lease stood
+//! there and the counter was at least T, and the token minted for that lease was at most T.
 //!
 //! Take two grants, A's with T, B's with U, at least one of them exclusive. They have a member in common, and
 //! there their leases do not overlap. If A's was first, then the counter was at T or more when B's was
 //! minted: B's own token there is above T (not below, if B is a reader), and U is not below that. If B's was
-//! first, the same with the roles changed. So tokens are *distinct* (writers'), and ordered as the leases
-//! were at *every* member they share. If A's grant was returned before B asked, A's lease was first there,
-//! and **T < U**. If they overlap, at most one is valid at any time, and the one that is valid later has the
-//! larger token: when B's grant is returned, and its M leases stand, one of them is at a member where A's was
-//! confirmed before.
+//! first, the same holds with the roles exchanged. So the tokens of writers are *distinct*, and tokens are
+//! ordered as the leases were at *every* member that they share. If A's grant was returned before B asked,
+//! A's lease was first there, and **T < U**. If they overlap, at most one is valid at any time, and the one
+//! that is valid later has the larger token: when B's grant is returned, and its M leases stand, one of them
+//! is at a member where A's was confirmed before.
 //!
 //! What each piece is for; the check in `tests.rs` fails without any one of them:
 //!
@@ -65,39 +65,39 @@
 //! does (`rejoin_after`).
 //!
 //! **Counters** (its data): then tokens may repeat and fall, *and a delayed restart does not help*: A's T was
-//! known to members 1 and 2; 2 forgot it; whoever has 2 and 3 meets nobody who knows, however long A is gone.
-//! So the declared [`Strength`] is that of the weakest member, and never more than
-//! [`Strength::AcrossRestart`], even where a member's tokens survive the loss of data: they do it by the
+//! known to members 1 and 2; 2 forgot it; then a grant by 2 and 3 meets no member that knows T, however long
+//! A is gone. So the declared [`Strength`] is that of the weakest member, and never more than
+//! [`Strength::AcrossRestart`], even if a member's tokens survive the loss of data, since that relies on the
 //! clocks of several machines. A member whose data is lost for good is a new member.
 //!
 //! # Interleavings
 //!
 //! | what happens | why it does no harm |
 //! |---|---|
-//! | **A member answers late**, after the attempt is decided | it is heard out in the background. Of a won round the late lease counts at renewals and is released with the rest; of a lost one it is abandoned |
-//! | **It never answers** | whoever ends the round sends it an *abandon*, whose tombstone meets a request that arrives later |
-//! | **A member grants after its abandon**, its tombstone gone | a lease at one member under a key that is never used again; it lapses |
-//! | **The attempt is repeated** (its future was dropped, or `Unknown`) | under the same members' key: those that granted recognise it and answer what remains, with the token of before if that was returned. A round that was given back is never gone on with |
-//! | **A copy of an earlier request is granted anew**, after its lease ran out | the raise answers with the token of the lease that is there *now*; if that is larger, the choice is made again. And the life that was counted is over, so the engine refuses the grant |
-//! | **Some were raised, then it fails** | counters are higher than need be; nobody was given that token |
-//! | **The reply to a raise is lost** | that member does not count; without a majority the round stays open (`Unknown`), and is raised again when it is repeated |
-//! | **The lease is over before the raise** | the member refuses, and does not count. Without a majority the round is given back, and the engine begins anew |
-//! | **A release is lost at some members** | released is what a majority released; the others are abandoned in the background, too few to keep anybody out |
-//! | **A release is answered late**, when it has been asked for again | the answer counts whenever it comes, and a second one that finds nothing is the first one's doing: slowness is no loss |
-//! | **A renewal reaches a minority** | the deadline does not move. Those leases are released with the hold, or lapse |
-//! | **Answers come in another order than they were given** | a member that once granted may hold, whatever it says later, until a release or an abandon of ours was answered there |
-//! | **A member has lost the lease** | it counts as gone in each renewal; with N − M + 1 such, the hold is gone, and the rest is given back |
-//! | **A member answers `Unknown`** | it is not counted, and what it may hold is not forgotten: an attempt that could have a majority with it is `Unknown`, one that could not is given back there, too |
-//! | **Several ask at once, and each gets some** | all but one give back at once: see `Asking::insists`. Waiters ask again with jitter |
-//! | **The client dies** | its leases lapse, each by its member's clock |
-//! | **Clocks of members drift, or one is stepped** | each is compared with the client's alone, within the margin. It takes a majority of stepped clocks to end a hold early |
-//! | **A writer becomes a reader** | see `convert.rs`; upgrading is not claimed, and why is there |
+//! | **A member answers late**, after the attempt is decided | its answer is received in the background. In a won round, the late lease counts at renewals and is released with the others; in a lost round it is abandoned |
+//! | **It never answers** | the end of the round sends it an *abandon*, whose tombstone stops a request that arrives later |
+//! | **A member grants after its abandon**, its tombstone gone | one member has a lease under a key that is never used again; it expires |
+//! | **The attempt is repeated** (its future was dropped, or `Unknown`) | the members' key stays the same: those that granted recognise it and answer the remaining life, with the same token if one was returned. A round that was given back is never continued |
+//! | **A copy of an earlier request is granted again**, after its lease expired | the raise answers with the token of the lease that is there *now*; if that is larger, the token is chosen again. And the life that was counted is over, so the engine refuses the grant |
+//! | **Some were raised, then it fails** | counters are higher than necessary; nobody got that token |
+//! | **The reply to a raise is lost** | that member does not count; without a majority the round stays open (`Unknown`), and a repetition raises again |
+//! | **The lease is over before the raise** | the member refuses, and does not count. Without a majority the round is given back, and the engine starts again |
+//! | **A release is lost at some members** | a majority decides that it is released; the others are too few to keep anybody out, and are abandoned in the background |
+//! | **A release is answered late**, after it was repeated | the answer counts whenever it comes, and if the second release finds nothing, the first one ended the lease: slowness is no loss |
+//! | **A renewal reaches a minority** | the deadline does not move. The renewed leases are released with the hold, or expire |
+//! | **Answers come in another order than they were given** | a member that once granted counts as a possible holder, whatever it answers later, until it has answered a release or an abandon |
+//! | **A member has lost the lease** | it counts as gone in each renewal; with N − M + 1 of these the hold is lost, and the rest is given back |
+//! | **A member answers `Unknown`** | it is not counted, but it may hold: an attempt that would have a majority with it is `Unknown`, and any other is given back there, too |
+//! | **Several clients ask at once, and each gets some members** | all but one give back at once: see `Asking::insists`. Waiters retry with jitter |
+//! | **The client dies** | its leases expire, each by its member's clock |
+//! | **Clocks of members drift, or one is stepped** | each is compared only with the client's, within the margin. Ending a hold early takes a majority of stepped clocks |
+//! | **A writer becomes a reader** | see `convert.rs`, also for why upgrades are not claimed |
 //!
 //! # What is not promised
 //!
-//! That all processes list the same members is nobody's to check: two that do not may have majorities that do
-//! not meet. So may two entries that lead to one store. Replacing a member while names are held or tokens
-//! count is the loss of its data, with another name.
+//! Nothing checks that all processes list the same members: majorities of different lists may not overlap.
+//! The same holds if two entries lead to one store. Replacing a member while locks are held or tokens matter
+//! is a loss of that member's data.
 
 mod attempt;
 mod calls;
@@ -138,42 +138,41 @@ use crate::spi::{
 };
 use crate::token::Strength;
 
-/// One lock over several independent stores: held by whoever a majority of them says, with fencing tokens
-/// that increase whichever majority that is.
+/// A lock over several independent stores. It is held if a majority of them grants it, and its fencing tokens
+/// increase whichever majority that is.
 ///
-/// For stores that fail by themselves and do not replicate before they answer: three or five of them keep a
-/// lock while one or two are away. An odd number is best. A single store that replicates before it answers
-/// costs less, and promises more.
+/// It is for stores that fail independently and do not replicate before they answer: three or five of them
+/// keep a lock while one or two are away. An odd number is best. A single store that replicates before it
+/// answers costs less and promises more.
 ///
 /// # What must hold
 ///
-/// * **All processes list the same members**, in the same order, and each member is a store of its own. Two
+/// * **All processes list the same members**, in the same order, and each member is a separate store. Two
 ///   processes that disagree can both hold a lock. The order decides who wins a race that each has half won.
-/// * **A member does not forget.** One that comes back without its *leases* may let a second holder in, until
-///   the ttl of those is over: keep it away for that long (`rejoin_after` of the Redis backend). One that
-///   comes back without its *counters* ends the order of the tokens for good. That is what
-///   [`Capabilities::strength`] declares: the weakest member's, and at most [`Strength::AcrossRestart`].
-/// * The runtime is the one that the members and the client were made with: all times are read from its
-///   clock.
+/// * **A member does not forget.** One that comes back without its *leases* may admit a second holder until
+///   the ttl of those leases is over: keep it away for that long (`rejoin_after` of the Redis backend). One
+///   that comes back without its *counters* breaks the order of the tokens for good.
+///   [`Capabilities::strength`] declares this: the weakest member's, and at most [`Strength::AcrossRestart`].
+/// * The runtime is the one of the members and the client: all times are read from its clock.
 ///
 /// # Capabilities
 ///
-/// Exclusive locks and readers, renewal, downgrade, minimum hold, owner labels (shown by each member's
-/// `inspect`), as far as *every* member has them. Tokens, if every member has [`Capability::Raise`], which a
-/// quorum has not; otherwise it is unfenced and says so. The ttl is at least 50 ms. Permits, queues,
-/// priorities, upgrades, the watch part and a fence gate are not claimed: check the tokens at a gate where
-/// the resource is.
+/// Exclusive locks and readers, renewal, downgrade, minimum hold and owner labels (shown by each member's
+/// `inspect`), as far as *every* member has them. Tokens, if every member claims [`Capability::Raise`], which
+/// a quorum does not; otherwise the quorum is unfenced and says so. The ttl is at least 50 ms. Permits,
+/// queues, priorities, upgrades, the watch part and a fence gate are not claimed: check the tokens at a gate
+/// where the resource is.
 ///
 /// # Cost and failures
 ///
-/// One request to each member to acquire, one to raise the token for each member of the majority whose
-/// counter is behind, one to each to release. Who waits asks the members that were in the way whether
+/// An acquire sends one request to each member, and one more to each member of the majority whose counter has
+/// to be raised. A release sends one request to each. A waiter asks the members that refused it whether
 /// anything has changed, every 10 to 100 ms.
 ///
-/// A majority decides, and nobody waits for the others. While it is undecided, each member has `patience`, or
-/// a quarter of the ttl if that is less, and an eighth of it for a renewal. One that did not answer in that
-/// time is asked like the others, and not waited for until it has answered. Fewer than a majority within
-/// reach: `Unavailable` or `Unknown`, and a hold is lost at its deadline.
+/// A majority decides without waiting for the others. While it is undecided, each member has `patience`, or a
+/// quarter of the ttl if that is less, and an eighth of the ttl for a renewal. A member that did not answer
+/// in that time is still asked like the others, but not waited for until it has answered. With fewer than a
+/// majority within reach, requests fail with `Unavailable` or `Unknown`, and a hold is lost at its deadline.
 ///
 /// # Examples
 /// ```
@@ -199,18 +198,18 @@ pub struct Quorum {
 }
 
 impl Quorum {
-    /// The least ttl, whatever the members take: a grant takes two exchanges with them, and what those took
-    /// is no longer left of it.
+    /// The minimum ttl, whatever the members accept. A grant takes two exchanges with the members, whose time
+    /// counts against the ttl.
     pub const MIN_TTL: Duration = claims::MIN_TTL;
 
-    /// A majority of those members decides.
+    /// Creates a quorum of these members, of which a majority decides.
     ///
-    /// `patience` is how long one that does not answer is waited for at most; it must be
-    /// well below the client's operation timeout. A fifth of it is a good choice.
+    /// `patience` is how long a member that does not answer is waited for at most. It must be well below the
+    /// client's operation timeout; a fifth of that is a good choice.
     ///
     /// # Errors
     /// `InvalidInput` if there is no member, if one is listed twice, if `patience` is zero, or if the members
-    /// cannot be one backend: leases and sessions mixed, or ranges of ttl that do not meet above 50 ms.
+    /// cannot form one backend: leases mixed with sessions, or ranges of ttl that do not overlap above 50 ms.
     pub fn new(members: Vec<Arc<dyn Lock>>, runtime: Arc<dyn Runtime>, patience: Duration) -> Result<Self> {
         let bad = |message| Err(Error::new(ErrorKind::InvalidInput, message));
         for (n, member) in members.iter().enumerate() {
@@ -219,7 +218,7 @@ impl Quorum {
             }
         }
         if patience.is_zero() {
-            return bad("the patience with slow members must be longer than zero");
+            return bad("`patience` must be more than zero");
         }
         let capabilities = claims::claims(&members)?;
         let mut client = [0; 16];
@@ -247,18 +246,18 @@ impl Quorum {
         })
     }
 
-    /// How many members there are.
+    /// Returns the number of members.
     pub fn members(&self) -> usize {
         self.shared.members.len()
     }
 
-    /// Under which key the members have that request, for the judge of simulated runs.
+    /// The members' key of a request, for the judge of simulated runs.
     #[cfg(feature = "sim")]
     pub(crate) fn inside(&self, key: &LeaseKey) -> Option<LeaseKey> {
         Some(self.shared.rounds().held(key)?.inside.clone())
     }
 
-    /// How many of them it takes: more than half.
+    /// Returns the number of members that is a majority: more than half.
     pub fn majority(&self) -> usize {
         self.shared.majority
     }
@@ -303,7 +302,7 @@ impl Lock for Quorum {
         self.shared.fenced.then_some(self)
     }
 
-    /// What one member lost is in doubt for the whole, and not lost: the engine renews, and a majority tells.
+    /// A loss at one member is a doubt for the quorum: the engine renews, and a majority decides.
     fn signals(&self) -> BoxStream<'static, Signal> {
         let of_one = |member: &Member| {
             member.backend.signals().map(|signal| match signal {
@@ -343,7 +342,7 @@ impl Lock for Quorum {
             return Ok(());
         }
         self.shared.settle().await;
-        // All are closed, even if one cannot be; the first error is told.
+        // Closes all, even if one fails, and returns the first error.
         let closing = self.shared.members.iter().map(|member| member.backend.close());
         future::join_all(closing).await.into_iter().collect()
     }
@@ -366,7 +365,7 @@ impl RwLock for Quorum {
 #[async_trait]
 impl Fencing for Quorum {
     fn strength(&self) -> Strength {
-        // Handed out only where grants carry tokens, and these have a strength.
+        // Only called where grants have tokens, which have a strength.
         self.shared
             .capabilities
             .strength

@@ -1,20 +1,20 @@
-//! Letting go, and undoing what is not wanted: at every member, and done when a majority has said so.
+//! Release and abandon: sent to every member, and done when a majority has confirmed it.
 //!
-//! With a majority of the members free of it, nobody is kept from the lock. What is left at the others is
-//! nobody's: it is abandoned in the background until they answer, and lapses at the latest.
+//! Once a majority of the members is free of it, nobody is kept from the lock. What is left at the others
+//! belongs to nobody: it is abandoned in the background until they answer, and expires at the latest.
 //!
-//! * *A member's answer is lost.* With a majority of the others it has ended all the same. Without, its
-//!   outcome is not known, and the engine asks again under the same key: those that have answered are not
-//!   asked twice.
-//! * *An answer comes when nobody waits for it any more.* It is heard in the background, and counts the next
-//!   time.
-//! * *It is asked again while the first request is on its way yet*, or was never answered. The second one
-//!   finds nothing, because the first has ended it: that is taken for an end by us, and not for a loss. A
-//!   lease that was lost before both of them is then called released, which nobody can tell from the other;
-//!   that it was valid until the release is for the deadline to say.
-//! * *A request of the round is on its way to a member.* It would be granted after the release, to nobody. So
-//!   such a member is sent an abandon, and where it granted an earlier copy, after the release: an abandon
-//!   that overtook it would make it say that nothing was held.
+//! * *A member's answer is lost.* If a majority of the others has answered, it has ended all the same.
+//!   Otherwise the outcome is not known, and the engine retries under the same key: members that have
+//!   answered are not asked twice.
+//! * *An answer comes when it is not waited for any more.* It is received in the background, and counts at
+//!   the next try.
+//! * *It is repeated while the first request is still in transit*, or was never answered. The second one
+//!   finds nothing, because the first has ended the lease: that counts as a release, not as a loss. A lease
+//!   that was lost before both is then reported as released, since the two cases cannot be distinguished;
+//!   whether it was valid until the release follows from the deadline.
+//! * *A request of the round is in transit to a member.* It would be granted after the release, to nobody. So
+//!   such a member gets an abandon; if it granted an earlier copy, it gets it after the release, since an
+//!   abandon that overtook the release would make it find nothing.
 
 use std::sync::Arc;
 
@@ -39,7 +39,7 @@ pub(super) async fn release(shared: &Arc<Shared>, key: &LeaseKey, how: Release) 
     })
 }
 
-/// Undoes requests, whatever became of them, and keeps them from coming back.
+/// Undoes requests, whatever became of them, and refuses late copies.
 pub(super) async fn abandon(shared: &Arc<Shared>, keys: &[LeaseKey]) -> Vec<Result<Abandoned>> {
     let now = shared.runtime.now();
     let undo = |key| async move {
@@ -61,33 +61,34 @@ pub(super) async fn abandon(shared: &Arc<Shared>, keys: &[LeaseKey]) -> Vec<Resu
     join_all(keys.iter().map(undo)).await
 }
 
-/// What a member said to the end of a lease.
+/// The answer of a member to a release or abandon.
 struct Ended {
-    /// Whether it had been there.
+    /// Whether there was a lease.
     was_held: Result<bool>,
-    /// A copy of its request may arrive yet, and would be granted.
+    /// A copy of its request may still arrive, and would be granted.
     late_copy: bool,
 }
 
-/// What the members have said so far.
+/// The answers of the members so far.
 struct Ending {
     round: Arc<Round>,
-    /// Of each member, whether something may be there yet: it has not answered, or not known what it did.
+    /// For each member, whether it may still have something: it has not answered, or does not know the
+    /// outcome.
     open: Vec<bool>,
     failures: Failures,
-    /// It is to be known whether it was held: if a majority held it.
+    /// Whether it has to be known if a majority held it.
     is_release: bool,
 }
 
 impl Ending {
-    /// At how many members it has ended by us, now or before.
+    /// The number of members at which this client has ended it, now or before.
     fn ended(&self) -> usize {
         (0..self.open.len())
             .filter(|member| self.round.at(*member).released)
             .count()
     }
 
-    /// Whether it was held, as soon as that is sure and a majority is free of it.
+    /// Whether it was held, once that is certain and a majority is free of it.
     fn verdict(&self, majority: usize) -> Option<bool> {
         let ended = self.ended();
         let open = self.open.iter().filter(|open| **open).count();
@@ -99,7 +100,7 @@ impl Ending {
     }
 }
 
-/// Ends that round at every member, by that release, or by an abandon. `true` if a majority held it.
+/// Ends a round at every member, by a release or by an abandon. `true` if a majority held it.
 async fn end(shared: &Arc<Shared>, key: &LeaseKey, round: Arc<Round>, how: Option<Release>) -> Result<bool> {
     let members = shared.members.len();
     let patience = how.map_or(shared.patience, |_| shared.patience_of(round.ttl));
@@ -137,7 +138,7 @@ async fn end(shared: &Arc<Shared>, key: &LeaseKey, round: Arc<Round>, how: Optio
     let verdict = ending.verdict(shared.majority);
     if verdict.is_some() {
         shared.rounds().forget(key, &round);
-        // Those that are on their way are seen to when they have answered.
+        // Requests in transit are handled when they are answered.
         for member in (0..members).filter(|member| ending.open[*member] && !calls.is_running(*member)) {
             shared.owe(member, &round);
         }
@@ -149,7 +150,7 @@ async fn end(shared: &Arc<Shared>, key: &LeaseKey, round: Arc<Round>, how: Optio
         if let Some(answer) = answer {
             hear(&listener, &round, member, &answer);
         }
-        // Otherwise it stays in the table for the next time, which is to know what is answered until then.
+        // Otherwise it stays in the table, so that the next try knows the answers that arrive until then.
         if verdict.is_some() && !is_done {
             listener.owe(member, &round);
         }
@@ -162,7 +163,7 @@ async fn end(shared: &Arc<Shared>, key: &LeaseKey, round: Arc<Round>, how: Optio
     })
 }
 
-/// What a member answered, while somebody waits for it or later.
+/// Records the answer of a member, while it is waited for or later.
 fn hear(shared: &Arc<Shared>, round: &Round, member: usize, answer: &Ended) {
     if answer.late_copy {
         shared.owe(member, round);

@@ -1,4 +1,4 @@
-//! Renewal: of a majority of all members, whatever number granted.
+//! Renewal: by a majority of all members, however many granted.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -12,19 +12,17 @@ use super::tally::{Kept, Tally};
 use crate::error::{Error, ErrorKind};
 use crate::spi::{RenewItem, RenewKind, RenewOutcome, Renewal};
 
-/// Members of leases that are very short are waited for at least that long; the engine gives them a little
-/// more.
+/// The minimum wait for renewals of very short leases; the engine waits a little longer.
 const SHORTEST_WAIT: Duration = Duration::from_millis(75);
 
-/// Renews each at every member where it may be, in one call to each member.
+/// Renews each lease at every member that may have it, in one call per member.
 ///
-/// * *Only a minority could be renewed.* That is a failure: the deadline stays where it was, and the engine
-///   asks again. A lease there that lives longer than the deadline is released with the hold, or lapses.
-/// * *So many members have lost it that no majority is left.* Then it is gone, and what is left of it is
+/// * *Only a minority could be renewed.* That is a failure: the deadline does not move, and the engine
+///   retries. A lease there that lives longer than the deadline is released with the hold, or expires.
+/// * *So many members have lost it that no majority is left.* Then the hold is lost, and the rest of it is
 ///   given back.
-/// * *A member that granted late, and was never raised to the token.* It counts: for as long as it is held
-///   nobody else has a majority, and the token is known to those that made up the majority of the grant,
-///   whoever renews.
+/// * *A member granted late and was never raised to the token.* It counts: while it holds, nobody else has a
+///   majority, and the token is known to the members of the majority that granted, whichever members renew.
 pub(super) async fn renew(shared: &Arc<Shared>, items: &[RenewItem]) -> Vec<RenewOutcome> {
     if let Err(e) = shared.check_open() {
         return vec![RenewOutcome::Failed(e); items.len()];
@@ -68,14 +66,14 @@ pub(super) async fn renew(shared: &Arc<Shared>, items: &[RenewItem]) -> Vec<Rene
             .map(|tally| tally.is_decided(calls.running()))
             .collect::<Vec<_>>()
     };
-    // As long as nothing is decided, waiting costs nobody anything.
+    // While nothing is decided, waiting costs nothing.
     calls
         .hear(&mut tallies, take, |tallies, calls| {
             decided(tallies, calls).contains(&true)
         })
         .await;
     if decided(&tallies, &calls).contains(&false) {
-        // Well within what the engine gives a batch: whoever needs a member that hangs fails alone.
+        // Well within the engine's time limit for a batch: an item that needs a hanging member fails alone.
         let wait = shared
             .patience
             .min((shortest / 8).max(SHORTEST_WAIT.min(shortest / 4)));
@@ -126,7 +124,7 @@ fn add(tally: &mut Tally, member: usize, outcome: RenewOutcome) {
         RenewOutcome::Failed(e) => tally.failed(e),
         _ => tally.failed(Error::new(
             ErrorKind::BackendData,
-            "a member gave a waiter's answer to a lease",
+            "a member answered the renewal of a lease as that of a waiter",
         )),
     }
 }

@@ -1,11 +1,10 @@
-//! What is known of the requests of this client: under which key the members have them, and at which member
-//! something may be.
+//! The requests of this client: the members' keys of each, and which members may have something of it.
 //!
-//! A request of the engine and a request to the members are not the same thing. The engine asks again under
-//! *one* key for as long as it waits; each time that a race was lost, what was granted is given back, and
-//! giving back leaves tombstones. So each try, a *round*, has a key of its own at the members, which is never
-//! used again once it was given back. A try whose outcome is not known stays open: the next one of the same
-//! request goes on with it, so that the members recognise what they granted.
+//! A request of the engine is not the same as a request to the members. The engine retries under *one* key
+//! while it waits. Each lost race gives back what was granted, which leaves tombstones. So each try, a
+//! *round*, has its own key at the members, which is never used again after it was given back. A try with an
+//! unknown outcome stays open: the next try of the same request continues it, so that the members recognise
+//! what they granted.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,49 +16,48 @@ use crate::spi::{Attempt, LeaseKey, Tombstones};
 use crate::timestamp::Timestamp;
 use crate::token::Token;
 
-/// For how long, and how many at most, abandoned requests are remembered, against an attempt that is made
-/// after all.
+/// For how long, and how many, abandoned requests are remembered, to refuse a late attempt.
 const TOMBSTONES: (Duration, usize) = (Duration::from_secs(120), 1 << 16);
-/// So many rounds are kept before those that nobody came back for are looked for.
+/// The number of rounds that are kept before stale ones are looked for.
 const FIRST_SWEEP: usize = 256;
-/// What is added to twice its ttl before a round that nobody came back for is forgotten.
+/// A stale round is forgotten after twice its ttl plus this.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(60);
 
-/// What became of a round.
+/// The state of a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
-    /// Asked for, or held.
+    /// Requested, or held.
     Open,
-    /// Lost: it is being given back in the background, and so is what is granted late.
+    /// Lost: it is being given back in the background, as are late grants.
     GivenBack,
-    /// Released or abandoned: whoever did that sees to each member, late grants included.
+    /// Released or abandoned: that call handles each member, including late grants.
     Taken,
 }
 
-/// One member, as far as one round is concerned.
+/// The state of one member in one round.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct At {
-    /// It granted. Whatever it says later: answers may come in another order than they were given, and "there
-    /// is none" of before may be heard after "there is one" of since.
+    /// It granted, whatever it answers later: answers may arrive in another order than they were given, so an
+    /// old "there is none" may arrive after a newer "there is one".
     pub(super) granted: bool,
-    /// Requests that were not answered: one of them may be granted yet, however late.
+    /// The number of unanswered requests: each may still be granted, however late.
     pub(super) unanswered: u32,
-    /// The lease has ended there by a release or an abandon of ours.
+    /// The lease was ended there by a release or an abandon of this client.
     pub(super) released: bool,
-    /// Releases and abandons that were not answered: one of them may have ended it, and may say so yet.
+    /// The number of unanswered releases and abandons: each may have ended it, and may still be answered.
     ending: u32,
 }
 
 impl At {
-    /// Whether a lease may be there, or come yet.
+    /// Whether a lease may be there, or may still be granted.
     pub(super) fn may_be_there(self) -> bool {
         !self.released && (self.granted || self.unanswered > 0)
     }
 }
 
-/// A try at a majority.
+/// One try to get a majority.
 pub(super) struct Round {
-    /// The members' key of it.
+    /// Its key at the members.
     pub(super) inside: LeaseKey,
     pub(super) ttl: Duration,
     state: Mutex<State>,
@@ -71,7 +69,7 @@ struct State {
     won: bool,
     token: Option<Token>,
     at: Box<[At]>,
-    /// Nobody came back for it by then: it has lapsed long since.
+    /// The time at which it is stale: it has expired long before.
     forgotten_at: Timestamp,
 }
 
@@ -85,22 +83,23 @@ impl Round {
         self.state().token
     }
 
-    /// What is known of that member.
+    /// The state of a member.
     pub(super) fn at(&self, member: usize) -> At {
         self.state().at[member]
     }
 
-    /// Whether a lease of it may be there.
+    /// Whether a member may have a lease of it.
     pub(super) fn may_be_at(&self, member: usize) -> bool {
         self.at(member).may_be_there()
     }
 
-    /// A request is about to be sent to that member.
+    /// Records that a request is about to be sent to a member.
     pub(super) fn asks(&self, member: usize) {
         self.state().at[member].unanswered += 1;
     }
 
-    /// The answer to it. `true` if the round has been given back meanwhile, and something may be there.
+    /// Records the answer. `true` if the round has been given back meanwhile and the member may have
+    /// something.
     pub(super) fn hears(&self, member: usize, answer: &Result<Attempt>) -> bool {
         let mut state = self.state();
         let at = &mut state.at[member];
@@ -108,21 +107,21 @@ impl Round {
         if !unknown {
             at.unanswered = at.unanswered.saturating_sub(1);
         }
-        // What is queued against what was asked for is to be undone as well.
+        // A request that was queued against instructions must be undone as well.
         at.granted |= matches!(answer, Ok(Attempt::Granted(_) | Attempt::Queued(_)));
-        // An earlier copy may have gone unanswered, whatever is said to this one.
+        // An earlier copy may be unanswered, whatever the answer to this one.
         let may_be_there = at.granted || at.unanswered > 0;
         may_be_there && state.fate == Fate::GivenBack
     }
 
-    /// A release or an abandon is about to be sent to that member, where so much is known.
+    /// Records that a release or an abandon is about to be sent to a member, and returns its state before.
     pub(super) fn ends(&self, member: usize) -> At {
         let at = &mut self.state().at[member];
         at.ending += 1;
         *at
     }
 
-    /// The answer to it, however late: whether it had been there.
+    /// Records the answer, however late: whether there was a lease.
     pub(super) fn hears_of_end(&self, member: usize, answer: &Result<bool>) {
         let at = &mut self.state().at[member];
         if !matches!(answer, Err(e) if e.may_be_held()) {
@@ -134,13 +133,13 @@ impl Round {
         }
     }
 
-    /// A release found nothing there. If an earlier one was not answered, that one has done it.
+    /// Records that a release found nothing. If an earlier one was not answered, that one ended the lease.
     pub(super) fn found_nothing(&self, member: usize) {
         let at = &mut self.state().at[member];
         at.released |= at.ending > 0;
     }
 
-    /// It is granted, with that token, unless it was given back or taken meanwhile.
+    /// Marks it as granted with a token, unless it was given back or taken meanwhile.
     pub(super) fn win(&self, token: Option<Token>) -> bool {
         let mut state = self.state();
         let is_open = state.fate == Fate::Open;
@@ -160,7 +159,7 @@ impl Round {
         self.state().fate == Fate::GivenBack
     }
 
-    /// It is of use for another ttl from now.
+    /// Keeps it for another ttl from now.
     pub(super) fn keep(&self, now: Timestamp) {
         self.state().forgotten_at = now + self.ttl * 2 + FORGOTTEN_AFTER;
     }
@@ -168,7 +167,7 @@ impl Round {
 
 /// The rounds of one client that are open or held, by the engine's key.
 pub(super) struct Rounds {
-    /// Whether what nobody comes back for has lapsed. Where it hangs on a session it has not.
+    /// Whether stale rounds have expired. If they depend on a session, they have not.
     lapse: bool,
     table: HashMap<LeaseKey, Arc<Round>>,
     sweep_at: usize,
@@ -228,8 +227,8 @@ impl Rounds {
         (round.state().fate == Fate::Open).then(|| round.clone())
     }
 
-    /// It was lost. `false` if somebody else has ended it already: its release may have to be asked for
-    /// again, and is to find it.
+    /// Marks it as lost. `false` if another call has ended it already: its release may have to be repeated,
+    /// and must find it.
     pub(super) fn give_back(&mut self, key: &LeaseKey, round: &Arc<Round>) -> bool {
         let was_open = {
             let mut state = round.state();
@@ -245,26 +244,27 @@ impl Rounds {
         was_open
     }
 
-    /// Its release or abandon begins. It stays until that is done: it may have to be asked for again.
+    /// Marks the start of its release or abandon. It stays until that is done, since it may have to be
+    /// repeated.
     pub(super) fn take(&mut self, key: &LeaseKey) -> Option<Arc<Round>> {
         let round = self.table.get(key)?;
         round.state().fate = Fate::Taken;
         Some(round.clone())
     }
 
-    /// From now on, no attempt of that request is made.
+    /// Refuses all later attempts of a request.
     pub(super) fn bury(&mut self, key: &LeaseKey, now: Timestamp) {
         self.dead.bury(key.clone(), now);
     }
 
-    /// Nothing is to be done about it any more, or somebody else does it.
+    /// Forgets a round that needs nothing more, or that another call handles.
     pub(super) fn forget(&mut self, key: &LeaseKey, round: &Arc<Round>) {
         if self.table.get(key).is_some_and(|r| Arc::ptr_eq(r, round)) {
             self.table.remove(key);
         }
     }
 
-    /// Takes out what nobody came back for: the engine gives up on what has lapsed, and does not say so.
+    /// Removes stale rounds: the engine gives up expired requests without notice.
     fn sweep(&mut self, now: Timestamp) {
         if self.table.len() < self.sweep_at || !self.lapse {
             return;
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn an_open_round_is_gone_on_with_and_a_lost_one_never() {
+    fn open_round_continues_and_lost_round_never_does() {
         let (mut rounds, first) = one();
         assert!(Arc::ptr_eq(&first, &begin(&mut rounds, 1, 0).unwrap()));
         assert!(rounds.give_back(&key(1), &first));
@@ -330,24 +330,24 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_or_buried_is_not_attempted_again() {
+    fn released_or_abandoned_round_is_not_retried() {
         let (mut rounds, round) = one();
         assert!(rounds.held(&key(1)).is_some());
         assert!(rounds.take(&key(1)).is_some());
         assert!(!round.win(None) && rounds.held(&key(1)).is_none());
-        // A renewal that is answered only now, and finds it gone.
+        // A renewal that is answered only now and finds it gone.
         assert!(!rounds.give_back(&key(1), &round) && rounds.take(&key(1)).is_some());
         assert!(begin(&mut rounds, 1, 0).is_err());
         rounds.forget(&key(1), &round);
         rounds.bury(&key(1), Timestamp::ZERO);
         assert!(begin(&mut rounds, 1, 1).is_err());
-        // Its tombstone goes when the next is made, after its time.
+        // Its tombstone is removed when the next one is made after its time.
         rounds.bury(&key(2), Timestamp::ZERO + TOMBSTONES.0);
         assert!(begin(&mut rounds, 1, 121).is_ok());
     }
 
     #[test]
-    fn an_unanswered_copy_is_remembered_whatever_is_said_later() {
+    fn unanswered_copy_is_remembered() {
         let (_, round) = one();
         let at = |member| {
             let at = round.at(member);
@@ -366,29 +366,29 @@ mod tests {
 
         round.asks(1);
         round.hears(1, &granted());
-        // The answer to a copy of before, heard late.
+        // The answer to an earlier copy, received late.
         round.asks(1);
         round.hears(1, &held());
         assert_eq!((at(1), held_at(&round)), ((true, 0, true), 1));
     }
 
     #[test]
-    fn what_an_unanswered_release_did_is_not_taken_for_a_loss() {
+    fn unanswered_release_is_not_a_loss() {
         let (_, round) = one();
         for member in 0..3 {
             round.asks(member);
             round.hears(member, &granted());
             round.ends(member);
         }
-        // Heard late, and nothing is asked again.
+        // Received late; nothing is retried.
         round.hears_of_end(0, &Ok(true));
         assert!(round.at(0).released);
-        // The second one found nothing, and the first has not said why.
+        // The second one found nothing, and the first was not answered.
         round.ends(1);
         round.hears_of_end(1, &Ok(false));
         round.found_nothing(1);
         assert!(round.at(1).released);
-        // Both have said that there was nothing; and one was refused, and did nothing.
+        // Both answered that there was nothing; and one was refused and did nothing.
         round.ends(2);
         round.hears_of_end(2, &Ok(false));
         round.hears_of_end(2, &failed(ErrorKind::Unavailable));
@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn a_late_grant_is_owed_of_a_lost_round_and_not_of_a_taken_one() {
+    fn late_grant_of_a_lost_round_is_owed() {
         let (mut rounds, round) = one();
         (0..3).for_each(|member| round.asks(member));
         rounds.give_back(&key(1), &round);
@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_comes_back_for_is_forgotten() {
+    fn stale_rounds_are_forgotten() {
         let mut rounds = Rounds::new(Nature::Lease);
         for n in 0..10_000 {
             begin(&mut rounds, n, n).unwrap();

@@ -1,4 +1,4 @@
-//! What the calls of a quorum share.
+//! The state that the calls of a quorum share.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,7 +13,7 @@ use crate::request_id::RequestId;
 use crate::runtime::Runtime;
 use crate::spi::{LeaseKey, Lock};
 
-/// What all calls of a quorum share.
+/// The state that all calls of a quorum share.
 pub(super) struct Shared {
     pub(super) members: Vec<Member>,
     pub(super) majority: usize,
@@ -22,21 +22,21 @@ pub(super) struct Shared {
     pub(super) capabilities: Capabilities,
     pub(super) runtime: Arc<dyn Runtime>,
     pub(super) patience: Duration,
-    /// The random part of the keys that the members know.
+    /// The random part of the members' keys.
     pub(super) client: u128,
     pub(super) sequence: AtomicU64,
     pub(super) rounds: Mutex<Rounds>,
-    /// How many calls are heard out in the background.
+    /// The number of background tasks that receive answers.
     pub(super) lingering: AtomicUsize,
     pub(super) closed: AtomicBool,
-    /// Nobody uses it any more; tasks in the background may.
+    /// The last handle was dropped; background tasks may still use it.
     pub(super) dropped: AtomicBool,
 }
 
 /// One of the independent stores.
 pub(super) struct Member {
     pub(super) backend: Arc<dyn Lock>,
-    /// It has not answered within the patience, and not since.
+    /// It did not answer within the patience, and has not answered since.
     pub(super) silent: AtomicBool,
     pub(super) debts: Debts,
 }
@@ -46,13 +46,13 @@ impl Shared {
         self.rounds.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A key that no member has seen.
+    /// Creates a key that no member has seen.
     pub(super) fn fresh_key(&self, name: &LockName) -> LeaseKey {
         let sequence = self.sequence.fetch_add(1, Ordering::Relaxed);
         LeaseKey::new(name.clone(), RequestId::new(self.client, sequence))
     }
 
-    /// How long members are waited for when it is about a lease of that ttl.
+    /// How long members are waited for, for a lease of this ttl.
     pub(super) fn patience_of(&self, ttl: Duration) -> Duration {
         self.patience.min(ttl / 4)
     }
@@ -64,7 +64,7 @@ impl Shared {
         }
     }
 
-    /// No majority can have it any more: undoes what is left of it, in the background.
+    /// Gives up a round that cannot have a majority any more: undoes the rest of it, in the background.
     pub(super) fn give_back(self: &Arc<Self>, key: &LeaseKey, round: &Arc<Round>) {
         if self.rounds().give_back(key, round) {
             for member in (0..self.members.len()).filter(|member| round.may_be_at(*member)) {
@@ -74,8 +74,8 @@ impl Shared {
     }
 }
 
-/// How many did it, and how many it takes.
+/// The message that only some members did it, and how many are needed.
 pub(super) fn only_some(what: &str, how_many: usize, shared: &Shared) -> String {
     let (of, needed) = (shared.members.len(), shared.majority);
-    format!("{how_many} of {of} members {what}, and it takes {needed}")
+    format!("only {how_many} of {of} members {what}, and a majority is {needed}")
 }

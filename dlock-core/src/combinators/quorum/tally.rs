@@ -1,4 +1,4 @@
-//! What members answer to a request about a hold, added up until a majority has decided.
+//! The answers of the members to a request about a hold, counted until a majority has decided.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,11 +10,11 @@ use crate::error::{Error, ErrorKind};
 use crate::name::LockName;
 use crate::timestamp::Timestamp;
 
-/// What went wrong at members, for the error of the whole.
+/// The failures of members, for the error of the quorum.
 #[derive(Default)]
 pub(super) struct Failures {
     first: Option<Error>,
-    /// One of them may have done it all the same.
+    /// Whether one of them may have done it all the same.
     doubtful: bool,
 }
 
@@ -24,7 +24,7 @@ impl Failures {
         self.first.get_or_insert(e);
     }
 
-    /// That only so many did it. `Unavailable` where it is certain that nobody did.
+    /// The error that only some did it. `Unavailable` if it is certain that none did.
     pub(super) fn error(
         self,
         shared: &Shared,
@@ -42,23 +42,23 @@ impl Failures {
     }
 }
 
-/// What a request for a further life came to.
+/// The outcome of a request for a further life.
 pub(super) enum Kept {
-    /// A majority keeps it for that long, from the time of sending.
+    /// A majority keeps it for this long, counted from sending.
     For(Duration),
-    /// So many have lost it that no majority is left.
+    /// So many members have lost it that no majority is left.
     Gone,
     Failed(Error),
 }
 
-/// What the members said to a renewal, or to a conversion: each gives the lease a new life, or has lost it.
+/// The answers of the members to a renewal or conversion: each gives the lease a new life, or has lost it.
 pub(super) struct Tally {
     pub(super) round: Arc<Round>,
     sent_at: Timestamp,
-    /// How many must have done it, of all members.
+    /// The number of members, of all, that must have done it.
     needed: usize,
     lives: Vec<Duration>,
-    /// Which said that they have no such lease.
+    /// The members that have no such lease.
     gone: Vec<bool>,
     failures: Failures,
 }
@@ -77,7 +77,7 @@ impl Tally {
         }
     }
 
-    /// A member keeps the lease for so long. No life is counted from later than the sending.
+    /// Records that a member keeps the lease for this long. No life counts from later than sending.
     pub(super) fn lives(&mut self, counted_from: Timestamp, expires_in: Duration) {
         let until = counted_from.min(self.sent_at) + expires_in;
         self.lives.push(self.sent_at.until(until));
@@ -91,14 +91,14 @@ impl Tally {
         self.failures.add(e);
     }
 
-    /// Where it was ended counts as well, also if that is done while this is on its way.
+    /// Members at which it was ended count as well, even if that happened while this was in transit.
     fn is_lost(&self) -> bool {
         let members = self.gone.len();
         let is_gone = |member: &usize| self.gone[*member] || !self.round.may_be_at(*member);
         (0..members).filter(is_gone).count() > members - self.needed
     }
 
-    /// Whether the answers that are lacking cannot change it.
+    /// Whether the missing answers cannot change the outcome.
     pub(super) fn is_decided(&self, running: impl Iterator<Item = usize>) -> bool {
         let lacking = running.filter(|member| self.round.may_be_at(*member)).count();
         let lives = self.lives.len();

@@ -404,37 +404,37 @@ fn tokens_are_distinct_and_in_the_order_of_the_grants() {
 }
 
 #[test]
-fn so_they_are_when_copies_of_requests_are_granted_late() {
+fn tokens_are_ordered_when_copies_are_granted_late() {
     must_hold(|rules| (rules.copies, rules.swift) = (1, true));
 }
 
 #[test]
-fn so_they_are_when_an_attempt_is_repeated() {
+fn tokens_are_ordered_when_an_attempt_is_repeated() {
     must_hold(|rules| (rules.repeats, rules.swift) = (1, true));
 }
 
 #[test]
-fn without_the_write_back_they_are_not() {
+fn tokens_are_unordered_without_write_back() {
     explore(|rules| rules.write_back = false).unwrap_err();
 }
 
 #[test]
-fn without_the_check_that_the_lease_stands_they_are_not() {
+fn tokens_are_unordered_without_lease_check() {
     explore(|rules| rules.holder_check = false).unwrap_err();
 }
 
 #[test]
-fn when_a_member_forgets_its_counter_they_are_not() {
+fn tokens_are_unordered_if_a_member_forgets_its_counter() {
     explore(|rules| rules.forgets = Forgets::AnyTime).unwrap_err();
 }
 
 #[test]
-fn nor_when_it_stays_away_until_all_leases_are_over() {
+fn delayed_restart_does_not_keep_tokens_ordered() {
     explore(|rules| (rules.forgets, rules.only_believed) = (Forgets::WhileNobodyHolds, true)).unwrap_err();
 }
 
 #[test]
-fn they_are_when_it_is_told_the_counters_of_the_others() {
+fn restoring_its_counter_keeps_tokens_ordered() {
     must_hold(|rules| {
         rules.forgets = Forgets::AndIsToldTheOthers;
         (rules.only_believed, rules.swift) = (true, true);

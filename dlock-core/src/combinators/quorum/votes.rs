@@ -1,4 +1,4 @@
-//! What the members have granted, and when that is a grant of the whole: decisions alone, without I/O and
+//! The grants of the members, and when they make a grant of the quorum: decisions only, without I/O and
 //! without a clock. The exhaustive check in `tests.rs` runs this code, not a copy of it.
 
 use std::time::Duration;
@@ -7,19 +7,19 @@ use smallvec::{SmallVec, smallvec};
 
 use crate::token::Token;
 
-/// So many members are kept without an allocation.
+/// The number of members that are kept without an allocation.
 const USUAL: usize = 5;
 
-/// One member's lease, as far as is known.
+/// What is known of one member's lease.
 #[derive(Clone, Debug)]
 struct Vote {
-    /// The token of the lease there, as the member said last. `None` where the quorum is unfenced.
+    /// The token of the lease, as the member last reported it. `None` if the quorum is unfenced.
     own: Option<Token>,
-    /// A raise is on its way.
+    /// A raise is in transit.
     raising: bool,
-    /// What is sure to be left of the lease, from the time before the first request.
+    /// The certain life of the lease, counted from before the first request.
     life: Duration,
-    /// It is a claim window that a renewal has to confirm.
+    /// Whether it is a claim window that a renewal has to confirm.
     provisional: bool,
 }
 
@@ -29,33 +29,32 @@ pub(super) struct Votes {
     majority: usize,
     fenced: bool,
     votes: SmallVec<[Option<Vote>; USUAL]>,
-    /// No smaller token is chosen: an earlier answer to the same request had it, or raises to it are on their
-    /// way.
+    /// The minimum token: an earlier answer to the same request had it, or raises to it are in transit.
     floor: Option<Token>,
 }
 
-/// What is to be done now.
+/// The next step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// Nothing, until a member answers.
+    /// Wait until a member answers.
     Wait,
-    /// Those members are to raise their lease to that token.
+    /// Raise the lease at these members to this token.
     Raise(Token, Vec<usize>),
-    /// It is granted.
+    /// Granted.
     Won(Won),
 }
 
-/// A grant of the whole.
+/// A grant of the quorum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Won {
     pub(super) token: Option<Token>,
-    /// A majority of the members keeps the lease for that long, from the time before the first request.
+    /// A majority of the members keeps the lease for this long, counted from before the first request.
     pub(super) life: Duration,
     pub(super) provisional: bool,
 }
 
 impl Votes {
-    /// Of so many members. `floor` is what an earlier grant of the same request was given.
+    /// Creates the votes of `members` members. `floor` is the token of an earlier grant of the same request.
     pub(super) fn new(members: usize, fenced: bool, floor: Option<Token>) -> Self {
         Self {
             majority: majority(members),
@@ -65,7 +64,7 @@ impl Votes {
         }
     }
 
-    /// That member has granted, with that token.
+    /// Records that a member has granted, with its own token.
     pub(super) fn granted(&mut self, member: usize, own: Option<Token>, life: Duration, provisional: bool) {
         self.votes[member] = Some(Vote {
             own,
@@ -75,23 +74,23 @@ impl Votes {
         });
     }
 
-    /// The lease of that member still stood, and its token is this now.
+    /// Records that a member still had the lease and has raised its token.
     pub(super) fn raised(&mut self, member: usize, to: Token) {
         if let Some(vote) = &mut self.votes[member] {
             vote.raising = false;
-            // More than was asked for, if the lease is not the one that was granted first but a later one of
-            // the same request: then it is that one's token which counts.
+            // Larger than requested if the lease is not the one that was granted first, but a later one of
+            // the same request: then the token of that one counts.
             vote.own = vote.own.max(Some(to));
         }
     }
 
-    /// That member does not count any more: its lease has gone, or it is not known whether its token was
-    /// raised.
+    /// Records that a member does not count any more: its lease is gone, or it is not known whether its token
+    /// was raised.
     pub(super) fn gone(&mut self, member: usize) {
         self.votes[member] = None;
     }
 
-    /// How many members have granted.
+    /// The number of members that have granted.
     pub(super) fn count(&self) -> usize {
         self.given().count()
     }
@@ -101,8 +100,8 @@ impl Votes {
         self.votes.iter().position(Option::is_some)
     }
 
-    /// Everything that decides what comes next, for small tokens: the member's own, whether a raise is on its
-    /// way, and the floor.
+    /// Everything that decides the next step, for small tokens: the member's own token, whether a raise is in
+    /// transit, and the floor.
     #[cfg(test)]
     pub(super) fn digest(&self, member: usize) -> (u8, bool, u8) {
         let small = |token: Option<Token>| token.map_or(0, |token| u8::try_from(token.get()).unwrap());
@@ -120,7 +119,7 @@ impl Votes {
 
     /// Decides.
     ///
-    /// The token of the whole is the smallest to which a majority can be brought: the largest of the tokens
+    /// The token of the quorum is the smallest to which a majority can be raised: the largest of the tokens
     /// of that majority. It is granted only when every one of them is known to have had its own token *there*
     /// while the lease stood: minted there, or raised. Members with a larger token of their own do not count.
     /// Then, of two grants that meet at a member, the one whose lease was there later has a larger token
@@ -130,7 +129,7 @@ impl Votes {
             return Step::Wait;
         }
         let Some(target) = self.target() else {
-            // Unfenced: a majority of grants is all there is.
+            // Unfenced: a majority of grants suffices.
             return self.won(None, self.given());
         };
         self.floor = Some(target);
@@ -154,7 +153,7 @@ impl Votes {
         }
     }
 
-    /// `None` where the quorum is unfenced.
+    /// `None` if the quorum is unfenced.
     fn target(&self) -> Option<Token> {
         if !self.fenced {
             return None;
@@ -180,7 +179,7 @@ pub(super) fn majority(members: usize) -> usize {
     members / 2 + 1
 }
 
-/// How long at least `needed` of those leases live: the `needed`-th longest; nothing, if there are fewer.
+/// How long at least `needed` of these leases live: the `needed`-th longest, or zero if there are fewer.
 pub(super) fn life_of(mut lives: Vec<Duration>, needed: usize) -> Duration {
     lives.sort_unstable_by(|a, b| b.cmp(a));
     let nth = needed.checked_sub(1).and_then(|n| lives.get(n));
@@ -249,13 +248,13 @@ mod tests {
         assert_eq!(v.say(0, 3, 100).say(1, 9, 100).step(), Step::Raise(t(9), vec![0]));
         v.gone(0);
         assert_eq!(v.step(), Step::Wait);
-        // The third stands in for it.
+        // The third replaces it.
         assert_eq!(v.say(2, 4, 80).step(), Step::Raise(t(9), vec![2]));
         assert_eq!(v.raise(2, 9).step(), won(9, 80));
     }
 
     #[test]
-    fn a_larger_token_that_comes_late_hinders_nobody() {
+    fn late_larger_token_does_not_block_the_grant() {
         let mut v = Votes::of(3, None);
         assert_eq!(v.say(0, 3, 100).say(1, 4, 100).step(), Step::Raise(t(4), vec![0]));
         assert_eq!(v.say(2, 50, 10).step(), Step::Wait);
@@ -263,17 +262,17 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_that_is_another_by_now_counts_with_its_own_token() {
+    fn regranted_lease_counts_with_its_new_token() {
         let mut v = Votes::of(3, None);
         assert_eq!(v.say(0, 3, 100).say(1, 9, 100).step(), Step::Raise(t(9), vec![0]));
-        // A late copy of the request was granted there anew.
+        // A late copy of the request was granted there again.
         assert_eq!(v.raise(0, 12).step(), Step::Raise(t(12), vec![1]));
         assert_eq!(v.raise(1, 12).step(), won(12, 100));
     }
 
     #[test]
-    fn a_repeated_request_is_given_the_token_of_before() {
-        // The second has been raised to it; the third was late the first time, with a larger one.
+    fn repeated_request_gets_the_same_token() {
+        // The second has been raised to it; the third was late the first time, with a larger token.
         let mut v = Votes::of(3, Some(t(9)));
         assert_eq!(
             v.say(0, 9, 50).say(2, 20, 100).step(),
@@ -284,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn the_life_is_that_of_a_majority_and_no_more() {
+    fn life_is_that_of_a_majority() {
         let mut v = Votes::of(5, None);
         v.say(0, 1, 100).say(1, 1, 20).say(2, 1, 60).say(3, 1, 80);
         assert_eq!(v.step(), won(1, 60));

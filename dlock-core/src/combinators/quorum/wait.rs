@@ -1,8 +1,8 @@
-//! How a waiter learns that it pays to ask again.
+//! How a waiter learns that asking again may succeed.
 //!
-//! A quorum has no queue, so the engine looks now and then, with jitter. A look asks the members that were in
-//! the way, by the probes that they gave with their refusals: nothing can be had before one of them has
-//! changed. It is an attempt in full only where a member has no probe.
+//! A quorum has no queue, so the engine polls, with jitter. A look asks the members that refused, by the
+//! probes that they returned: the lock cannot be acquired before one of them has changed. It is a full
+//! attempt only if a member has no probe.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,12 +14,12 @@ use super::shared::Shared;
 use crate::error::Result;
 use crate::spi::{News, Probe, Wait, Wake};
 
-/// Between two looks: not sooner than the least, not later than the most.
+/// The minimum and maximum pause between two looks.
 const LOOKS: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(100));
 
-/// What a member said that refused.
+/// The answer of a member that refused.
 pub(super) struct InTheWay {
-    /// `None` where the member has none, or would push.
+    /// `None` if the member has none, or would push.
     probe: Option<Arc<dyn Probe>>,
     recheck_in: Option<Duration>,
 }
@@ -35,7 +35,7 @@ impl InTheWay {
     }
 }
 
-/// The wait for a majority, of which `granted` could be had and those are in the way.
+/// The wait for a majority, if `granted` members would grant and these refused.
 pub(super) fn until_free(in_the_way: Vec<(usize, &InTheWay)>, granted: usize, shared: &Arc<Shared>) -> Wait {
     let probes: Option<Vec<_>> = in_the_way
         .iter()
@@ -58,7 +58,7 @@ pub(super) fn until_free(in_the_way: Vec<(usize, &InTheWay)>, granted: usize, sh
     wait
 }
 
-/// When as many of those in the way have run out as are lacking.
+/// When so many of the blocking holds have expired that a majority is possible.
 fn recheck(of: impl Iterator<Item = Option<Duration>>, granted: usize, majority: usize) -> Option<Duration> {
     let mut known: Vec<_> = of.flatten().collect();
     known.sort_unstable();
@@ -66,7 +66,7 @@ fn recheck(of: impl Iterator<Item = Option<Duration>>, granted: usize, majority:
     known.get(lacking).copied()
 }
 
-/// Whether any of those in the way has changed.
+/// Whether any of the members that refused has changed.
 struct Look {
     shared: Arc<Shared>,
     probes: Vec<(usize, Arc<dyn Probe>)>,
@@ -85,7 +85,8 @@ impl Probe for Look {
                 return Ok(News::Changed);
             }
         }
-        // One that did not answer may have changed. Asked in full it is not in the way any more: it is away.
+        // A member that did not answer may have changed. In a full attempt it counts as away, not as
+        // refusing.
         let in_doubt = calls.running().next().is_some();
         Ok(if in_doubt { News::Changed } else { News::Nothing })
     }
@@ -96,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn asking_again_pays_when_as_many_have_run_out_as_are_lacking() {
+    fn recheck_when_enough_blockers_have_expired() {
         let ms = |n| Some(Duration::from_millis(n));
         let recheck = |of: &[Option<Duration>], granted| recheck(of.iter().copied(), granted, 2);
         assert_eq!(recheck(&[ms(30), ms(10)], 0), ms(30));

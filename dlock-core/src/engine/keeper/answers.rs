@@ -1,4 +1,4 @@
-//! What the store answered, and what follows from it.
+//! The answers of the store, and what follows from them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -99,13 +99,13 @@ impl Keeper {
                     RenewOutcome::Failed(e) => e,
                     _ => Error::new(
                         ErrorKind::BackendData,
-                        "the backend gave a waiter's answer to a lease",
+                        "the backend answered the renewal of a lease as that of a waiter",
                     ),
                 };
                 observe::renewal_failed(&core.caps, lease, &why);
                 lease.emit(GuardEvent::RenewalFailed(why));
-                // Soon again, and ever sooner as the deadline comes near; a fault shorter than what is left
-                // loses nothing.
+                // Retried soon, and sooner as the deadline comes near. A fault that is shorter than the
+                // remaining time loses nothing.
                 let left = match lease.look(now) {
                     Look::Valid(deadline) => now.until(deadline),
                     Look::JustExpired => return core.expired(lease),
@@ -141,13 +141,13 @@ impl Keeper {
                 let now = core.now();
                 let hopeless = !e.is_retryable();
                 if hopeless || waiter.failing_for(now) >= core.op_timeout {
-                    // The queue entry may still be there: the waiting future abandons it.
+                    // The queue entry may still exist: the waiting future abandons it.
                     waiter.deliver(Delivery::Failed(e));
                 } else {
                     self.seat_at(waiter, now + core.backoff(3));
                 }
             }
-            // The store does not know it (any more): attempted again under the same key.
+            // The store does not have it (any more): attempted again under the same key.
             RenewOutcome::Gone | RenewOutcome::Renewed(_) => waiter.deliver(Delivery::AskAgain),
         }
     }

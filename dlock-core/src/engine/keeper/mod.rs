@@ -1,12 +1,12 @@
 //! The one background task of a client.
 //!
-//! It renews what falls due in batches, tells losses on time, re-asks for waiters, looks for pollers, and
-//! works off what is owed to the store. It sleeps until the first of these is due. Requests run beside its
-//! timer, never before it: however long a renewal hangs, the loss of its lease is told at the deadline (I4).
+//! It renews leases in batches, reports losses on time, re-asks for waiters, looks for pollers, and meets
+//! obligations to the store. It sleeps until the first of these is due. Requests run beside its timer, never
+//! before it: however long a renewal hangs, the loss of its lease is reported at the deadline (I4).
 //!
-//! Observers are told, and user code may be dropped, only outside of the lock of the engine's state: what is
-//! due is taken out under the lock, handled without it, and put back under it, where whoever has ended
-//! meanwhile is seen to have ended.
+//! Observers are notified, and user code is dropped, only outside of the mutex of the engine's state. Due
+//! entries are removed under the mutex, handled without it, and put back under it, where it is checked
+//! whether they have ended meanwhile.
 
 mod answers;
 mod pay;
@@ -38,22 +38,22 @@ use crate::runtime::yield_now;
 use crate::spi::{Abandoned, Released, RenewItem, RenewOutcome, Signal};
 use crate::timestamp::Timestamp;
 
-/// How many items go into one request: 100 to 500 is where a batch stops paying and starts to stall others.
+/// The number of items in one request. Beyond 100 to 500, a batch saves little and delays others.
 const BATCH: usize = 500;
 
-/// A renewal is given at least this long before it is tried again.
+/// The shortest time limit of a renewal.
 const SHORTEST_TRY: Duration = Duration::from_millis(100);
 
-/// And at least this part of the ttl: whoever asks several stores has decided by then what of them is out of
-/// reach, and answers for the others. See [`Renew::renew`](crate::spi::Renew::renew).
+/// And the shortest part of the ttl: a backend over several stores has decided by then which of them are out
+/// of reach, and answers for the others. See [`Renew::renew`](crate::spi::Renew::renew).
 const PART_OF_TTL: u32 = 6;
 
 /// Timers of runtimes stand still while the machine is suspended, leases do not: while anything is held, the
-/// keeper looks at the clock at least this often.
+/// keeper reads the clock at least this often.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 
-/// The keeper of an engine, to be spawned. Dropped before it has ended (its runtime was shut down), it says
-/// so.
+/// The keeper of an engine, to be spawned. Dropped before it has ended, because its runtime was shut down, it
+/// shuts the engine down.
 pub(super) fn start(core: Arc<Core>) -> BoxFuture<'static, ()> {
     let shut_down = ShutDown(core.clone());
     let mut keeper = Keeper {
@@ -73,7 +73,7 @@ pub(super) fn start(core: Arc<Core>) -> BoxFuture<'static, ()> {
     })
 }
 
-/// Says, dropped, that the keeper has ended.
+/// Shuts the engine down when the keeper is dropped.
 struct ShutDown(Arc<Core>);
 
 impl Drop for ShutDown {
@@ -87,24 +87,24 @@ struct Keeper {
     signals: Option<BoxStream<'static, Signal>>,
     requests: FuturesUnordered<BoxFuture<'static, Answer>>,
     answers: Vec<Answer>,
-    /// Obligations that are not met yet, wherever they are.
+    /// The number of obligations that are not met yet.
     jobs: usize,
-    /// Releases that wait for one of those on their way to be answered.
+    /// Releases that wait until one of those in transit is answered.
     releases: VecDeque<Arc<Job>>,
     releasing: usize,
-    /// How many may be on their way.
+    /// How many releases may be in transit.
     release_limit: pay::ReleaseLimit,
     closing_since: Option<Timestamp>,
 }
 
-/// What a renewal is for.
+/// The subject of a renewal.
 #[derive(Debug)]
 enum Target {
     Lease(Arc<Lease>),
     Waiter(Arc<Waiter>),
 }
 
-/// What came back from the store.
+/// The outcome of a request.
 enum Answer {
     Renewed {
         targets: Vec<Target>,
@@ -114,13 +114,13 @@ enum Answer {
     },
     Abandoned(Vec<Arc<Job>>, Result<Vec<Result<Abandoned>>>),
     Released(Arc<Job>, Result<Released>),
-    /// Releases have waited for others to be answered for a while.
+    /// Releases have waited for the answers to others for a while.
     Crowded,
     Looked(Arc<Poller>, Result<Looked>),
     Signal(Signal),
 }
 
-/// What is due, taken out of the timers.
+/// Due entries, removed from the timers.
 #[derive(Default)]
 struct Due {
     leases: Vec<Arc<Lease>>,
@@ -146,9 +146,9 @@ impl Keeper {
             self.idle(until).await;
         }
         let core = &self.core;
-        // An engine that nobody uses any more leaves the backend to its own drop: other clients may share it.
+        // An engine whose last handle was dropped does not close the backend, which other clients may share.
         if self.phase() == Phase::Closing {
-            // Whatever the store says to this, there is nobody left to tell.
+            // The answer is ignored: there is no caller left.
             let _ = core
                 .timed(
                     core.op_timeout,
@@ -164,7 +164,7 @@ impl Keeper {
 
     /// Sleeps until something is due, an answer or signal arrives, or the bell rings.
     async fn idle(&mut self, until: Timestamp) {
-        // Of the time of now: handling what was due took some.
+        // Reads the clock again: handling due entries took time.
         let left = || self.core.now().until(until);
         let mut timer = (until < Timestamp::MAX).then(|| self.core.runtime.sleep(left()));
         let mut is_over = false;
@@ -181,7 +181,7 @@ impl Keeper {
                         self.answers.push(Answer::Signal(signal));
                         ready = true;
                     }
-                    // Its end, or a panic of the backend: there are no more.
+                    // The stream ended, or the backend panicked: there are no more signals.
                     Ok(Poll::Ready(None)) | Err(_) => self.signals = None,
                     Ok(Poll::Pending) => break,
                 }
@@ -193,13 +193,13 @@ impl Keeper {
             Poll::Pending
         })
         .await;
-        // Before its time: the runtime is being shut down.
+        // Early: the runtime is being shut down.
         if is_over && self.core.now() < until {
             yield_now().await;
         }
     }
 
-    /// Says when to wake next, so that whoever has something earlier rings the bell.
+    /// Publishes when it will wake next, so that code with something earlier rings the bell.
     fn arm(&self, now: Timestamp) -> Timestamp {
         let mut state = self.core.state();
         let mut until = state.timers.next().unwrap_or(Timestamp::MAX);
@@ -213,14 +213,14 @@ impl Keeper {
         until
     }
 
-    /// Whether there is nothing left to do, and nobody left to do it for.
+    /// Whether nothing is left to do, and no user is left.
     fn is_done(&self, now: Timestamp) -> bool {
         let core = &self.core;
         let idle = self.jobs == 0 && self.requests.len() == usize::from(self.release_limit.is_watched());
         match self.phase() {
             Phase::Closed => true,
             Phase::Closing => {
-                // Not before `collect` has seen it: only then is everything that was held on its way back.
+                // Not before `collect` has seen it: only then is everything that was held being given back.
                 let Some(since) = self.closing_since else {
                     return false;
                 };
@@ -237,7 +237,7 @@ impl Keeper {
     fn collect(&mut self, now: Timestamp) -> Due {
         let mut due = Due::default();
         let mut state = self.core.state();
-        // Everything once, when closing begins; from then on nothing new is held.
+        // Takes everything once, when closing begins; from then on nothing new is held.
         let by = match (self.phase(), self.closing_since) {
             (Phase::Closing, None) => {
                 self.closing_since = Some(now);
@@ -248,8 +248,8 @@ impl Keeper {
         while let Some(entry) = state.timers.pop_due(by) {
             due.push(entry);
         }
-        // What is renewed soon comes along with what is renewed now. Only leases whose next event is that
-        // renewal are near the top of the heap, so a few looks suffice; what does not come along goes back.
+        // Renewals that are due soon join the present batch. Only leases whose next event is that renewal are
+        // near the top of the heap, so a few tries suffice; entries that do not join are put back.
         if let Some(horizon) = due
             .leases
             .iter()
@@ -320,7 +320,7 @@ impl Keeper {
         } else if limit.at <= now {
             limit.end(Over::Time);
         } else {
-            // It came along with what was due.
+            // It was taken along with due entries.
             let mut state = self.core.state();
             if !limit.has_left() {
                 state.timers.set(limit.at, Entry::Limit(limit.clone()));
@@ -347,7 +347,7 @@ impl Keeper {
     fn seat_at(&self, waiter: &Arc<Waiter>, at: Timestamp) {
         let mut state = self.core.state();
         if !waiter.has_left() {
-            // Something changed while it was being asked for: asked for once more, at once.
+            // Something changed while it was being asked for: ask once more, at once.
             let at = if waiter.is_to_ask_again() {
                 self.core.now()
             } else {
@@ -363,13 +363,12 @@ impl Keeper {
         self.requests.push(Box::pin(request));
     }
 
-    /// Leases that are past half of their life are asked for apart: something keeps them from being renewed,
-    /// and would keep those up who are asked for along with them, since a request is given no longer than the
-    /// first of them can wait.
+    /// Leases past half of their life are renewed separately. Something prevents their renewal, and would
+    /// delay the other leases in the batch, since a request gets no more time than its most urgent item has.
     fn renew(&self, targets: Vec<Target>) {
         let now = self.core.now();
         let is_late = |t: &Target| match t {
-            // A claim window, too: it would leave the others less than their ttl promises.
+            // Claim windows too: they would leave the others less time than their ttl promises.
             Target::Lease(l) => {
                 let late = l.deadline().is_some_and(|d| now.until(d) < l.span() / 2);
                 late || l.span() < l.options.ttl / 2
@@ -377,27 +376,27 @@ impl Keeper {
             Target::Waiter(_) => false,
         };
         let (late, in_time) = targets.into_iter().partition(is_late);
-        self.renew_alike(in_time);
-        self.renew_alike(late);
+        self.renew_batch(in_time);
+        self.renew_batch(late);
     }
 
-    fn renew_alike(&self, mut targets: Vec<Target>) {
+    fn renew_batch(&self, mut targets: Vec<Target>) {
         while !targets.is_empty() {
             let rest = targets.split_off(targets.len().min(BATCH));
             let batch = std::mem::replace(&mut targets, rest);
             let core = self.core.clone();
             let heard = core.heard();
             // A lost answer must leave time for another try: one renewal may take a third of the shortest
-            // life in its batch. But however little is left, one that waits for a store that is away must not
-            // cost those in its batch that need not wait for it.
+            // life in its batch. But however little is left, an item that waits for an unavailable store must
+            // not fail the other items.
             let now = core.now();
             let limits = batch.iter().filter_map(|t| match t {
                 Target::Lease(l) => {
                     let left = l.deadline().map(|d| now.until(d))?;
-                    // Of what it has now: a provisional grant lives for a moment, and the store may go on
+                    // Computed from what it has now: a provisional grant lives for a moment, and a session
                     // from one sign of life to the next.
                     let life = l.span().min(l.options.ttl);
-                    // The time limit of an operation is for who waits for one. Nobody waits for this.
+                    // The time limit of an operation is for callers. This request has none.
                     Some((left / 3).min(core.op_timeout).max(life / PART_OF_TTL))
                 }
                 Target::Waiter(w) => Some(w.queue_ttl? / PART_OF_TTL).map(|part| part.max(core.op_timeout)),
@@ -457,7 +456,7 @@ impl Due {
     }
 }
 
-/// A request of the keeper: with its time limit, and without the power to take the keeper down.
+/// Runs a request of the keeper with its time limit. A panic in it does not end the keeper.
 async fn guarded<T>(core: &Core, limit: Duration, request: impl Future<Output = T>) -> Result<T> {
     match core.timed(limit, AssertUnwindSafe(request).catch_unwind()).await {
         Ok(Ok(answer)) => Ok(answer),

@@ -1,4 +1,4 @@
-//! Working off what is owed to the store (I1).
+//! Meeting the obligations to the store (I1).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,20 +9,20 @@ use crate::engine::timers::Entry;
 use crate::error::{Error, ErrorKind};
 use crate::spi::{Release, Released};
 
-/// How many releases are on their way at once, at first and at most.
+/// How many releases may be in transit, at first and at most.
 const RELEASES: (usize, usize) = (64, 1024);
 
-/// How long as many releases as may may be on their way unanswered. A part of the store hangs then, and what
-/// is elsewhere need not wait.
+/// How long the maximum number of releases may be in transit without any answer. After that a part of the
+/// store is considered to hang, and releases elsewhere need not wait for it.
 const CROWDED_FOR: Duration = Duration::from_millis(100);
 
-/// How many releases may be on their way: as many more as at first, each time that none was answered for a
-/// while.
+/// How many releases may be in transit. The number grows by the initial one each time that none was answered
+/// for a while.
 pub(super) struct ReleaseLimit {
     max: usize,
-    /// None was answered since it was looked at last.
+    /// None was answered since the last check.
     is_stuck: bool,
-    /// It is about to be looked at again.
+    /// A check is scheduled.
     watched: bool,
 }
 
@@ -37,7 +37,7 @@ impl Default for ReleaseLimit {
 }
 
 impl ReleaseLimit {
-    /// Whether a look at it is among what is under way.
+    /// Whether a check is scheduled.
     pub(super) fn is_watched(&self) -> bool {
         self.watched
     }
@@ -91,8 +91,7 @@ impl Keeper {
             self.releasing += 1;
             let core = self.core.clone();
             self.send(async move {
-                // Of the time of now: what is left of a minimum hold is less than when the release was first
-                // owed.
+                // Reads the clock again: less is left of a minimum hold than when the release was first owed.
                 let how = match &job.duty {
                     Duty::Release(Some(lease)) => core.release_mode(lease),
                     _ => Release::Now,
@@ -103,7 +102,7 @@ impl Keeper {
             });
         }
         if self.releases.is_empty() {
-            // Those that hang go on counting.
+            // Releases that hang still count.
             if self.releasing <= RELEASES.0 / 2 {
                 self.release_limit.max = RELEASES.0;
             }
@@ -131,7 +130,7 @@ impl Keeper {
 
     /// An obligation could not be met yet.
     pub(super) fn unpaid(&mut self, job: Arc<Job>, why: &Error) {
-        // A closed backend ends every lease of a session; of a lease store, time does.
+        // A closed backend ends every lease of a session; in a lease store they expire.
         if why.kind() == ErrorKind::Closed {
             return self.paid(&job, None);
         }

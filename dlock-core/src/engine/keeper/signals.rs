@@ -1,10 +1,10 @@
-//! What the store says by itself about connections and leases.
+//! The signals of the store about connections and leases.
 //!
-//! A signal may be late: by the time it is read here, the backend may have another session, with leases and
-//! debts of its own, and which session a lease is of is not known here. So whatever a loss hits is given back
-//! all the same. A lease of the session that ended is not known to the store any more, which costs a request;
-//! one of the next session would otherwise be kept, and be nobody's, for as long as the process lives. And
-//! what is owed stays owed.
+//! A signal may be late: when it is read here, the backend may have another session with leases and
+//! obligations of its own, and it is not known here which session a lease belongs to. So every lease that a
+//! loss hits is also given back. A lease of the ended session is unknown to the store, which costs a request.
+//! A lease of the next session would otherwise be kept, without a holder, for as long as the process lives.
+//! Obligations stay.
 
 use std::sync::Arc;
 
@@ -48,11 +48,11 @@ impl Keeper {
                 if matches!(what, LostLeases::These(_)) {
                     return;
                 }
-                // Their entries in the queue went with the leases.
+                // Their queue entries ended with the leases.
                 let are_lost = waiters.iter().filter(|w| what.contains(&w.key));
                 are_lost.for_each(|waiter| core.hasten(waiter));
                 if session {
-                    // Whoever waits to hear of a release need not wait for the store.
+                    // Callers that wait for the outcome of a release need not wait for the store.
                     let owed = jobs.iter().chain(&self.releases);
                     owed.filter(|job| what.contains(&job.key))
                         .for_each(|job| tell_of_loss(self, job));

@@ -1,5 +1,5 @@
-//! What all names of a table share: the counter of tokens, and who holds how much; and what the admission
-//! rule is told of them.
+//! The state that all names of a table share, the token counter and the number of locks per client, and the
+//! ledger for the admission rule.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::spi::admission::{Entry, Event, Ledger, Phase};
 use crate::timestamp::Timestamp;
 use crate::token::Token;
 
-/// What the table is told at its start.
+/// The settings of a table.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::memory) struct Settings {
     pub(in crate::memory) claim_window: Option<Duration>,
@@ -23,10 +23,10 @@ pub(in crate::memory) struct Settings {
     pub(in crate::memory) max_waiters: Option<u64>,
 }
 
-/// What all names share.
+/// The state that all names share.
 #[derive(Debug, Default)]
 pub(super) struct Desk {
-    /// The last token minted. One counter for all names: a name that is forgotten takes nothing with it.
+    /// The last token minted. There is one counter for all names, so forgetting a name loses no token.
     pub(super) counter: u64,
     pub(super) settings: Settings,
     /// Held and queued requests of each client; kept only when there is a limit.
@@ -35,12 +35,12 @@ pub(super) struct Desk {
 
 impl Desk {
     pub(super) fn mint(&mut self) -> Token {
-        // Never beyond `MAX_RAISED` + the number of grants since, so it cannot wrap.
+        // At most `MAX_RAISED` plus the number of later grants, so it cannot wrap.
         self.counter += 1;
         Token::new(self.counter).unwrap_or(Token::MIN)
     }
 
-    /// A lease or queue entry of that client is over.
+    /// Records that a lease or queue entry of a client has ended.
     pub(super) fn ended(&mut self, id: RequestId) {
         if self.settings.max_held.is_none() {
             return;
@@ -62,7 +62,7 @@ pub(super) struct Books<'a> {
 }
 
 impl Ledger for Books<'_> {
-    /// Counts one more request of that client, unless a limit is reached.
+    /// Counts one more request of the client, unless a limit is reached.
     #[inline]
     fn begin(&mut self, id: RequestId, behind: Option<usize>) -> Result<()> {
         let refused = |text| Err(Error::new(ErrorKind::LimitReached, text).with_name(self.name));
@@ -72,12 +72,15 @@ impl Ledger for Books<'_> {
             ..
         } = self.desk.settings;
         if max_waiters.is_some_and(|max| behind.is_some_and(|n| n as u64 >= max)) {
-            return refused("as many wait for this lock as may");
+            return refused("the maximum number of waiters of this lock is reached");
         }
         if let Some(max) = max_held {
             let count = self.desk.clients.entry(id.client()).or_default();
             if *count >= max {
-                return refused("this client holds and waits for as many locks as it may");
+                return refused(
+                    "the maximum number of locks that this client may hold and wait for is \
+                    reached",
+                );
             }
             *count += 1;
         }
@@ -104,7 +107,8 @@ impl Ledger for Books<'_> {
         Duration::ZERO
     }
 
-    // Each caller has one kind of event, of which mostly nobody is told: hardly anything is left of it there.
+    // Each caller has one kind of event, which mostly nobody observes: after inlining, hardly any code is
+    // left.
     #[inline(always)]
     fn note(&mut self, entry: &Entry, event: Event, now: Timestamp) {
         if self.effects.observed {
@@ -123,7 +127,7 @@ impl Ledger for Books<'_> {
             Event::Ended(_) if entry.phase != Phase::Kept => self.desk.ended(entry.id),
             Event::Kept { next } => {
                 self.desk.ended(entry.id);
-                // Whoever is next was told when the lease would run out, and that may be long after this.
+                // The next waiter was told when the lease would expire, which may be long after this.
                 if let Some(next) = next {
                     self.effects.news().sooner.push(key(next));
                 }
@@ -134,7 +138,7 @@ impl Ledger for Books<'_> {
 }
 
 impl Books<'_> {
-    /// Tells those who watch.
+    /// Notifies the watchers.
     #[inline(never)]
     fn tell(&mut self, entry: &Entry, event: Event, now: Timestamp) {
         let (name, news) = (self.name.clone(), self.effects.news());

@@ -1,33 +1,33 @@
-//! When a call is made, and what others must be told of.
+//! The time of a call, and what others must be notified of.
 
 use crate::inspection::Change;
 use crate::name::LockName;
 use crate::spi::{Grant, LeaseKey};
 use crate::timestamp::Timestamp;
 
-/// What others must be told of a call.
+/// What others must be notified of after a call.
 #[derive(Debug)]
 pub(in crate::memory) struct Effects {
-    /// When it is made.
+    /// The time of the call.
     pub(in crate::memory) now: Timestamp,
-    /// Whether anybody watches anything; changes are not recorded otherwise.
+    /// Whether there are watchers; otherwise changes are not recorded.
     pub(in crate::memory) observed: bool,
-    /// In a box that is made when there is something: mostly nobody but the caller learns of a call.
+    /// Allocated when there is something: mostly only the caller learns of a call.
     news: Option<Box<News>>,
 }
 
 /// See [`Effects`].
 #[derive(Debug, Default)]
 pub(in crate::memory) struct News {
-    /// Queued requests that hold the lock now, counted from the store's time.
+    /// Queued requests that are granted now, counted from the store's time.
     pub(in crate::memory) granted: Vec<Grant>,
     /// Queue entries that ended otherwise.
     pub(in crate::memory) dropped: Vec<LeaseKey>,
-    /// In the order in which they happened.
+    /// The changes, in order.
     pub(in crate::memory) changes: Vec<(LockName, Change)>,
-    /// Nothing to report, but what runs out next runs out sooner: for whoever watches.
+    /// Names without a change to report whose next expiry is sooner now, for watchers.
     pub(in crate::memory) nudged: Vec<LockName>,
-    /// The same, for the queued request that is next.
+    /// The same, for the next queued request.
     pub(in crate::memory) sooner: Vec<LeaseKey>,
 }
 
@@ -41,7 +41,7 @@ impl Effects {
         self.news.get_or_insert_default()
     }
 
-    /// `None` if there is nothing to tell.
+    /// `None` if nobody must be notified.
     pub(in crate::memory) fn into_news(self) -> Option<Box<News>> {
         self.news
     }

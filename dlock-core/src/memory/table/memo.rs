@@ -1,19 +1,19 @@
-//! What is remembered of acquisitions that are over, in bounded space.
+//! A bounded memory of past acquisitions.
 
 use std::time::Duration;
 
 use crate::request_id::RequestId;
 use crate::spi::Tombstones;
 
-/// How long a late copy of a request is expected at most.
+/// How long a late copy of a request is expected.
 const TOMBSTONE_LIFE: Duration = Duration::from_secs(120);
-/// How many tombstones are kept at most; the oldest go first.
+/// The maximum number of tombstones; the oldest go first.
 const MAX_TOMBSTONES: usize = 1 << 16;
-/// How many released acquisitions are remembered: those that were released last.
+/// The number of released acquisitions that are remembered, the latest ones.
 const RELEASED: usize = 256;
 
-/// An acquisition, with the hash of its name in place of the bytes: a tombstone must not keep a long name in
-/// memory.
+/// An acquisition, with a hash of its name instead of the bytes, so that a tombstone does not keep a long
+/// name in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Trace {
     pub(super) id: RequestId,
@@ -26,13 +26,13 @@ impl Trace {
     }
 }
 
-/// Abandoned acquisitions, and those released lately.
+/// Abandoned and recently released acquisitions.
 #[derive(Debug)]
 pub(super) struct Memo {
-    /// An attempt of one that arrives later is refused.
+    /// A late attempt of one of these is refused.
     pub(super) buried: Tombstones<Trace>,
-    /// One slot per remainder of the sequence: writing is one store, and what is overwritten is forgotten.
-    /// That costs only an exact answer to a very late retry, never safety.
+    /// One slot per remainder of the sequence number: recording is one write, which forgets the previous
+    /// acquisition. That costs only the exact answer to a very late retry, never safety.
     released: Vec<Option<Trace>>,
 }
 
@@ -46,7 +46,8 @@ impl Default for Memo {
 }
 
 impl Memo {
-    /// Remembers that it was released, for a retry of the release and against a late copy of its attempt.
+    /// Records that an acquisition was released, for a retry of the release and against a late copy of its
+    /// attempt.
     pub(super) fn note_released(&mut self, trace: Trace) {
         if self.released.is_empty() {
             self.released.resize(RELEASED, None);

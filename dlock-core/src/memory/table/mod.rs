@@ -1,8 +1,8 @@
 //! The lock table: a state machine without I/O, without a clock and without async.
 //!
-//! Each method changes the state at the time of [`Effects`], and reports there what others must be told. All
-//! of them pass through [`Table::change`]: the admission rule takes back what has run out and makes the
-//! change, and a name that is empty then is forgotten.
+//! Each method changes the state at the time of [`Effects`], and records there what others must be notified
+//! of. All methods use [`Table::change`]: the admission rule removes expired entries and makes the change,
+//! and a name that is empty afterwards is forgotten.
 
 mod desk;
 mod effects;
@@ -37,7 +37,7 @@ use crate::token::Token;
 /// signed number.
 const MAX_RAISED: u64 = i64::MAX as u64;
 
-/// Where the record of a name is, if there is one.
+/// The position of a name's record, if there is one.
 struct Spot<'a> {
     name: &'a LockName,
     hash: u64,
@@ -53,7 +53,7 @@ impl Spot<'_> {
 #[derive(Debug, Default)]
 pub(super) struct Table {
     names: Names,
-    /// How many new names there were since those that ran out were looked for.
+    /// The number of new names since the last sweep.
     since_sweep: usize,
     desk: Desk,
     memo: Memo,
@@ -66,12 +66,12 @@ impl Table {
         table
     }
 
-    /// Asks for a name, once; idempotent in the key.
+    /// Requests a name once. Idempotent in the key.
     pub(super) fn attempt(&mut self, request: &Acquire, effects: &mut Effects) -> Result<Asked> {
         let key = &request.key;
         let spot = self.spot(&key.name);
         let trace = spot.trace(key.id);
-        // A copy of the request that was delayed on its way must not take a lock that nobody awaits any more.
+        // A delayed copy of the request must not take a lock that nobody waits for any more.
         if self.memo.buried.has(&trace) {
             return Err(Error::lost(LossReason::Refused).with_name(&key.name));
         }
@@ -85,7 +85,7 @@ impl Table {
         if let Some(asked) = known {
             return asked;
         }
-        // Of a name that has no record nothing can have run out.
+        // A name without a record has nothing that could have expired.
         let mut state = NameState::default();
         let mut settled = Settled {
             name: &mut state,
@@ -118,7 +118,7 @@ impl Table {
         Released::Released
     }
 
-    /// Undoes a request, whatever became of it, and keeps it from coming back.
+    /// Undoes a request, whatever became of it, and refuses late copies.
     pub(super) fn abandon(&mut self, key: &LeaseKey, effects: &mut Effects) -> Abandoned {
         let spot = self.spot(&key.name);
         self.memo.buried.bury(spot.trace(key.id), effects.now);
@@ -126,14 +126,14 @@ impl Table {
         abandoned.unwrap_or(Abandoned::Nothing)
     }
 
-    /// Extends a lease and confirms a claim window, or extends a queue entry and asks again.
+    /// Renews a lease and confirms a claim window, or renews a queue entry and asks again.
     pub(super) fn renew(&mut self, sent: Timestamp, item: &RenewItem, effects: &mut Effects) -> RenewOutcome {
         let spot = self.spot(&item.key.name);
         let renewed = self.change(&spot, effects, |change| change.renew(item, sent));
         renewed.unwrap_or(RenewOutcome::Gone)
     }
 
-    /// Turns a lease into another mode.
+    /// Converts a lease to another mode.
     pub(super) fn convert(
         &mut self,
         sent: Timestamp,
@@ -187,7 +187,7 @@ impl Table {
         in_use.map(|(name, _)| name.clone()).collect()
     }
 
-    /// Takes back what has run out, and tells when the next lease of the name does.
+    /// Removes expired entries, and returns when the name's next lease expires.
     pub(super) fn expire(&mut self, name: &LockName, effects: &mut Effects) -> Option<Timestamp> {
         let ends = self.change(&self.spot(name), effects, |change| {
             change.name.holders().iter().map(|l| l.expires).min()
@@ -220,7 +220,7 @@ impl Table {
         }
     }
 
-    /// The frame around every change of a name that exists. See the module's documentation.
+    /// Wraps every change of an existing name. See the module's documentation.
     fn change<R>(
         &mut self,
         spot: &Spot<'_>,

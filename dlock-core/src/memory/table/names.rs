@@ -9,15 +9,14 @@ use hashbrown::hash_table::OccupiedEntry;
 use crate::name::LockName;
 use crate::spi::admission::NameState;
 
-/// A map whose hash is in the hands of its user: looking a name up, then making or removing its record,
-/// hashes it once.
+/// A map whose user computes the hash: finding a name and then adding or removing its record hashes it once.
 #[derive(Debug, Default)]
 pub(super) struct Names {
     records: HashTable<Record>,
     hasher: RandomState,
 }
 
-/// A name and what is known of it.
+/// A name and its state.
 #[derive(Debug)]
 pub(super) struct Record {
     name: LockName,
@@ -25,7 +24,8 @@ pub(super) struct Record {
 }
 
 impl Names {
-    /// What the other methods ask for beside the name. Not to be guessed by whoever chooses names.
+    /// Returns the hash that the other methods need. Keyed, so that it cannot be guessed by those who choose
+    /// names.
     pub(super) fn hash(&self, name: &LockName) -> u64 {
         hash(&self.hasher, name)
     }
@@ -35,20 +35,20 @@ impl Names {
         Some(&record.state)
     }
 
-    /// The record of a name, to be changed or removed.
+    /// Returns the record of a name, to be changed or removed.
     pub(super) fn find(&mut self, hash: u64, name: &LockName) -> Option<OccupiedEntry<'_, Record>> {
         self.records.find_entry(hash, |r| r.name == *name).ok()
     }
 
-    /// Files the record of a name that has none.
+    /// Adds the record of a name that has none.
     pub(super) fn insert(&mut self, hash: u64, name: LockName, state: NameState) {
         let Self { records, hasher } = self;
         let rehash = |r: &Record| self::hash(hasher, &r.name);
         records.insert_unique(hash, Record { name, state }, rehash);
     }
 
-    /// Gives space back, if most is unused: a table never shrinks by itself, and a hundred thousand names may
-    /// have been held at once.
+    /// Frees memory if most of it is unused: a table never shrinks on its own, and a hundred thousand names
+    /// may have been held at once.
     pub(super) fn trim(&mut self) {
         let Self { records, hasher } = self;
         if records.capacity() > 1024 && records.len() < records.capacity() / 16 {

@@ -1,14 +1,14 @@
-//! What ran out and was never asked for again.
+//! Expired entries of names that are never used again.
 //!
-//! Nothing runs in the background, so a lease that lapses is taken back by the next call that touches its
-//! name; and if none ever does, its record would stay for good. So all names are looked through when half of
-//! them, and not too few, are new since the last time: that costs each new name a constant, and hardly more
-//! are dead than alive.
+//! Nothing runs in the background, so an expired lease is removed by the next call that touches its name. If
+//! none ever does, its record would stay for good. So all names are swept when half of them, and at least a
+//! minimum, are new since the last sweep. That costs each new name a constant, and keeps about as many dead
+//! names as live ones at most.
 
 use super::{Effects, Table};
 use crate::spi::admission::NameState;
 
-/// A small table is looked through after that many new names.
+/// The minimum number of new names between sweeps.
 const SWEEP_LEAST: usize = 64;
 
 impl Table {
@@ -16,7 +16,7 @@ impl Table {
         self.since_sweep >= SWEEP_LEAST && self.since_sweep >= self.names.len() / 2
     }
 
-    /// Takes back what has run out under whatever name, and makes room if that was little.
+    /// Removes expired entries of all names.
     #[cold]
     #[inline(never)]
     pub(super) fn sweep(&mut self, effects: &mut Effects) {

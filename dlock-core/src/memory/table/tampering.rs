@@ -1,5 +1,4 @@
-//! What somebody does to the table who is no client of it: a test that wants to see what a store makes of
-//! that.
+//! Changes to the table from outside, for tests of how a store reacts to them.
 
 use std::sync::Arc;
 
@@ -18,14 +17,14 @@ impl Table {
         self.desk.counter
     }
 
-    /// The next token is above this. Never below what it would have been.
+    /// Makes the next token larger than this. Never lowers the counter.
     pub(in crate::memory) fn skip_tokens(&mut self, to: u64) {
         self.desk.counter = self.desk.counter.max(to.min(super::MAX_RAISED));
     }
 
-    /// Puts something there that is no record of a lock. Whoever held the name has lost it.
+    /// Replaces the record of a name by something that is no lock. Its holder has lost it.
     pub(in crate::memory) fn spoil(&mut self, name: &LockName, with: &str, effects: &mut Effects) {
-        // In the way of all, for ever.
+        // Blocks all requests, for ever.
         let foreign = || Entry {
             id: RequestId::new(0, 0),
             phase: Phase::Kept,
@@ -52,14 +51,13 @@ impl Table {
         }
     }
 
-    /// What stands there that is no record of a lock.
+    /// Returns what replaced the record of a name.
     pub(in crate::memory) fn spoiled(&self, name: &LockName) -> Option<Arc<str>> {
         foreign_in(self.names.get(name)?)?.owner.clone()
     }
 }
 
-/// What stands at a name that the store did not write. It is the first, and there is nothing beside it that
-/// holds.
+/// The foreign entry of a name, if there is one. It is the first and only holder.
 pub(super) fn foreign_in(state: &NameState) -> Option<&Entry> {
     let first = state.holders().first();
     first.filter(|l| l.phase == Phase::Kept && l.expires == Timestamp::MAX)

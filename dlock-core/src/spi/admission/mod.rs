@@ -1,11 +1,11 @@
-//! The one admission rule, for stores that keep the rows of a name and nothing that could decide.
+//! The admission rule, for stores that keep the rows of a name but cannot decide.
 //!
-//! No I/O, no clock, no async. A store puts the changes of a name into one order, by a mutex or by locking a
-//! row; loads the [entries](Entry) of the name into a [`NameState`]; makes one or more calls of a
-//! [`Settled`]; and writes back what its [`Ledger`] was told of. So nothing here can race. Times are those
-//! of one clock, the store's; `sent` alone is the client's, from before it asked.
+//! It has no I/O, no clock and no async. A store serialises the changes of a name, by a mutex or by locking a
+//! row. It loads the [entries](Entry) of the name into a [`NameState`], makes one or more calls of a
+//! [`Settled`], and writes back what its [`Ledger`] was told. So nothing here can race. All times are read
+//! from the store's clock, except `sent`, which the client read before it asked.
 //!
-//! The in-memory backend keeps the states as they are; the SQL backends load them in a transaction.
+//! The in-memory backend keeps the states; the SQL backends load them in a transaction.
 
 mod ledger;
 mod name;
@@ -36,7 +36,7 @@ pub enum Asked {
     Held(Place),
 }
 
-/// What a holder is told. See [`Grant`].
+/// The answer to a holder. See [`Grant`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs)]
 pub struct Lease {
@@ -46,7 +46,7 @@ pub struct Lease {
 }
 
 impl Lease {
-    /// The answer to who asked with that key at that time of the client's clock.
+    /// Turns it into the answer to the request `key`, which was sent at the client's time `sent`.
     pub fn grant(self, key: LeaseKey, sent: Timestamp) -> Grant {
         let mut grant = Grant::new(key, self.token, sent, self.expires_in);
         grant.provisional = self.provisional;
@@ -57,14 +57,14 @@ impl Lease {
 /// What a request that is not granted learns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// How many are ahead.
+    /// How many waiters are ahead.
     pub ahead: u32,
-    /// When the first thing in the way runs out.
+    /// When the first thing that blocks it expires.
     pub recheck_in: Option<Duration>,
 }
 
 impl Place {
-    /// How it waits there.
+    /// Turns it into a [`Wait`].
     pub fn wait(self, wake: Wake) -> Wait {
         let mut wait = Wait::new(wake).ahead(self.ahead);
         wait.recheck_in = self.recheck_in;
@@ -72,21 +72,21 @@ impl Place {
     }
 }
 
-/// A name in the hands of one who changes it. What had run out is taken back, and who was next is admitted.
+/// A name that is being changed. Expired entries have been removed, and the next waiters admitted.
 #[derive(Debug)]
 pub struct Settled<'a, L> {
     pub(crate) name: &'a mut NameState,
-    /// By the clock of the store.
+    /// The time on the store's clock.
     pub now: Timestamp,
-    /// The store's side of it.
+    /// The store's side of the change.
     pub ledger: L,
 }
 
 impl<'a, L: Ledger> Settled<'a, L> {
-    /// Takes back what has run out by now: leases, and the queue entries that nobody renewed.
+    /// Removes what has expired by now: leases, and queue entries that were not renewed.
     ///
-    /// It comes before anything else that touches the name, so a pause of any length of a holder or a waiter
-    /// shows as an expiry to whoever comes next, the late one included.
+    /// This precedes everything else that touches the name. So a pause of any length of a holder or waiter
+    /// shows as an expiry to whoever comes next, including the one that was paused.
     pub fn begin(name: &'a mut NameState, now: Timestamp, ledger: L) -> Self {
         let mut this = Self { name, now, ledger };
         let mut i = 0;
@@ -103,10 +103,10 @@ impl<'a, L: Ledger> Settled<'a, L> {
         this
     }
 
-    /// **The** admission rule, run after every change that may open the way: grants from the head of the
-    /// queue while the head is admissible.
+    /// **The** admission rule, applied after every change that may unblock a waiter: grants from the head of
+    /// the queue while the head is admissible.
     ///
-    /// Run by releases alone it would lose grants: a writer that is cancelled, expires or loses its queue
+    /// Applied only on release, it would lose grants: a writer that is cancelled, expires or loses its queue
     /// entry must let in the readers behind it, and so must a downgrade; and one release can admit a hundred
     /// readers. It never looks past an inadmissible head, so no stream of readers can starve a writer.
     #[inline]
@@ -127,7 +127,7 @@ impl<'a, L: Ledger> Settled<'a, L> {
         }
     }
 
-    /// Makes a request a holder that is not in line, or not any more.
+    /// Grants a request that is not, or not any more, in the queue.
     #[inline(always)]
     fn grant(&mut self, mut entry: Entry, token: Token, event: Event) -> Lease {
         entry.token = Some(token);
@@ -137,22 +137,22 @@ impl<'a, L: Ledger> Settled<'a, L> {
         lease
     }
 
-    /// Ends a holder. Whoever does admits who is next.
+    /// Ends a hold. The caller admits the next waiters.
     fn end(&mut self, index: usize, cause: Cause) {
         let ended = &self.name.holders[index];
         self.ledger.note(ended, Event::Ended(cause), self.now);
         match index + 1 == self.name.holders.len() {
-            // In its place: mostly there is no other.
+            // Replaced in place: mostly it is the only holder.
             true => self.name.holders.truncate(index),
             false => drop(self.name.holders.remove(index)),
         }
     }
 
-    /// Asks for the name, once; idempotent in the key.
+    /// Requests the name once. Idempotent in the key.
     ///
     /// # Errors
-    /// `Lost` if the lease of that key was released; `InvalidInput` if others hold or wait in another shared
-    /// mode; those of the ledger.
+    /// `Lost` if the lease of this key was released; `InvalidInput` if others hold or wait in another shared
+    /// mode; errors of the ledger.
     pub fn attempt(&mut self, request: &Acquire) -> Result<Asked> {
         let id = request.key.id;
         if !self.name.is_empty() {
@@ -166,8 +166,8 @@ impl<'a, L: Ledger> Settled<'a, L> {
             self.check_class(&request.key, request.mode)?;
         }
         let waiting = self.name.waiting();
-        // Only the head of the queue is ever granted. A request that does not queue overtakes nobody,
-        // whatever its priority.
+        // Only the head of the queue is granted. A request that does not queue overtakes no waiter, whatever
+        // its priority.
         let (turn, arrival) = match request.queue {
             Queueing::Join => self.name.turn_of(request.priority),
             Queueing::No => (waiting, 0),
@@ -196,7 +196,7 @@ impl<'a, L: Ledger> Settled<'a, L> {
         }
     }
 
-    /// The waiter keeps its place, or claims what it has been offered; `None` if there is neither.
+    /// A waiter keeps its place, or claims its offer. `None` if there is neither.
     fn ask_again(&mut self, id: RequestId, queue_ttl: Duration) -> Option<Asked> {
         let now = self.now;
         if let Some(lease) = self.name.lease_mut(id) {
@@ -215,8 +215,8 @@ impl<'a, L: Ledger> Settled<'a, L> {
         Some(Asked::Queued(self.place(position)))
     }
 
-    /// What somebody with that many waiters ahead is to know: the first thing in the way that may run out
-    /// unnoticed. Whoever stands behind the head is in nobody's way before the head is gone.
+    /// The place of a request with `ahead` waiters ahead: the first blocking entry that may expire unnoticed.
+    /// Waiters behind the head block nobody before the head is gone.
     fn place(&self, ahead: usize) -> Place {
         let head = self.name.head().filter(|_| ahead > 0);
         let ends = self.name.holders.iter().chain(head).map(|e| e.expires);
@@ -226,7 +226,7 @@ impl<'a, L: Ledger> Settled<'a, L> {
         }
     }
 
-    /// Extends a lease and confirms a claim window, or extends a queue entry and asks again.
+    /// Renews a lease and confirms a claim window, or renews a queue entry and asks again.
     pub fn renew(&mut self, item: &RenewItem, sent: Timestamp) -> RenewOutcome {
         if item.kind == RenewKind::Queued {
             return match self.ask_again(item.key.id, item.ttl) {
@@ -254,7 +254,7 @@ impl<'a, L: Ledger> Settled<'a, L> {
         let next = self.name.head().map(|w| w.id);
         let lease = &mut self.name.holders[index];
         match how {
-            // A retry: it does not make the minimum hold any longer.
+            // A retry does not extend the minimum hold.
             _ if lease.phase == Phase::Kept => {}
             Release::KeepFor(rest) if !rest.is_zero() => {
                 (lease.phase, lease.upgrading) = (Phase::Kept, false);
@@ -284,7 +284,7 @@ impl<'a, L: Ledger> Settled<'a, L> {
                     self.end(index, Cause::Released);
                     Abandoned::WasGranted(token)
                 }
-                // A minimum hold stands: it was asked for, and it is owed to the others.
+                // A minimum hold stays: it was asked for, and others rely on it.
                 None => return Abandoned::Nothing,
             }
         };
@@ -292,10 +292,10 @@ impl<'a, L: Ledger> Settled<'a, L> {
         abandoned
     }
 
-    /// Turns a lease into another mode.
+    /// Converts a lease to another mode.
     ///
     /// # Errors
-    /// `Lost` if there is no such lease; `InvalidInput` if others hold or wait in another shared mode; those
+    /// `Lost` if there is no such lease; `InvalidInput` if others hold or wait in another shared mode; errors
     /// of the ledger.
     pub fn convert(&mut self, lease: &LeaseKey, to: Mode, sent: Timestamp) -> Result<Converted> {
         let held = |l: &Entry| l.id == lease.id && l.is_lease();
@@ -308,7 +308,7 @@ impl<'a, L: Ledger> Settled<'a, L> {
             if self.name.holders.len() > 1 {
                 return Ok(self.wait_for_upgrade(index));
             }
-            // The readers of the same time may have had a larger token than this lease has.
+            // Concurrent readers may have had a larger token than this lease.
             fresh = Some(self.ledger.mint()?);
         }
         let own = &mut self.name.holders[index];
@@ -325,7 +325,7 @@ impl<'a, L: Ledger> Settled<'a, L> {
         Ok(Converted::Done(grant))
     }
 
-    /// Both shared leases stay while both ask: each would wait for the other to go, so the second is told.
+    /// Two upgrading leases would each wait for the other to end, so the second gets `WouldDeadlock`.
     fn wait_for_upgrade(&mut self, index: usize) -> Converted {
         let others = self.name.holders.iter().enumerate().filter(|(i, _)| *i != index);
         if others.into_iter().any(|(_, l)| l.upgrading) {
@@ -338,7 +338,7 @@ impl<'a, L: Ledger> Settled<'a, L> {
         Converted::Busy
     }
 
-    /// Raises the token of a lease that is still held, and all later ones with it.
+    /// Raises the token of a lease that is still held, and all later tokens with it.
     pub fn raise(&mut self, id: RequestId, to: Token) -> Raised {
         let Some(lease) = self.name.lease_mut(id) else {
             return Raised::NotHeld;
@@ -351,7 +351,7 @@ impl<'a, L: Ledger> Settled<'a, L> {
         Raised::Raised(token)
     }
 
-    /// Ends every lease, and answers how many those were.
+    /// Ends every lease and returns how many there were.
     pub fn force_release(&mut self) -> u32 {
         let ended = std::mem::take(&mut self.name.holders);
         for lease in &ended {

@@ -1,4 +1,4 @@
-//! The rows of one name: who holds it, and who waits.
+//! The rows of one name: its holders and waiters.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -19,13 +19,13 @@ use crate::token::Token;
 pub enum Phase {
     /// Waits in the queue.
     Queued,
-    /// Granted while its waiter was away; the next re-ask starts the full ttl.
+    /// Granted while its waiter was away. The next re-ask starts the full ttl.
     Offered,
     /// Granted for a claim window, not yet confirmed by a renewal.
     Provisional,
     /// Held.
     Held,
-    /// Released, and kept taken by a minimum hold: nobody's any more, and still in the way.
+    /// Released, but kept taken by a minimum hold: nobody holds it, and it still blocks others.
     Kept,
 }
 
@@ -38,18 +38,18 @@ pub struct Entry {
     pub mode: Mode,
     pub priority: u8,
     pub token: Option<Token>,
-    /// Of the lease. In nanoseconds, since a `Duration` takes twice the room.
+    /// The ttl of the lease. In nanoseconds, since a `Duration` takes twice the space.
     pub ttl_nanos: u64,
-    /// When the lease, or the place in the queue, lapses unless it is renewed.
+    /// When the lease, or the queue entry, expires unless it is renewed.
     pub expires: Timestamp,
-    /// It asked for an upgrade and was told `Busy`; until it ends, another upgrader would wait for it and it
-    /// for that one.
+    /// It asked for an upgrade and was answered `Busy`. Until it ends, another upgrader would wait for it,
+    /// and it for that one.
     pub upgrading: bool,
     pub owner: Option<Arc<str>>,
 }
 
 impl Entry {
-    /// What a request becomes.
+    /// Creates the entry of a request.
     pub(super) fn asked(request: &Acquire, phase: Phase, expires: Timestamp) -> Self {
         Self {
             id: request.key.id,
@@ -69,24 +69,24 @@ impl Entry {
         !matches!(self.phase, Phase::Queued | Phase::Kept)
     }
 
-    /// How long it is held, unless it is renewed.
+    /// Returns how long the entry holds, unless it is renewed.
     pub fn ttl(&self) -> Duration {
         Duration::from_nanos(self.ttl_nanos)
     }
 
-    /// Starts the life anew, never shorter than what was promised before.
+    /// Restarts the life, never shorter than what was promised before.
     pub(super) fn extend(&mut self, now: Timestamp, ttl: Duration) {
         self.ttl_nanos = nanos(ttl);
         self.expires = self.expires.max(now + ttl);
         self.phase = Phase::Held;
     }
 
-    /// As it is shown at that time.
+    /// Returns the entry as an [`Inspection`] shows it at this time.
     pub fn holder(&self, now: Timestamp) -> Holder {
         Holder::new(self.id, self.mode, self.token, now.until(self.expires)).with_owner(self.owner.clone())
     }
 
-    /// What its holder is told of it at that time.
+    /// The answer to its holder at this time.
     pub(crate) fn lease(&self, now: Timestamp) -> Lease {
         Lease {
             token: self.token,
@@ -96,18 +96,18 @@ impl Entry {
     }
 }
 
-/// The waiters in the order of their turn: the highest priority first, within one by arrival.
+/// The waiters in the order of their turns: by priority, then by arrival.
 #[derive(Debug)]
 struct Queue {
-    /// With the numbers of their arrival.
+    /// Each with its number of arrival.
     waiters: VecDeque<(i64, Entry)>,
-    /// No waiter expires before this, so that a call need not look at each.
+    /// No waiter expires before this, so that a call need not check each.
     next_expiry: Timestamp,
 }
 
 /// All entries of one name.
 ///
-/// A single holder lives inside, so a name that is not contended costs no allocation.
+/// A single holder is stored inline, so a name without contention costs no allocation.
 #[derive(Debug, Default)]
 pub struct NameState {
     /// In grant order.
@@ -116,8 +116,7 @@ pub struct NameState {
 }
 
 impl NameState {
-    /// Takes over an entry that was stored, with its number in line. After the last one comes
-    /// [`sort`](Self::sort).
+    /// Adds a stored entry, with its number in line. Call [`sort`](Self::sort) after the last one.
     pub fn insert(&mut self, entry: Entry, arrival: i64) {
         match entry.phase {
             Phase::Queued => self.enqueue((self.waiting(), arrival), entry),
@@ -125,8 +124,8 @@ impl NameState {
         }
     }
 
-    /// Puts what was taken over into order. The id makes a place the waiter's own, whatever numbers are
-    /// stored.
+    /// Sorts what was added. The id breaks ties, so that every waiter has a place of its own, whatever
+    /// numbers are stored.
     pub fn sort(&mut self) {
         self.holders.sort_unstable_by_key(|e| (e.token, e.id));
         if let Some(queue) = &mut self.queue {
@@ -135,22 +134,22 @@ impl NameState {
         }
     }
 
-    /// Who holds it, in grant order. One that holds alone is the only one.
+    /// Returns the holders, in grant order.
     pub fn holders(&self) -> &[Entry] {
         &self.holders
     }
 
-    /// Who waits, in the order of their turns.
+    /// The waiters, in the order of their turns.
     pub(crate) fn waiters(&self) -> impl Iterator<Item = &Entry> {
         self.queue.iter().flat_map(|q| &q.waiters).map(|(_, w)| w)
     }
 
-    /// Everybody.
+    /// Returns all holders and waiters.
     pub fn entries(&self) -> impl Iterator<Item = &Entry> {
         self.holders.iter().chain(self.waiters())
     }
 
-    /// The entry of that request, and the number by which it stands in line; nought if it does not.
+    /// Returns the entry of a request and its number in line, which is 0 for a holder.
     pub fn find(&self, id: RequestId) -> Option<(&Entry, i64)> {
         let waiters = self.queue.iter().flat_map(|q| &q.waiters);
         let mut all = self
@@ -166,19 +165,19 @@ impl NameState {
         self.queue.as_ref().map_or(0, |q| q.waiters.len())
     }
 
-    /// Whether nobody holds it and nobody waits.
+    /// Whether there are no holders and no waiters.
     pub(crate) fn is_empty(&self) -> bool {
         self.holders.is_empty() && self.waiting() == 0
     }
 
-    /// Whether something has run out and was not taken back.
+    /// Returns whether an entry has expired and was not removed.
     pub fn is_due(&self, now: Timestamp) -> bool {
         let queue = self.queue.as_ref().map(|q| q.next_expiry);
         let mut ends = self.holders.iter().map(|e| e.expires).chain(queue);
         ends.any(|end| end <= now)
     }
 
-    /// The state as it is now, whether or not what has run out was taken back.
+    /// Returns the state at this time, whether or not expired entries were removed.
     pub fn inspect(&self, now: Timestamp) -> Inspection {
         let live = |e: &&Entry| e.expires > now;
         let holders = self.holders.iter().filter(live).map(|e| e.holder(now));
@@ -186,7 +185,7 @@ impl NameState {
         Inspection::new(holders.collect(), u32::try_from(waiting).unwrap_or(u32::MAX))
     }
 
-    /// Whether a request of that mode can be held beside those that hold now.
+    /// Whether a request in this mode is compatible with the present holders.
     pub(super) fn is_admissible(&self, mode: Mode) -> bool {
         match mode {
             Mode::Exclusive => self.holders.is_empty(),
@@ -197,12 +196,12 @@ impl NameState {
         }
     }
 
-    /// The shared mode that somebody holds it in, or waits for.
+    /// The shared mode in which the name is held or waited for.
     pub(super) fn class(&self) -> Option<Mode> {
         self.entries().map(|e| e.mode).find(|m| !m.is_exclusive())
     }
 
-    /// The holder of that request that can be renewed, converted or raised.
+    /// The lease of a request, which can be renewed, converted or raised.
     pub(super) fn lease_mut(&mut self, id: RequestId) -> Option<&mut Entry> {
         self.holders.iter_mut().find(|e| e.id == id && e.is_lease())
     }
@@ -224,8 +223,8 @@ impl NameState {
         self.queue.as_mut()?.waiters.remove(position).map(|(_, w)| w)
     }
 
-    /// Where a new request of that priority would stand: behind all that are at least as urgent; and the
-    /// number by which it does.
+    /// The place of a new request of this priority, behind all that are at least as urgent, and its number in
+    /// line.
     pub(super) fn turn_of(&self, priority: u8) -> (usize, i64) {
         let Some(queue) = &self.queue else {
             return (0, 0);
@@ -246,7 +245,7 @@ impl NameState {
         queue.waiters.insert(turn, (arrival, waiter));
     }
 
-    /// Drops the waiters that nobody renewed.
+    /// Removes waiters whose queue lease has expired.
     pub(super) fn drop_lapsed(&mut self, now: Timestamp, mut dropped: impl FnMut(&Entry)) {
         let Some(queue) = self.queue.as_mut().filter(|q| q.next_expiry <= now) else {
             return;

@@ -43,7 +43,7 @@ fn a_member_that_is_dead_delays_nothing_that_a_majority_decides() {
 }
 
 #[test]
-fn one_that_was_silent_is_hardly_waited_for_until_it_answers() {
+fn silent_member_is_barely_waited_for() {
     simulate(3, async |w| {
         let b = w.client("b");
         // A stranger has the name at one member, and another is silent: undecided.
@@ -93,7 +93,7 @@ fn a_majoritys_validity_counts_from_before_the_first_request() {
 }
 
 #[test]
-fn what_no_quorum_can_do_is_refused_before_anything_is_sent() {
+fn quorum_refuses_unsupported_requests_before_sending() {
     simulate(3, async |w| {
         let a = w.client("a");
         let caps = a.quorum.capabilities().clone();

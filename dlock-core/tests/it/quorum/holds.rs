@@ -204,7 +204,7 @@ fn guards_know_the_token_and_the_deadline_of_the_whole() {
 /// One hold cannot be decided without a member that hangs: asked for in one call, it must not cost the other,
 /// which the rest renewed.
 #[test]
-fn a_hold_that_needs_a_member_that_hangs_costs_no_other() {
+fn hold_on_a_hanging_member_delays_no_other() {
     simulate(3, async |w| {
         let a = w.client("a");
         let client = a.client();

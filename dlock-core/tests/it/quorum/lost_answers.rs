@@ -38,7 +38,7 @@ fn a_request_that_arrives_after_the_release_leaves_nothing() {
 }
 
 #[test]
-fn what_is_granted_late_to_a_lost_try_is_given_back() {
+fn late_grant_of_a_lost_attempt_is_given_back() {
     simulate(3, async |w| {
         let (a, b) = (w.client("a"), w.client("b"));
         a.reaches(&[0, 1]);

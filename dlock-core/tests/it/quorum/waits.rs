@@ -60,7 +60,7 @@ impl Lock for Notes {
 }
 
 #[test]
-fn who_only_tries_does_not_wait() {
+fn try_acquire_does_not_wait() {
     simulate(1, async |w| {
         let waits = Arc::<Mutex<Vec<bool>>>::default();
         let inner = w.stores[0].0.connect();
@@ -83,7 +83,7 @@ fn who_only_tries_does_not_wait() {
 
 /// A member that would let whoever asks wait has not said no.
 #[test]
-fn members_are_asked_for_their_vote_and_not_waited_at() {
+fn members_are_asked_without_queueing() {
     simulate(3, async |w| {
         let waits = Arc::<Mutex<Vec<bool>>>::default();
         let noted = |inner| -> Arc<dyn Lock> {

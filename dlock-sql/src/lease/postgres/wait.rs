@@ -108,7 +108,7 @@ impl Pushes {
                 wake(watcher);
             }
         } else {
-            state.pushes.told(id, |key, anchors| match kind {
+            state.pushes.deliver(id, |key, anchors| match kind {
                 "G" => granted(key, rest, anchors),
                 _ => None,
             });

@@ -128,7 +128,7 @@ fn the_queue_goes_by_priority_then_arrival() {
 }
 
 #[test]
-fn permits_are_as_many_as_declared_and_another_class_is_refused() {
+fn permits_respect_n_and_other_classes_are_refused() {
     let mut b = Bench::new();
     b.take(1, permit(2));
     b.take(2, permit(2));

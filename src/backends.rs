@@ -1,4 +1,4 @@
-//! Which scheme is which store.
+//! The store of each URL scheme.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::quorum::{self, Member};
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 use crate::sql::Sql;
 
-/// A store that is known in full but not opened yet.
+/// A store that is configured but not opened yet.
 pub(crate) enum Opener {
     Memory,
     #[cfg(feature = "sqlite")]
@@ -28,7 +28,7 @@ pub(crate) enum Opener {
     Quorum(Vec<Self>, Duration),
 }
 
-/// Reads what is left of the url.
+/// Reads the rest of the URL, for the store of its scheme.
 pub(crate) fn opener(url: Url) -> Result<Opener> {
     match url.scheme() {
         "memory" => memory(url),
@@ -50,7 +50,7 @@ pub(crate) fn opener(url: Url) -> Result<Opener> {
     }
 }
 
-/// By which feature a scheme is known.
+/// Returns the feature that adds a scheme.
 fn feature_of(scheme: &str) -> Option<&'static str> {
     Some(match scheme {
         "sqlite" => "sqlite",
@@ -71,13 +71,13 @@ fn unknown(scheme: &str) -> Error {
             format!("this build has no `{feature}` backend: enable the feature `{feature}` of `dlock-rs`"),
         ),
         None => invalid(format!(
-            "the scheme of the URL is not known; this build knows: memory{}",
+            "the scheme of the URL is unknown; this build has: memory{}",
             SCHEMES.concat()
         )),
     }
 }
 
-/// What this build opens beside memory, for the message about another one.
+/// The schemes that this build opens besides memory, for the message about an unknown one.
 const SCHEMES: [&str; 9] = [
     if cfg!(feature = "sqlite") { ", sqlite" } else { "" },
     if cfg!(feature = "redis") {
@@ -134,37 +134,36 @@ impl Opener {
         }
     }
 
-    /// Where it is, without a secret, and what the names in there begin with; refuses what can be no member
-    /// of a quorum.
-    pub(crate) fn of_a_quorum(&self) -> Result<(String, Option<&str>)> {
+    /// Returns the address, without a secret, and the prefix of its names, if it can be a member of a quorum.
+    pub(crate) fn member_address(&self) -> Result<(String, Option<&str>)> {
         match self {
             #[cfg(feature = "sqlite")]
             Self::Sqlite(config) => {
-                let path = config.path().ok_or_else(of_this_client)?;
+                let path = config.path().ok_or_else(not_shareable)?;
                 Ok((path.display().to_string(), Some(config.prefix())))
             }
             #[cfg(feature = "redis")]
             Self::Redis(config) if !config.is_plain() => Ok((config.single_server()?, config.prefix_set())),
             #[cfg(feature = "zookeeper")]
             Self::ZooKeeper(..) => Err(invalid(
-                "ZooKeeper is a quorum itself and no member of one: give all servers of the ensemble in one \
-                    `zk` URL",
+                "ZooKeeper is a quorum itself and cannot be a member of one: list all servers of the \
+                    ensemble in one `zk` URL",
             )),
             #[cfg(feature = "etcd")]
             Self::Etcd(..) => Err(invalid(
-                "etcd is a quorum itself and no member of one: give all members of the cluster in one \
-                `etcd` URL",
+                "etcd is a quorum itself and cannot be a member of one: list all members of the cluster in \
+                    one `etcd` URL",
             )),
             #[cfg(any(feature = "postgres", feature = "mysql"))]
             Self::Sql(_) => Err(invalid(
-                "a database server is no member of a quorum by its URL: two URLs may lead to one server, or \
-                    to copies of one database",
+                "a database server cannot be a member of a quorum: two URLs may lead to the same server, \
+                    or to copies of one database",
             )),
-            _ => Err(of_this_client()),
+            _ => Err(not_shareable()),
         }
     }
 
-    /// Has each of them be a server of its own, whenever it is connected to.
+    /// Makes members check, whenever they connect, that no two of them are the same server.
     pub(crate) fn keep_apart(members: &mut [Self]) {
         #[cfg(feature = "redis")]
         {
@@ -181,7 +180,7 @@ impl Opener {
 
     /// Opens it as a member of a quorum, which may be out of reach.
     pub(crate) async fn open_member(self, runtime: Arc<dyn Runtime>) -> Result<Member> {
-        let (at, _) = self.of_a_quorum()?;
+        let (at, _) = self.member_address()?;
         match self {
             #[cfg(feature = "sqlite")]
             Self::Sqlite(config) => {
@@ -200,7 +199,7 @@ impl Opener {
                 let backend = Arc::new(config.lazily().connect(runtime).await?);
                 let ready = backend.ready().await;
                 Ok(Member {
-                    // Compared when they connect, which may be later.
+                    // The identities are compared when the members connect, which may be later.
                     identity: None,
                     backend,
                     at,
@@ -217,16 +216,15 @@ impl Opener {
     }
 }
 
-fn of_this_client() -> Error {
-    invalid("a member of a quorum is a store that others can use: one in the memory of this client is none")
+fn not_shareable() -> Error {
+    invalid("a store in memory cannot be a member of a quorum, since no other client can use it")
 }
 
 fn memory(url: Url) -> Result<Opener> {
     if !url.raw_place().is_empty() {
         return Err(invalid(
-            "a `memory` URL names nothing behind `//`: its store is this client's own; to share one between \
-                clients, \
-             make a `Memory` and build each client on a link to it",
+            "a `memory` URL must end after `//`: its store belongs to this client only; to share one, \
+                create a `Memory` and build each client on a connection to it",
         ));
     }
     url.finish()?;

@@ -3,8 +3,9 @@
 use dlock_core::Result;
 pub use dlock_core::blocking::*;
 
-/// Connects to the store of that URL, for threads that block. Renewals go on, on a thread of their own, while
-/// yours compute. To set more than a URL can say: [`Connect::blocking`](crate::Connect::blocking).
+/// Connects to the store at `url`, for threads that block. The client runs on a thread of its own, so locks
+/// are renewed while your threads compute. To set more than the URL can, use
+/// [`Connect::blocking`](crate::Connect::blocking).
 ///
 /// # Errors
 ///

@@ -1,43 +1,129 @@
 //! Distributed locks with fencing tokens, over the stores that you already run.
 //!
-//! # All that there is
+//! One API for locks, read-write locks, semaphores and leader election, on memory, SQLite, PostgreSQL, MySQL
+//! and MariaDB, Redis, ZooKeeper and etcd; on tokio, smol and async-std, or without async.
 //!
-//! | for | there is |
+//! # Quick start
+//!
+//! ```
+//! # #[cfg(feature = "tokio")] #[tokio::main]
+//! # async fn main() -> dlock::Result<()> {
+//! let client = dlock::connect("memory://").await?; // or sqlite://locks.db, redis://host ...
+//! let guard = client.lock("stock/42")?.acquire().await?;
+//! println!("held for {:?} more, with token {:?}", guard.remaining(), guard.token());
+//! // ... the work; the lock is renewed meanwhile ...
+//! guard.release().await?;
+//! client.close().await
+//! # }
+//! # #[cfg(not(feature = "tokio"))] fn main() {}
+//! ```
+//!
+//! [`connect`] lists the URLs of all stores. To run a body under a lock and cancel it when the lock is lost,
+//! use [`Lock::with`]; to try without waiting, [`Lock::try_acquire`]; to limit the wait,
+//! [`Lock::acquire_timeout`].
+//!
+//! # Three ideas
+//!
+//! **A guard has a deadline.** A lock is a *lease*: the store frees it one ttl after its holder has vanished.
+//! The client renews it in the background. A [`Guard`] knows the [`deadline`](Guard::deadline) up to which
+//! the lease is certain, counted from before the request was sent, and [`is_valid`](Guard::is_valid) reads
+//! the clock.
+//!
+//! **A lock can be lost.** If the process is paused or cut off for longer than the ttl, the lease ends while
+//! the guard exists. [`Guard::lost`] is a future that completes at the deadline at the latest, and
+//! [`LossReason`] says why. [`Lock::with`] and [`Election::lead`] cancel the work. A lost guard is never
+//! valid again.
+//!
+//! **A token makes a late write harmless.** A paused process does not know that its lease is over, so its
+//! next write may come after that of a newer holder. Every grant has a fencing [`Token`], larger than those
+//! before it. A [`Gate`] checks the token and writes in one step, and refuses an older token:
+//!
+//! ```
+//! # #[cfg(feature = "tokio")] #[tokio::main]
+//! # async fn main() -> dlock::Result<()> {
+//! # let client = dlock::connect("memory://").await?;
+//! let guard = client.lock("report")?.acquire().await?;
+//! let token = guard.token().expect("this store has tokens");
+//! let admission = client.gate()?.write("report.json", token, b"{}").await?;
+//! assert!(admission.is_admitted());
+//! # Ok(()) }
+//! # #[cfg(not(feature = "tokio"))] fn main() {}
+//! ```
+//!
+//! If the data is in a SQL database, the token can be checked in your own transaction instead (module
+//! `direct`).
+//!
+//! # What to use
+//!
+//! | to | use |
 //! |---|---|
-//! | opening | [`connect`] and [`quorum()`] give a [`Connect`]: [`runtime`](Connect::runtime), [`defaults`](Connect::defaults), [`op_timeout`](Connect::op_timeout), [`blocking`](Connect::blocking), `.await`. From a backend: [`Client::builder`], a [`ClientBuilder`]; [`Memory`] is one |
-//! | a [`Client`] | [`lock`](Client::lock), [`rwlock`](Client::rwlock), [`semaphore`](Client::semaphore), [`election`](Client::election), [`owner`](Client::owner), [`gate`](Client::gate); for operators [`inspect`](Client::inspect), [`watch`](Client::watch), [`list`](Client::list), [`diagnose`](Client::diagnose), [`force_release`](Client::force_release); [`capabilities`](Client::capabilities), [`runtime`](Client::runtime), [`backend`](Client::backend), [`blocking`](Client::blocking); [`close`](Client::close), [`abort`](Client::abort) |
-//! | a [`Lock`], an [`RwLock`], a [`Semaphore`] | [`acquire`](Lock::acquire), [`acquire_timeout`](Lock::acquire_timeout), [`try_acquire`](Lock::try_acquire), [`with`](Lock::with); [`options`](Lock::options), [`name`](Lock::name), [`mode`](Lock::mode); [`read`](RwLock::read) and [`write`](RwLock::write); [`permits`](Semaphore::permits) |
-//! | names, options | [`LockName`]; [`LockOptions`] with [`AutoRenew`] and [`Drift`]; [`reentrant`](Lock::reentrant) for an [`Owner`]; a [`Mode`], of the class [`ReadWrite`] or [`Permits`] |
-//! | a [`Guard`], a [`Permit`] | [`release`](Guard::release) or drop; [`token`](Guard::token), [`deadline`](Guard::deadline), [`remaining`](Guard::remaining), [`is_valid`](Guard::is_valid), [`ttl`](Guard::ttl), [`name`](Guard::name), [`id`](Guard::id), [`mode`](Guard::mode); [`lost`](Guard::lost), [`loss`](Guard::loss), [`events`](Guard::events); [`renew`](Guard::renew); [`held`](Guard::held), a [`Held`]; a guard's [`downgrade`](Guard::downgrade), [`try_upgrade`](Guard::try_upgrade) |
-//! | what these tell | [`Timestamp`], [`RequestId`], [`LossReason`], [`Upgrade`], [`GuardEvents`] of [`GuardEvent`] |
-//! | an [`Election`] | [`campaign`](Election::campaign) gives a [`Leadership`]: all of a [`Held`], and [`resign`](Leadership::resign), [`step_down`](Leadership::step_down); [`lead`](Election::lead) does both for as long as it takes; [`leader`](Election::leader), [`observe`](Election::observe); [`value`](Election::value), [`options`](Election::options), [`name`](Election::name) |
-//! | fencing | [`Token`], [`Strength`]; a [`Gate`]: [`admit`](Gate::admit), [`write`](Gate::write), [`read`](Gate::read), any [`FenceGate`](Gate::as_dyn); [`Access`], [`Admission`], [`FencedValue`], [`FenceGate`] |
-//! | looking on | [`Inspection`] of [`Holder`]s, [`Change`]; a [`Finding`] of some [`Severity`]; [`observe`]: tracing and metrics |
-//! | what failed | [`Error`]: [`kind`](Error::kind), [`is_retryable`](Error::is_retryable), [`may_be_held`](Error::may_be_held), [`loss_reason`](Error::loss_reason), [`name`](Error::name); [`ErrorKind`], [`Result`] |
-//! | what a store can | [`Capabilities`], [`Capability`], [`Nature`] |
-//! | several at once | [`combinators`]: [`MultiLock`](combinators::MultiLock) with its [`MultiGuard`](combinators::MultiGuard), [`Namespaced`](combinators::Namespaced), [`Sharded`](combinators::Sharded) over [`Shard`](combinators::Shard)s, [`Quorum`](combinators::Quorum) |
-//! | threads that block | [`blocking`]: [`connect`](blocking::connect), and all above |
-//! | async runtimes | [`runtime`]: [`detect`](runtime::detect), [`yield_now`](runtime::yield_now), one adaptor for each feature; [`Runtime`] |
-//! | the stores | [`memory`], always there |
-#![cfg_attr(feature = "sqlite", doc = "| | [`sqlite`] |")]
+//! | connect | [`connect`] or [`quorum()`], which return a [`Connect`]; [`blocking`] for threads; the result is a [`Client`]. [`Client::builder`], a [`ClientBuilder`], takes any backend, such as a [`Memory`] |
+//! | let one in at a time | [`Client::lock`] with a [`LockName`]: a [`Lock`], whose [`Guard`] holds it; a [`Held`] shows it to the work |
+//! | let many readers in, or one writer | [`Client::rwlock`], an [`RwLock`]; [`Guard::downgrade`] and [`Guard::try_upgrade`], an [`Upgrade`] |
+//! | let `n` in at a time | [`Client::semaphore`], a [`Semaphore`], a [`Permit`] |
+//! | have one leader | [`Client::election`], an [`Election`], a [`Leadership`] |
+//! | hold several locks, all or none | [`combinators::MultiLock`] |
+//! | set ttl, limits, renewal, priority | [`LockOptions`], [`AutoRenew`], [`Drift`] |
+//! | acquire a lock again while holding it | [`Lock::reentrant`] with an [`Owner`] |
+//! | learn of a loss | [`Guard::lost`], a [`LossReason`]; [`Guard::events`], a stream [`GuardEvents`] of [`GuardEvent`]s; deadlines are [`Timestamp`]s |
+//! | protect data from a late holder | a [`Token`]; [`Client::gate`], a [`Gate`], with [`Access`], [`Admission`] and [`FencedValue`] |
+//! | handle errors | [`Error`], [`ErrorKind`], [`Result`]; [`Error::is_retryable`], [`Error::may_be_held`] |
+//! | see who holds a lock | [`Client::inspect`], an [`Inspection`] of [`Holder`]s with their [`RequestId`]s; [`Client::watch`], a stream of [`Change`]s; [`Client::list`] |
+//! | operate a store | [`Client::diagnose`], with [`Finding`]s of a [`Severity`]; [`Client::force_release`] |
+//! | log and measure | [`observe`] |
+//! | know what a store can do | [`Client::capabilities`]: [`Capabilities`], [`Capability`], [`Nature`], [`Strength`] |
+//! | share or combine stores | [`combinators`]: namespaces, shards, quorums |
+//! | choose or write an async runtime | [`runtime`], [`Runtime`] |
+//! | write a backend | [`spi`]; [`FenceGate`], [`Mode`]; guards are of the class [`ReadWrite`] or [`Permits`] |
+//!
+//! # Features
+//!
+//! | feature | adds |
+//! |---|---|
+//! | `tokio` (default), `smol`, `async-std` | the async [`runtime`]; one of them is needed |
+//! | `sqlite` (default) | `sqlite://` |
+//! | `postgres`, `mysql` | `postgres://`, `mysql://`: modules `lease`, `session`, `direct` |
+//! | `redis`, `redis-sentinel`, `redis-cluster` | `redis://`, `redis+sentinel://`, `redis+cluster://` |
+//! | `zookeeper` | `zk://` |
+//! | `etcd` | `etcd://` (its build needs `protoc`) |
+//! | `redis-tls`, `zookeeper-tls`, `etcd-tls` | TLS to these stores |
+//! | `tracing`, `metrics` | [`observe`]: spans and events, metrics |
+//!
+//! The [`memory`] backend is always there. The store modules of this build:
+//!
+//! * [`memory`]
+#![cfg_attr(feature = "sqlite", doc = "* [`sqlite`]: a SQLite file")]
 #![cfg_attr(
     any(feature = "postgres", feature = "mysql"),
-    doc = "| | [`lease`] and [`session`], in PostgreSQL, MySQL and MariaDB |"
+    doc = "* [`lease`] and [`session`]: PostgreSQL, MySQL and MariaDB"
 )]
 #![cfg_attr(
     any(feature = "sqlite", feature = "postgres", feature = "mysql"),
-    doc = "| | [`direct`]: locking by hand in SQL, inside your own transactions |"
+    doc = "* [`direct`]: locked rows, versions and the fence gate inside your own SQL transactions"
 )]
-#![cfg_attr(feature = "redis", doc = "| | [`redis`] |")]
-#![cfg_attr(feature = "zookeeper", doc = "| | [`zookeeper`] |")]
-#![cfg_attr(feature = "etcd", doc = "| | [`etcd`] |")]
-//! | a store of your own | [`spi`] |
+#![cfg_attr(feature = "redis", doc = "* [`redis`]: Redis and Valkey")]
+#![cfg_attr(feature = "zookeeper", doc = "* [`zookeeper`]: ZooKeeper")]
+#![cfg_attr(feature = "etcd", doc = "* [`etcd`]: etcd")]
 //!
-// The programs in there run on tokio, and stand in there as a reader would copy them.
-#![cfg_attr(feature = "tokio", doc = include_str!("../README.md"))]
+//! # Where next
+//!
+//! * [Getting started], [guarantees] and [operating], with settings and alarms.
+//! * [Choosing a backend], and a chapter for each.
+//! * The [program `dlock`], for shell scripts and cron jobs.
+//!
+//! [Getting started]: https://github.com/dlock-rs/dlock/blob/main/docs/getting-started.md
+//! [guarantees]: https://github.com/dlock-rs/dlock/blob/main/docs/guarantees.md
+//! [operating]: https://github.com/dlock-rs/dlock/blob/main/docs/operating.md
+//! [Choosing a backend]: https://github.com/dlock-rs/dlock/blob/main/docs/choosing-a-backend.md
+//! [program `dlock`]: https://github.com/dlock-rs/dlock/blob/main/docs/command-line.md
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
-/// Its programs are compiled.
+/// Its programs are compiled and run.
+#[cfg(all(doctest, feature = "tokio"))]
+#[doc = include_str!("../README.md")]
+mod readme {}
+
+/// As above.
 #[cfg(all(doctest, feature = "postgres", feature = "mysql", feature = "tokio"))]
 #[doc = include_str!("../docs/sql.md")]
 mod page {}

@@ -1,4 +1,4 @@
-//! Several stores as one: what their URLs must have in common, and what is looked at when they are opened.
+//! Several stores as one: checks of their URLs, and of the stores when they are opened.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,40 +10,40 @@ use futures::future::try_join_all;
 use crate::backends::Opener;
 use crate::invalid;
 
-/// With two, neither may be away: less is to be had of them than of one.
+/// With two members neither may be away, so that two are worse than one.
 const FEWEST: usize = 3;
 
 /// A store that was opened, and may be out of reach.
 pub(crate) struct Member {
     pub(crate) backend: Arc<dyn spi::Lock>,
-    /// Where it is, without a secret.
+    /// Its address, without a secret.
     pub(crate) at: String,
-    /// Of two members that have the same it is certain that they are one store.
+    /// Two members with the same identity are certainly one store.
     pub(crate) identity: Option<Arc<str>>,
     /// Whether it can be used now.
     pub(crate) ready: Result<()>,
 }
 
-/// Checks what can be without asking a store.
+/// Checks everything that can be checked without asking a store.
 pub(crate) fn check(members: &[Opener]) -> Result<()> {
     if members.len() < FEWEST {
         return Err(invalid(format!(
-            "a quorum has {FEWEST} members or more, and {} are given: with fewer, none may be away",
+            "a quorum needs at least {FEWEST} members, but {} are given",
             members.len()
         )));
     }
     let mut before: Vec<(String, Option<&str>)> = Vec::new();
     for member in members {
-        let (at, prefix) = member.of_a_quorum()?;
+        let (at, prefix) = member.member_address()?;
         if before.iter().any(|(other, _)| *other == at) {
-            return Err(one_store(&at, &at));
+            return Err(same_store(&at, &at));
         }
-        // Of different backends: each calls it by another name, and has its own.
+        // Different backends have options of different names, and separate prefixes.
         let kin = |other: &&Opener| std::mem::discriminant(*other) == std::mem::discriminant(member);
         let n = members.iter().take(before.len()).rposition(|other| kin(&other));
         if n.is_some_and(|n| before[n].1 != prefix) {
             return Err(invalid(
-                "the members' URLs differ in their prefix: locks of one name would be different locks",
+                "the members' URLs must not differ in their prefix: a name would be different locks",
             ));
         }
         before.push((at, prefix));
@@ -51,10 +51,10 @@ pub(crate) fn check(members: &[Opener]) -> Result<()> {
     Ok(())
 }
 
-fn one_store(one: &str, other: &str) -> Error {
+fn same_store(one: &str, other: &str) -> Error {
     let what = match one == other {
         true => format!("two of the members' URLs lead to {one}"),
-        false => format!("{one} and {other} are one server"),
+        false => format!("{one} and {other} are the same server"),
     };
     invalid(format!("{what}: it would have two votes"))
 }
@@ -73,7 +73,7 @@ pub(crate) async fn open(
     for (n, member) in opened.iter().enumerate() {
         let same = |other: &&Member| other.identity.is_some() && other.identity == member.identity;
         if let Some(other) = opened[..n].iter().find(same) {
-            return Err(one_store(&other.at, &member.at));
+            return Err(same_store(&other.at, &member.at));
         }
     }
     let (all, majority) = (opened.len(), opened.len() / 2 + 1);
@@ -83,8 +83,7 @@ pub(crate) async fn open(
     for member in opened {
         match member.ready {
             Ok(()) => there += 1,
-            // Out of reach. A password that is wrong or a server that is none for locks is nothing that
-            // passes.
+            // Out of reach, which may pass. A wrong password or an unsuitable server does not.
             Err(e) if e.is_retryable() => away = Some(e),
             Err(e) => return Err(e),
         }
@@ -94,8 +93,8 @@ pub(crate) async fn open(
         Some(e) if there < majority => Err(Error::new(
             ErrorKind::Unavailable,
             format!(
-                "{there} of the {all} members of the quorum can be used now, and it takes {majority}; of \
-                    another one: {e}"
+                "only {there} of the {all} members of the quorum can be used now, and a majority is \
+                    {majority}; another one: {e}"
             ),
         )),
         _ => Ok(Arc::new(Quorum::new(backends, runtime, patience)?)),

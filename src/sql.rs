@@ -1,4 +1,4 @@
-//! Databases that are servers: PostgreSQL, MySQL and MariaDB, by leases in rows or by locks of sessions.
+//! Database servers (PostgreSQL, MySQL, MariaDB), with leases in rows or with locks of sessions.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use dlock_sql::{lease, session};
 
 use crate::invalid;
 
-/// A database that is known in full but not opened yet.
+/// A database that is configured but not opened yet.
 pub(crate) enum Sql {
     Lease(Box<lease::Config>),
     Session(Box<session::Config>),

@@ -31,7 +31,7 @@ fn names(file: &str) -> Vec<&str> {
 }
 
 #[test]
-fn the_front_page_lists_all_that_is_public() {
+fn front_page_lists_every_public_item() {
     let all: Vec<_> = [names(CORE), names(FRONT_PAGE)].concat();
     assert!(
         all.len() > 50 && all.contains(&"Guard") && all.contains(&"direct"),

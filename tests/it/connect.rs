@@ -87,10 +87,10 @@ fn url_errors_do_not_repeat_the_url() {
     for (url, says) in [
         (
             "redis-with-a-typo://u:hunter2@h",
-            "this build knows: memory, sqlite",
+            "this build has: memory, sqlite",
         ),
-        ("hunter2", "begins with its scheme"),
-        ("memory://hunter2", "client's own"),
+        ("hunter2", "start with a scheme"),
+        ("memory://hunter2", "belongs to this client only"),
         (
             "memory://?color=hunter2",
             "`color` of the URL's query is not known; `memory` URLs take: namespace, op_timeout, ttl",
@@ -241,7 +241,11 @@ fn options_of_databases_are_checked_before_anything_is_opened() {
             .runtime(runtime::own_thread().unwrap())
             .into_future(),
     );
-    assert!(e.unwrap_err().to_string().contains("no member of a quorum"));
+    assert!(
+        e.unwrap_err()
+            .to_string()
+            .contains("cannot be a member of a quorum")
+    );
 }
 
 #[cfg(not(any(feature = "postgres", feature = "mysql")))]

@@ -45,10 +45,16 @@ fn three_files_are_one_lock() {
 #[test]
 fn members_that_cannot_be_one_lock_are_refused() {
     for (urls, says) in [
-        (&[][..], "3 members or more"),
-        (&["sqlite://hunter2", "sqlite://b"], "3 members or more"),
-        (&["memory://", "memory://", "memory://"], "others can use"),
-        (&["sqlite://a", "sqlite::memory:", "sqlite://b"], "others can use"),
+        (&[][..], "at least 3 members"),
+        (&["sqlite://hunter2", "sqlite://b"], "at least 3 members"),
+        (
+            &["memory://", "memory://", "memory://"],
+            "no other client can use it",
+        ),
+        (
+            &["sqlite://a", "sqlite::memory:", "sqlite://b"],
+            "no other client can use it",
+        ),
         (
             &["sqlite://hunter2", "sqlite://b", "sqlite://hunter2"],
             "two votes",

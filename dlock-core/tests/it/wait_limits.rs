@@ -82,7 +82,7 @@ fn a_wait_limit_holds_if_the_store_is_silent_from_the_start() {
             .unwrap_err();
         let took = s.sim.runtime().now().since(began);
         assert_eq!(e.kind(), ErrorKind::Unknown, "{e}");
-        assert!(e.to_string().contains("the client goes on withdrawing"), "{e}");
+        assert!(e.to_string().contains("continues to withdraw the request"), "{e}");
         assert!(
             took >= LIMIT && took <= LIMIT + LockOptions::WITHDRAWAL + ms(5),
             "{took:?}"

@@ -24,10 +24,10 @@
 //!
 //! # Three ideas
 //!
-//! **A guard has a deadline.** A lock is a *lease*: the store frees it one ttl after its holder has vanished.
-//! The client renews it in the background. A [`Guard`] knows the [`deadline`](Guard::deadline) up to which
-//! the lease is certain, counted from before the request was sent, and [`is_valid`](Guard::is_valid) reads
-//! the clock.
+//! **A guard has a deadline.** A lock is a *lease*: the store frees it at most one ttl after its holder
+//! vanished. The client renews it in the background. A [`Guard`] knows the [`deadline`](Guard::deadline) up
+//! to which the lease is certain, counted from before the request was sent, and [`is_valid`](Guard::is_valid)
+//! reads the clock.
 //!
 //! **A lock can be lost.** If the process is paused or cut off for longer than the ttl, the lease ends while
 //! the guard exists. [`Guard::lost`] is a future that completes at the deadline at the latest, and
@@ -35,8 +35,9 @@
 //! valid again.
 //!
 //! **A token makes a late write harmless.** A paused process does not know that its lease is over, so its
-//! next write may come after that of a newer holder. Every grant has a fencing [`Token`], larger than those
-//! before it. A [`Gate`] checks the token and writes in one step, and refuses an older token:
+//! next write may come after that of a newer holder. A grant has a fencing [`Token`]; that of an exclusive
+//! grant is larger than all before it. A [`Gate`] checks the token and writes in one step, and refuses an
+//! older token:
 //!
 //! ```
 //! # #[cfg(feature = "tokio")] #[tokio::main]

@@ -97,7 +97,7 @@ impl Subscriber {
 
 /// The stream of the events of one guard. From [`Guard::events`](crate::Guard::events).
 ///
-/// It buffers 32 events. If it is read too slowly, further ones are dropped and counted in
+/// It buffers a limited number of events. If it is read too slowly, further ones are dropped and counted in
 /// [`GuardEvent::Skipped`].
 #[derive(Debug)]
 pub struct GuardEvents {

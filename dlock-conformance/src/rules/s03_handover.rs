@@ -14,10 +14,10 @@ rules! {
 rule! { "3.10" Must phase 2 [Lock, Try, Lease, PerGrantTtl] Both A T finer_ttls_round_up,
     evidence ["fine_ttls" >= 5], bug "ttl_rounds_down"
     "A ttl finer than the declared granularity is rounded up to it, never down, and by no more than one step."
-    why "A store that cuts a ttl to whole seconds ends the lease before its holder expects it: two hold it \
-        for up to a second."
-    check "Does the conversion to the unit of the store divide, or round up? Is the effective ttl what the \
-        guard is told?"
+    why "A store that truncates a ttl to whole seconds ends the lease before its holder expects it. For up \
+        to a second there are two holders."
+    check "Does the conversion to the store's unit truncate or round up? Does the guard get the effective \
+        ttl?"
 }
 async fn finer_ttls_round_up(cx: Cx) -> Verdict {
     let grain = cx.claims().capabilities.ttl_granularity;
@@ -80,11 +80,10 @@ fn believes(last: &LastDeadline, until: Timestamp) -> Option<Timestamp> {
 
 rule! { "3.12" Must phase 2 [Lock, Wait, Lease, PerGrantTtl] Both A X beliefs_do_not_overlap,
     evidence ["hand_overs" >= 8], bug "negative_margin"
-    "When a lease passes on by running out, the local deadline of the holder before is not later than the \
-        return of the next one's acquire, by more than the skew."
-    why "The store may be right and the accident happens all the same: what counts is what the two holders \
-        believe."
-    check "Is the drift margin subtracted from the lease, and from which time is the deadline counted?"
+    "When a lease expires and the lock passes on, the former holder's local deadline is not later than the \
+        return of the next holder's acquire, by more than the skew."
+    why "The store can be right and two holders still overlap. What matters is what the two holders believe."
+    check "Is the drift margin subtracted from the lease, and from which moment is the deadline counted?"
 }
 async fn beliefs_do_not_overlap(cx: Cx) -> Verdict {
     let name = cx.name("handed-over");

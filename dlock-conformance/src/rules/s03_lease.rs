@@ -18,9 +18,10 @@ fn brief(cx: &Cx) -> Duration {
 
 rule! { "3.01" Must phase 1 [Lock, Lease, Try] Both A T an_unrenewed_lease_lapses, evidence ["lapsed" >= 2],
     bug "no_expiry"
-    "A grant that is not renewed becomes acquirable at the latest its ttl plus slack after its last success."
-    why "A holder that dies must not keep the lock for ever; that is what the lease is for."
-    check "Does the store itself end the lease, or does it wait for the holder to say so?"
+    "A grant that is not renewed can be acquired by others no later than its ttl plus slack after its last \
+        confirmed acquire or renewal."
+    why "A holder that dies must not keep the lock for ever. That is what the lease is for."
+    check "Does the store end the lease, or does it wait for a message from the holder?"
 }
 async fn an_unrenewed_lease_lapses(cx: Cx) -> Verdict {
     let next = cx.connect().await?;
@@ -46,12 +47,12 @@ async fn an_unrenewed_lease_lapses(cx: Cx) -> Verdict {
 
 rule! { "3.02" Must phase 1 [Lease, Try, PerGrantTtl] Both A T no_early_grant,
     evidence ["refusals_before_expiry" >= 5], bug "early_expiry"
-    "A lease is not grantable to another before the send time of its last successful acquire or renewal plus \
-        its ttl, less the skew."
-    why "The holder works until its deadline; a store that gives the lock away sooner makes two holders of \
-        one lease."
-    check "Does the store round a ttl down, or expire by another clock than the one it counted the lease \
-        with?"
+    "A lease is not granted to another client before the send time of its last successful acquire or renewal \
+        plus its ttl, less the skew."
+    why "The holder works until its deadline. If the store grants the lock to another client earlier, there \
+        are two holders."
+    check "Does the store round a ttl down, or expire it by a different clock than the one that it was \
+        counted with?"
 }
 async fn no_early_grant(cx: Cx) -> Verdict {
     let (a, b) = (cx.connect().await?, cx.connect().await?);
@@ -75,7 +76,8 @@ rule! { "3.04" Must phase 1 [Lock, Lease] Engine A D validity_is_computed, evide
     bug "cached_valid_flag"
     "Past the deadline is_valid is false and remaining is zero, with no I/O and with the executor blocked \
         for longer than the ttl."
-    why "A flag that a background task clears is still set when the pause that lost the lock is over."
+    why "A flag that a background task clears is still set right after the pause during which the lock was \
+        lost."
     check "Is validity computed from the clock at each call, or kept by a timer?"
 }
 async fn validity_is_computed(cx: Cx) -> Verdict {
@@ -123,9 +125,9 @@ async fn validity_is_computed(cx: Cx) -> Verdict {
 rule! { "3.06" Must phase 1 [Lock, Lease, Try] Both A T an_expired_guard_harms_no_successor,
     evidence ["stale_ends" >= 1], bug "release_by_name"
     "Release or renewal through a guard whose lease is over answers Lost and leaves the successor untouched."
-    why "The late `finally` of a paused holder deletes the lock of whoever holds it now: the classic bug of \
-        DEL after SET NX."
-    check "Is release conditional on the acquisition, in one step with the deletion?"
+    why "The late `finally` of a paused holder deletes the lock of the next holder. This is the classic bug \
+        of DEL after SET NX."
+    check "Is the release conditional on the acquisition, in the same step as the deletion?"
 }
 async fn an_expired_guard_harms_no_successor(cx: Cx) -> Verdict {
     stale_guard(&cx, Successor::Stranger).await
@@ -133,9 +135,9 @@ async fn an_expired_guard_harms_no_successor(cx: Cx) -> Verdict {
 
 rule! { "3.07" Must phase 1 [Lock, Lease, Try, PerGrantTtl] Both A T each_grant_its_own_ttl,
     evidence ["short_leases" >= 2, "long_leases" >= 1], bug "ttl_sticky_first"
-    "Each acquire's ttl is its own: of two ttls that alternate on one name, each is kept."
-    why "A record that survives its holder hands its old ttl to the next one."
-    check "Is the ttl part of the name's record, or of the grant?"
+    "Each acquire has its own ttl: when two ttls alternate on one name, each is kept."
+    why "A record that outlives its holder passes its old ttl on to the next one."
+    check "Does the ttl belong to the record of the name, or to the grant?"
 }
 async fn each_grant_its_own_ttl(cx: Cx) -> Verdict {
     let next = cx.connect().await?;
@@ -183,9 +185,9 @@ async fn each_grant_its_own_ttl(cx: Cx) -> Verdict {
 
 rule! { "3.08" Must phase 1 [Lock, Wait, Lease] Both A T expiry_wakes_a_waiter, evidence ["taken_over" >= 2],
     bug "expiry_no_wakeup", budget 120 s
-    "When the holder just vanishes, a waiter gets the lock by the lease's ttl plus slack."
-    why "A waiter that is woken by releases only sleeps on when there will never be one."
-    check "Who looks when the lease runs out and no message is sent?"
+    "When the holder vanishes, a waiter gets the lock within the lease's ttl plus slack."
+    why "A waiter that is woken by releases only never wakes up if the holder dies."
+    check "What notices that the lease has expired when no message is sent?"
 }
 async fn expiry_wakes_a_waiter(cx: Cx) -> Verdict {
     let waiter = cx.connect().await?;
@@ -213,8 +215,9 @@ async fn expiry_wakes_a_waiter(cx: Cx) -> Verdict {
 
 rule! { "3.11" Must phase 1 [Lock, Lease, Try] Both A T the_least_ttl_works,
     evidence ["lapsed" >= 2, "refusals" >= 1], bug "tiny_ttl_immortal"
-    "The smallest declared ttl works and lapses; a smaller one is refused, and never makes an immortal lock."
-    why "A ttl that is divided down to zero means `no expiry` to more than one store."
+    "The smallest declared ttl works and lapses. A smaller one is refused, and never makes a lock that does \
+        not expire."
+    why "To more than one store, a ttl that is divided down to zero means `no expiry`."
     check "In which unit does the ttl reach the store, and what does zero mean there?"
 }
 async fn the_least_ttl_works(cx: Cx) -> Verdict {
@@ -278,8 +281,9 @@ rule! { "3.05" Must phase 2 [Lock, Wait, Lease, Try] Engine C T validity_ignores
     evidence ["steps" >= 2], bug "client_walltime_deadline"
     "A step of the holder's wall clock by an hour, in either direction, changes nothing about the validity \
         of its guard."
-    why "A clock that is set ends a lock that is held, or keeps its holder believing for an hour."
-    check "Is any deadline a time of day?"
+    why "A change of the wall clock ends a lock that is still held, or makes its holder believe in it for an \
+        hour too long."
+    check "Is any deadline computed from the time of day?"
 }
 async fn validity_ignores_the_wall_clock(cx: Cx) -> Verdict {
     let (b, child) = (cx.connect().await?, cx.child_with_wall_clock().await?);

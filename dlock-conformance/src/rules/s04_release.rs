@@ -15,10 +15,12 @@ rules! {
 
 rule! { "4.13" Must phase 2 [Lock, Try, MinimumHold] Both A T a_minimum_hold_is_kept,
     evidence ["kept" >= 2, "free_at_once" >= 2], bug "min_hold_forgotten"
-    "A lock that is released before its minimum hold is over stays taken until then and is free promptly \
-        after it; one that was held for longer is free at once."
-    why "A job that takes a second on one machine runs again on another whose clock is two seconds late."
-    check "Does the release put the end of the lease off, or does the client wait before it releases?"
+    "A lock that is released before its minimum hold is over stays held until then and is free promptly \
+        afterwards. One that was held for longer is free at once."
+    why "Without a minimum hold, a job that takes one second runs again on a machine whose clock is two \
+        seconds behind."
+    check "Does the release set the end of the lease to the end of the minimum hold, or does the client wait \
+        before it releases?"
 }
 async fn a_minimum_hold_is_kept(cx: Cx) -> Verdict {
     let (a, b) = (cx.connect().await?, cx.connect().await?);
@@ -87,8 +89,7 @@ rule! { "4.01" Must phase 1 [Lock, Try] Both A D released_is_free_at_once, evide
     bug "lazy_release"
     "When release answers Ok, with no waiter queued and no minimum hold, another client's try_acquire \
         succeeds at once."
-    why "A release that takes effect some time later makes every hand-over slow and every cron job skip a \
-        turn."
+    why "A release that takes effect later slows every hand-off down and makes cron jobs skip their turns."
     check "Does release answer before the store has confirmed it?"
 }
 async fn released_is_free_at_once(cx: Cx) -> Verdict {
@@ -111,10 +112,11 @@ async fn released_is_free_at_once(cx: Cx) -> Verdict {
 
 rule! { "4.02" Must phase 1 [Lock, Lease, Try] Both A D release_names_the_grant, evidence ["stale_ends" >= 1],
     bug "release_by_session"
-    "Release is checked against the grant, not the name, the client or the session: a stale guard cannot \
+    "A release is checked against the grant, not the name, the client or the session: a stale guard cannot \
         free a later grant of the same client."
-    why "A second task of the same process inherits the lock, and the first one's late release takes it away."
-    check "What does the store compare: the session, or an id that is new with each acquisition?"
+    why "If the check is by session, a stale guard of one task frees the lock that another task of the same \
+        process holds now."
+    check "What does the store compare: the session, or an id that is new for each acquisition?"
 }
 async fn release_names_the_grant(cx: Cx) -> Verdict {
     stale_guard(&cx, Successor::Sibling).await
@@ -122,9 +124,9 @@ async fn release_names_the_grant(cx: Cx) -> Verdict {
 
 rule! { "4.03" Must phase 1 [Lock, Try] Both A D no_second_release, evidence ["second_releases" >= 5],
     bug "double_release_frees_next"
-    "A second release is impossible by type, or answers Lost and has no effect."
-    why "A release in the body and one more in the clean-up must not end the next holder's turn."
-    check "Does the guard know that it was released, and does the store know whose lock it deletes?"
+    "A second release is ruled out by the types, or answers Lost and has no effect."
+    why "A release in the body followed by one in the clean-up must not end the next holder's turn."
+    check "Does the guard remember that it was released, and does the store check whose lock it deletes?"
 }
 async fn no_second_release(cx: Cx) -> Verdict {
     let (a, b, c) = (cx.connect().await?, cx.connect().await?, cx.connect().await?);
@@ -154,8 +156,8 @@ async fn no_second_release(cx: Cx) -> Verdict {
 rule! { "4.07" Must phase 1 [Lock, Try] Backend A D lock_and_unlock_on_one_session,
     evidence ["cycles" >= 200], bug "unlock_on_other_conn"
     "Lock and unlock run on the same backend session, however busy the client is: after many interleaved \
-        cycles everything is free."
-    why "A connection pool that hands the unlock to another connection leaks a lock with each cycle."
+        cycles every name is free."
+    why "A connection pool that runs the unlock on another connection leaks a lock in each cycle."
     check "On which connection does the unlock run?"
 }
 async fn lock_and_unlock_on_one_session(cx: Cx) -> Verdict {
@@ -193,10 +195,10 @@ async fn lock_and_unlock_on_one_session(cx: Cx) -> Verdict {
 
 rule! { "4.08" Must phase 1 [Lock, Try, AnyExecutor] Engine A D drop_works_anywhere, evidence ["drops" >= 2],
     bug "drop_needs_runtime"
-    "Dropping a guard outside of any runtime, on any thread, and in the unwinding of a panic neither panics \
-        nor blocks."
-    why "A destructor that needs a runtime panics in the one place where panicking aborts the process."
-    check "Does the destructor spawn, block, or ask for the current runtime?"
+    "Dropping a guard outside of any runtime, on any thread, or while a panic unwinds neither panics nor \
+        blocks."
+    why "A destructor that needs a runtime panics where a panic aborts the process."
+    check "Does the destructor spawn, block, or look up the current runtime?"
 }
 async fn drop_works_anywhere(cx: Cx) -> Verdict {
     let (a, b) = (cx.connect().await?, cx.connect().await?);
@@ -243,9 +245,9 @@ fn dropped_on_a_thread(held: Box<dyn Held>, unwinding: bool) -> Verdict {
 
 rule! { "4.09" Must phase 1 [Lock, Lease, AutoRenew, Try] Engine A T renewal_ends_with_the_guard,
     evidence ["renewed" >= 1, "freed" >= 1], bug "drop_keeps_renewing"
-    "The lock of a dropped guard is free by its ttl plus slack at the latest: renewal ends with the guard."
-    why "A background task that outlives its guard renews a lock for ever that nobody holds."
-    check "What stops the renewal when the guard is dropped, and not released?"
+    "The lock of a dropped guard is free within its ttl plus slack: renewal ends with the guard."
+    why "A background task that outlives its guard renews, for ever, a lock that nobody holds."
+    check "What stops the renewal of a guard that is dropped without a release?"
 }
 async fn renewal_ends_with_the_guard(cx: Cx) -> Verdict {
     let (a, b) = (cx.connect().await?, cx.connect().await?);
@@ -272,9 +274,9 @@ async fn renewal_ends_with_the_guard(cx: Cx) -> Verdict {
 
 rule! { "4.11" Must phase 1 [Lock, Wait] Both A X one_release_one_successor, evidence ["hand_overs" >= 18],
     bug "release_grants_two" stochastic
-    "One release hands the lock over to exactly one waiter."
-    why "Two waiters woken by one release both believe that it was meant for them."
-    check "Does the woken waiter hold the lock, or does it look again, and is that look one step?"
+    "One release hands the lock to exactly one waiter."
+    why "Two waiters that are woken by one release each believe that the lock is theirs."
+    check "Does the woken waiter already hold the lock, or does it try again, and is that try one step?"
 }
 async fn one_release_one_successor(cx: Cx) -> Verdict {
     const WAITERS: usize = 6;
@@ -320,11 +322,11 @@ async fn one_release_one_successor(cx: Cx) -> Verdict {
 
 rule! { "4.10" Should phase 2 [Lock, Try, DropFrees] Engine A T a_drop_frees_promptly,
     evidence ["drops" >= 3], bug "drop_waits_ttl", budget 120 s
-    "While its client and runtime live, a dropped guard's lock is free within the claimed bound, not only at \
-        the end of its ttl."
-    why "An early return with `?` drops the guard; if that costs the others the whole ttl, every error \
-        becomes a standstill."
-    check "Who sends the release of a dropped guard, and is it woken for that?"
+    "While its client and runtime live, the lock of a dropped guard is free within the claimed bound, not \
+        only at the end of its ttl."
+    why "An early return with `?` drops the guard. If the others then wait for the whole ttl, every error is \
+        a standstill."
+    check "Which task sends the release of a dropped guard, and does the drop wake it?"
 }
 async fn a_drop_frees_promptly(cx: Cx) -> Verdict {
     let (a, b) = (cx.connect().await?, cx.connect().await?);
@@ -354,11 +356,10 @@ async fn a_drop_frees_promptly(cx: Cx) -> Verdict {
 
 rule! { "4.12" Must phase 2 [Lock, Try, Lease] Both A T a_leaked_guard_lapses, evidence ["lapsed" >= 1],
     bug "forget_is_immortal"
-    "A leaked guard that does not renew itself lapses by its ttl, whatever else its client renews; one that \
-        does renew itself ends with its client at the latest."
-    why "A guard in a leaked task or a reference cycle is never dropped; nothing but the lease can end its \
-        hold."
-    check "What decides whether a lease is renewed: its own options, or that the client renews at all?"
+    "The lease of a leaked guard without auto-renewal lapses by its ttl, whatever else its client renews. \
+        With auto-renewal it ends when its client ends, at the latest."
+    why "A guard in a leaked task or a reference cycle is never dropped. Only the lease can end its hold."
+    check "Is a lease renewed because of its own options, or because the client renews at all?"
 }
 async fn a_leaked_guard_lapses(cx: Cx) -> Verdict {
     let (a, b) = (cx.connect().await?, cx.connect().await?);

@@ -19,11 +19,11 @@ struct Kept {
 
 rule! { "5.09" Must phase 1 [Lease, Try, AutoRenew] Engine A T auto_renewal_lasts,
     evidence ["refusals" >= 20], bug "autorenew_stops_after_5", budget 120 s
-    "A guard that renews itself keeps the lock for ten ttls and more when nothing fails: a writer's, a \
-        reader's, a downgraded one, and one of a name that the same client had lost before."
-    why "Renewal that stops after a while loses long jobs their lock (Redisson 5698)."
-    check "Is each renewal scheduled by the one before it, and what ends that chain? Does an entry of an \
-        earlier hold stand in its way?"
+    "A guard with auto-renewal keeps the lock for ten ttls and more when nothing fails. This holds for a \
+        writer, a reader, a downgraded hold, and a name that the same client had lost before."
+    why "If renewal stops after a while, long jobs lose their lock (Redisson 5698)."
+    check "Does each renewal schedule the next one, and what ends that chain? Is an entry of an earlier hold \
+        in its way?"
 }
 /// All kinds at once: it takes no longer than one of them.
 async fn auto_renewal_lasts(cx: Cx) -> Verdict {
@@ -97,11 +97,11 @@ async fn loses(cx: &Cx, a: &dyn Subject, b: &dyn Subject, name: &LockName, ask: 
 rule! { "5.13" May phase 3 [Lock, Try, Lease, AutoRenew, LossSignal, MaximumHold] Engine A T
         a_maximum_hold_ends_the_hold,
     evidence ["ended" >= 2], bug "max_hold_ignored"
-    "A maximum hold ends the hold when it is over, neither sooner nor later, renewed or not, and is told as \
-        the reason of the loss."
-    why "Automatic renewal keeps a hung job's lock for ever; the maximum hold is the way out, and the reason \
-        tells it from an outage."
-    check "Is the end of the hold part of the deadline, also after a renewal?"
+    "A maximum hold ends the hold on time, neither sooner nor later, renewed or not, and is the reason of \
+        the loss."
+    why "Auto-renewal keeps the lock of a hung job for ever. A maximum hold ends it, and its reason \
+        distinguishes that from an outage."
+    check "Is the end of the maximum hold part of the deadline, also after a renewal?"
 }
 async fn a_maximum_hold_ends_the_hold(cx: Cx) -> Verdict {
     let short = cx.ttl(ms(200));
@@ -153,11 +153,11 @@ async fn ends_at(cx: &Cx, kind: &str, ask: &Ask, limit: Duration) -> Verdict {
 
 rule! { "5.14" Must phase 2 [Lock, Lease, AutoRenew] Engine A T a_thousand_guards_stay_renewed,
     evidence ["guards" >= 100, "other_operations" >= 20], bug "serial_renewer_starves", budget 120 s
-    "A thousand guards of one client (as many as are declared, three hundred in a quick run) all stay \
-        renewed while the client is busy."
-    why "Renewals that are made one after the other take longer than the ttl once there are enough of them, \
-        and all are lost in one minute."
-    check "Are renewals batched or made side by side, and is the first of them due early enough for the last?"
+    "A thousand guards of one client all stay renewed while the client is busy. A quick run has three \
+        hundred, and a declared limit caps the number."
+    why "Renewals that run one after the other take longer than a ttl once there are enough of them. Then \
+        all locks are lost within a minute."
+    check "Are renewals batched or concurrent, and does the first one start early enough for the last?"
 }
 async fn a_thousand_guards_stay_renewed(cx: Cx) -> Verdict {
     let a = cx.connect().await?;

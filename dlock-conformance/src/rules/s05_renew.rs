@@ -13,9 +13,10 @@ rules! {
 
 rule! { "5.01" Must phase 1 [Lease, Try, Renew, PerGrantTtl] Both A T renewal_postpones_the_end,
     evidence ["refusals" >= 5], bug "renew_noop"
-    "A confirmed renewal of a live grant postpones its expiry to the time of the renewal plus the ttl."
-    why "A holder that renews in time works on; if the store counts from the first grant, two work at once."
-    check "Does the renewal write the new expiry, or only answer Ok?"
+    "A confirmed renewal of a live grant moves its expiry to the time of the renewal plus the ttl."
+    why "A holder that renewed in time goes on working. If the store still counts from the first grant, \
+        there are two holders."
+    check "Does the renewal write the new expiry, or does it only answer Ok?"
 }
 async fn renewal_postpones_the_end(cx: Cx) -> Verdict {
     let (a, b) = (cx.connect().await?, cx.connect().await?);
@@ -37,7 +38,7 @@ async fn renewal_postpones_the_end(cx: Cx) -> Verdict {
 
 rule! { "5.02" Must phase 1 [Lease, Try, Renew, PerGrantTtl] Both A T renewal_is_a_reset,
     evidence ["renewals" >= 4, "refusals" >= 5], bug "renew_additive"
-    "A renewal never shortens what was promised, and starts the ttl anew instead of adding to what is left."
+    "A renewal never shortens a lease, and starts the ttl anew instead of adding it to the remaining time."
     why "If each renewal adds a ttl, a holder that dies after an hour of renewing keeps the lock for hours."
     check "Is the new expiry counted from now, or from the old expiry?"
 }
@@ -82,9 +83,10 @@ async fn renewal_is_a_reset(cx: Cx) -> Verdict {
 
 rule! { "5.03" Must phase 1 [Lease, Try, Renew, PerGrantTtl] Both A T renewal_after_the_end_is_lost,
     evidence ["renewals_after_the_end" >= 2], bug "renew_resurrects"
-    "A renewal after the lease has ended answers Lost, even if nobody holds the name now, and takes nothing."
-    why "Another may have come and gone meanwhile: what the holder knows of the resource is stale."
-    check "Is the renewal an upsert that writes the record anew if it is gone?"
+    "A renewal after the lease has ended answers Lost, even if the name is free, and takes nothing."
+    why "Another client may have held the lock in between. What the old holder knows of the resource is \
+        stale."
+    check "Is the renewal an upsert that creates the record again if it is gone?"
 }
 async fn renewal_after_the_end_is_lost(cx: Cx) -> Verdict {
     let (a, b) = (cx.connect().await?, cx.connect().await?);
@@ -124,9 +126,9 @@ async fn renewal_after_the_end_is_lost(cx: Cx) -> Verdict {
 rule! { "5.04" Must phase 1 [Lease, Try, Renew, PerGrantTtl] Both A T stale_renewal_spares_the_successor,
     evidence ["stale_renewals" >= 3], bug "renew_by_name"
     "A renewal by a guard whose lease has ended never extends the lease of its successor."
-    why "A store that renews by name lets a stale holder keep a dead successor's lock alive, and tells it \
-        that it holds."
-    check "Does the renewal compare the grant id, in one step with the write?"
+    why "If the store renews by name, a stale holder keeps the lock of a dead successor alive and believes \
+        that it holds it."
+    check "Does the renewal compare the grant id, in the same step as the write?"
 }
 async fn stale_renewal_spares_the_successor(cx: Cx) -> Verdict {
     let ask = cx.ask().ttl(cx.short_ttl());
@@ -182,9 +184,10 @@ async fn stale_renewal(cx: &Cx, why: &str, first: &crate::Ask, second: &crate::A
 rule! { "5.05" Must phase 1 [Lock, Try, Renew] Both A D renewal_after_release_is_lost,
     evidence ["renewals_after_release" >= 5], bug "renew_recreates"
     "A renewal after the release answers Lost, and the name stays free."
-    why "A renewal that comes last would take the lock back for somebody who has gone (ShedLock tests for \
-        it)."
-    check "Does the guard know that it was released, and does the store refuse a key that it does not hold?"
+    why "A renewal that arrives last would take the lock back for a holder that has finished (ShedLock tests \
+        for it)."
+    check "Does the guard remember that it was released, and does the store refuse a lease that it does not \
+        have?"
 }
 async fn renewal_after_release_is_lost(cx: Cx) -> Verdict {
     let (a, b) = (cx.connect().await?, cx.connect().await?);
@@ -208,11 +211,10 @@ async fn renewal_after_release_is_lost(cx: Cx) -> Verdict {
 
 rule! { "5.06" Must phase 1 [Lock, Try, Renew] Both A X renewal_racing_release_ends_released,
     evidence ["races" >= 20], bug "renew_release_race" stochastic
-    "When a renewal and the release of one grant race, in whichever order they arrive, the name is free \
-        afterwards."
-    why "The background renewal of a guard is often on its way when it is released; it must not bring the \
-        lock back."
-    check "Does a renewal that arrives after the release write the record again?"
+    "When a renewal and the release of one grant race, the name is free afterwards, in whichever order they \
+        arrive."
+    why "A background renewal is often in flight when the guard is released. It must not bring the lock back."
+    check "Does a renewal that arrives after the release create the record again?"
 }
 async fn renewal_racing_release_ends_released(cx: Cx) -> Verdict {
     let (a, b) = (cx.connect().await?, cx.connect().await?);
@@ -264,8 +266,9 @@ async fn renewal_racing_release_ends_released(cx: Cx) -> Verdict {
 rule! { "5.08" Must phase 1 [Lock, Renew, Fence] Both A D renewal_keeps_id_and_token,
     evidence ["renewals" >= 5], bug "renew_bumps_token"
     "A renewal keeps the grant id and the fencing token, at the holder and in the store."
-    why "A resource that has seen the new token would refuse the holder that still carries the old one."
-    check "Is the token minted by the statement that the renewal uses too?"
+    why "If a renewal mints a token, a resource that has seen the new one refuses the holder, which still \
+        carries the old one."
+    check "Is the token minted by a statement that renewals use as well?"
 }
 async fn renewal_keeps_id_and_token(cx: Cx) -> Verdict {
     let a = cx.connect().await?;

@@ -23,8 +23,8 @@ async fn cut_off(cx: &Cx, f: &Faulty, what: &str) -> Verdict<(Arc<dyn Held>, Fau
 rule! { "6.01" Must phase 1 [Lock, Lease, AutoRenew, LossSignal] Engine P T loss_is_told_by_the_deadline,
     evidence ["losses" >= 1], bug "lost_fires_late", budget 120 s
     "If renewals fail, the loss signal fires no later than the local deadline."
-    why "After the deadline somebody else may hold the lock; a signal that comes later comes too late."
-    check "What arms the signal: the deadline itself, or an answer of the store?"
+    why "After the deadline another client may hold the lock. A later signal comes too late."
+    check "What triggers the signal: the deadline itself, or an answer of the store?"
 }
 async fn loss_is_told_by_the_deadline(cx: Cx) -> Verdict {
     let f = faulty(&cx).await?;
@@ -46,9 +46,9 @@ async fn loss_is_told_by_the_deadline(cx: Cx) -> Verdict {
 
 rule! { "6.04" Must phase 1 [Lock, Lease, AutoRenew, LossSignal] Engine P D loss_is_sticky,
     evidence ["late_observers" >= 2], bug "lost_edge_only", budget 120 s
-    "The loss signal is sticky: an observer that comes late sees it at once."
-    why "Code that begins to listen after the loss would wait for ever for what has happened already."
-    check "Is the signal an event, or a state that is looked at first?"
+    "The loss signal is sticky: an observer that subscribes late sees it at once."
+    why "Code that subscribes after the loss would otherwise wait for ever."
+    check "Is the signal an event, or a state that is read first?"
 }
 async fn loss_is_sticky(cx: Cx) -> Verdict {
     let f = faulty(&cx).await?;
@@ -73,9 +73,9 @@ async fn loss_is_sticky(cx: Cx) -> Verdict {
 
 rule! { "6.06" Must phase 1 [Lock, Lease, AutoRenew, LossSignal] Engine P D all_observers_are_told,
     evidence ["observers_told" >= 8], bug "lost_single_observer", budget 120 s
-    "All observers of a guard get the loss signal, with the same reason."
-    why "The one that was not told goes on working."
-    check "Does the notification wake one waiter, or all of them?"
+    "Every observer of a guard gets the loss signal, with the same reason."
+    why "An observer that misses the signal goes on working."
+    check "Does the notification wake one observer, or all of them?"
 }
 async fn all_observers_are_told(cx: Cx) -> Verdict {
     let f = faulty(&cx).await?;
@@ -95,9 +95,9 @@ async fn all_observers_are_told(cx: Cx) -> Verdict {
 
 rule! { "6.08" Must phase 1 [Lock, Lease, AutoRenew, LossSignal] Engine P D loss_needs_no_poll,
     evidence ["losses_in_the_background" >= 1], bug "lost_needs_poll", budget 120 s
-    "The loss signal works when the application never asks the guard anything."
-    why "A signal that needs somebody to look is none: whoever looks needs no signal."
-    check "Is the end of a lease noticed by a background task, or by the next call?"
+    "The loss signal fires even if the application never calls the guard."
+    why "Code that checks the guard needs no signal. The signal is for code that does not."
+    check "Does a background task notice the end of a lease, or the next call?"
 }
 async fn loss_needs_no_poll(cx: Cx) -> Verdict {
     let f = faulty(&cx).await?;
@@ -114,11 +114,11 @@ async fn loss_needs_no_poll(cx: Cx) -> Verdict {
 
 rule! { "5.10" Must phase 1 [Lock, Lease, Try, AutoRenew, LossSignal] Engine P T renewal_ends_with_the_hold,
     evidence ["quiet_windows" >= 3], bug "zombie_renewer", budget 120 s
-    "Auto-renewal stops on release, drop and loss: no renewal is sent afterwards, and the lock is not made \
-        anew."
-    why "A renewer that outlives its guard costs a request per third of a ttl for ever, and with an \
-        upserting store it takes the lock again."
-    check "Which task renews, and who tells it each of the three ends?"
+    "Auto-renewal stops on release, drop and loss: no renewal is sent afterwards, and the lock is not \
+        created again."
+    why "A renewer that outlives its guard costs three requests per ttl for ever. If the store upserts, it \
+        takes the lock again."
+    check "Which task renews, and how does it learn of a release, a drop and a loss?"
 }
 async fn renewal_ends_with_the_hold(cx: Cx) -> Verdict {
     let f = faulty(&cx).await?;
@@ -179,9 +179,9 @@ async fn renewal_ends_with_the_hold(cx: Cx) -> Verdict {
 rule! { "5.11" Must phase 1 [Lock, Lease, AutoRenew, LossSignal, OutlivesConnection] Engine P T
         a_short_fault_loses_nothing,
     evidence ["faults_survived" >= 2], bug "gives_up_on_first_error", budget 120 s
-    "A fault that is shorter than what is left of the lease does not lose the lock."
-    why "A single failed renewal is no loss; whoever gives up then loses its locks to every hiccup."
-    check "What happens after a renewal that failed, and how soon is it tried again?"
+    "A fault that is shorter than the rest of the lease does not lose the lock."
+    why "A client that gives up after one failed renewal loses its locks at every short outage."
+    check "What happens after a failed renewal, and how soon is it retried?"
 }
 async fn a_short_fault_loses_nothing(cx: Cx) -> Verdict {
     let f = faulty(&cx).await?;
@@ -215,8 +215,9 @@ async fn a_short_fault_loses_nothing(cx: Cx) -> Verdict {
 
 rule! { "4.05" Must phase 1 [Lock, Lease, PerGrantTtl] Both P D release_says_how_it_went,
     evidence ["released" >= 1, "lost" >= 1, "unknown" >= 1], bug "release_swallows_not_held", budget 120 s
-    "Release tells apart: released, Lost, and Unknown where the transport failed."
-    why "Whoever is told `released` reports that the work was done under the lock; after a loss it was not."
+    "Release distinguishes three outcomes: released, Lost, and Unknown where the transport failed."
+    why "After `released` a caller reports that its work was done under the lock. After a loss that is not \
+        true."
     check "Which answers of the store and which errors of the driver become Ok?"
 }
 async fn release_says_how_it_went(cx: Cx) -> Verdict {
@@ -246,9 +247,11 @@ async fn release_says_how_it_went(cx: Cx) -> Verdict {
 
 rule! { "4.06" Must phase 1 [Lock, Lease, Try, AutoRenew] Engine P T a_failed_release_lapses,
     evidence ["failed_releases" >= 1], bug "renewer_survives_failed_release", budget 120 s
-    "If a release fails in transport the lock still lapses by its ttl: renewal has stopped before."
-    why "A renewer that survives the failed release keeps a lock that nobody holds and nobody can release."
-    check "Is renewal stopped before the release is sent, or when it has succeeded?"
+    "If a release fails in transport, the lock still lapses by its ttl, because renewal stopped before the \
+        release was sent."
+    why "A renewer that survives a failed release keeps alive a lock that nobody holds and nobody can \
+        release."
+    check "Does renewal stop before the release is sent, or after it has succeeded?"
 }
 async fn a_failed_release_lapses(cx: Cx) -> Verdict {
     let f = faulty(&cx).await?;

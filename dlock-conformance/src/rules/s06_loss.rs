@@ -14,8 +14,8 @@ rules! {
 rule! { "6.03" Must phase 1 [Lock, LossSignal] Engine A D no_loss_signal_after_release,
     evidence ["observed_releases" >= 3], bug "lost_on_release"
     "The loss signal does not fire after a normal release, nor when the guard is dropped."
-    why "Whoever aborts its work when the lock is lost would abort work that was finished."
-    check "Does the release end the lease in the way in which a loss does?"
+    why "A job that aborts on loss would abort work that has already finished."
+    check "Does a release end the lease through the same path as a loss?"
 }
 async fn no_loss_signal_after_release(cx: Cx) -> Verdict {
     let a = cx.connect().await?;
@@ -52,8 +52,8 @@ rule! { "6.05" Must phase 1 [Lease, AutoRenew, LossSignal] Engine A T no_spuriou
     evidence ["ttls_held" >= 20, "other_operations" >= 20], bug "lost_spurious", budget 120 s
     "The loss signal does not fire during a healthy hold of twenty ttls, while the client is busy with other \
         locks."
-    why "A false alarm stops a job that was safe; after a few of them people switch the signal off."
-    check "Does a renewal that is merely late, or one refused for another lock, count as a loss?"
+    why "A false alarm stops a job that was safe. After a few of them, users turn the signal off."
+    check "Does a late renewal, or a refused renewal of another lock, count as a loss?"
 }
 async fn no_spurious_loss(cx: Cx) -> Verdict {
     let a = cx.connect().await?;
@@ -114,10 +114,11 @@ fn ask_time(cx: &Cx) -> Duration {
 rule! { "6.02" Must phase 1 [Lock, Try, Lease, Renew, AutoRenew, LossSignal] Engine H T
         a_refusal_is_told_soon,
     evidence ["refusals" >= 2], bug "lost_ignores_refusal"
-    "When the store says that a hold is over, the loss signal fires within one renewal period, and at once \
-        if a renewal by hand is what was refused."
-    why "An operator ended the hold and the next one has begun; until the deadline there would be two."
-    check "Is the store's `not held` told from a renewal that merely failed?"
+    "When the store reports that a hold is over, the loss signal fires within one renewal period, and at \
+        once if the store refused a manual renewal."
+    why "An operator ended the hold and the next holder has the lock. Without the signal, both work until \
+        the deadline."
+    check "Does the client distinguish the store's `not held` from a renewal that failed?"
 }
 async fn a_refusal_is_told_soon(cx: Cx) -> Verdict {
     let (a, b) = (cx.connect().await?, cx.connect().await?);
@@ -177,11 +178,11 @@ fn is(told: LossReason, meant: LossReason, how: &str) -> Verdict {
 
 rule! { "6.09" Should phase 2 [Lock, Try, Lease, Renew, LossSignal, PerGrantTtl] Engine H D loss_says_why,
     evidence ["reasons" >= 3], bug "lost_reason_constant"
-    "The loss carries its reason: expired, refused, closed, held for as long as it may be; a server that is \
-        away is an expiry."
-    why "`Expired` says that the machine or the network is too slow, `refused` that somebody ended the hold: \
-        one is mended, the other obeyed."
-    check "Where a lease is ended: does what ends it say why?"
+    "A loss carries its reason: expired, refused, closed, or maximum hold reached. If the server is \
+        unreachable the reason is expired."
+    why "`Expired` says that the machine or the network is too slow, `refused` that someone ended the hold. \
+        The first is a problem to fix, the second a decision to respect."
+    check "Does each place in the code that ends a lease give the reason?"
 }
 async fn loss_says_why(cx: Cx) -> Verdict {
     let (a, b, c) = (cx.connect().await?, cx.connect().await?, cx.connect().await?);

@@ -43,9 +43,9 @@ impl InOrder {
 
 rule! { "7.01" Must phase 1 [Lock, Try, Wait, Fence] Both A D every_grant_has_a_token,
     evidence ["tokens" >= 20], bug "token_zero"
-    "Every exclusive grant carries a fencing token, however it came about; none is absent or 0."
-    why "A holder without a token cannot be told from a stale one by the resource, and is refused or, worse, \
-        let in."
+    "Every exclusive grant carries a fencing token, however the grant was made. None is absent or 0."
+    why "The resource cannot distinguish a holder without a token from a stale one. It refuses the holder \
+        or, worse, admits the stale one."
     check "Do hand-offs to waiters and immediate grants take the token from the same place?"
 }
 async fn every_grant_has_a_token(cx: Cx) -> Verdict {
@@ -79,7 +79,7 @@ async fn every_grant_has_a_token(cx: Cx) -> Verdict {
 rule! { "7.02" Must phase 1 [Lock, Wait, Fence] Both A X tokens_increase, evidence ["grants" >= 40],
     bug "token_repeats", budget 120 s
     "Tokens strictly increase in the order of the grants of a name."
-    why "Two holders with one token are the same to the resource; a smaller one locks the new holder out."
+    why "To the resource, two holders with the same token are one. A smaller token locks the new holder out."
     check "Is the counter incremented for each grant, in the same step?"
 }
 async fn tokens_increase(cx: Cx) -> Verdict {
@@ -110,9 +110,9 @@ async fn tokens_increase(cx: Cx) -> Verdict {
 
 rule! { "7.03" Must phase 1 [Lock, Fence] Both A D tokens_increase_across_release, evidence ["grants" >= 20],
     bug "token_reset_on_release"
-    "A token is larger than those of before the name was released and nobody was left at it."
-    why "A counter that lives in the lock's record starts anew when the record is deleted."
-    check "Where does the counter live while nobody holds the lock?"
+    "Tokens still increase after a name was released and had neither a holder nor a waiter."
+    why "A counter in the lock's record starts again when the record is deleted."
+    check "Where is the counter kept while the lock is free?"
 }
 async fn tokens_increase_across_release(cx: Cx) -> Verdict {
     let a = cx.connect().await?;
@@ -131,10 +131,10 @@ async fn tokens_increase_across_release(cx: Cx) -> Verdict {
 
 rule! { "7.17" Must phase 2 [Lock, Try, Fence] Both A D tokens_increase_in_a_long_run,
     evidence ["grants" >= 1000], bug "token_falls_rarely", budget 300 s
-    "Tokens increase over a thousand grants and more: not one of them falls or comes again."
-    why "A counter that is read from a replica, cached or rounded is wrong once in a thousand grants, and a \
-        test of forty sees nothing."
-    check "Is there a path to a grant on which the token is not read from where it is counted?"
+    "Tokens increase over a thousand grants and more: none decreases or repeats."
+    why "A counter that is read from a replica, cached or rounded is wrong once in a thousand grants. A test \
+        of forty grants does not notice."
+    check "Is there a path to a grant that does not read the token from where it is counted?"
 }
 async fn tokens_increase_in_a_long_run(cx: Cx) -> Verdict {
     let clients = cx.clients(2).await?;
@@ -151,9 +151,9 @@ async fn tokens_increase_in_a_long_run(cx: Cx) -> Verdict {
 
 rule! { "7.04" Must phase 1 [Lock, Try, Lease, Fence, PerGrantTtl] Both A T tokens_increase_across_expiry,
     evidence ["expiries" >= 3], bug "token_reset_on_expiry"
-    "A token is larger than that of a lease which ended because its time ran out, be it the same client's."
-    why "After an expiry the stale holder still lives: then of all times the token must tell the two apart."
-    check "Does the counter live in the record that expires?"
+    "Tokens increase after a lease has expired, even if the same client acquires again."
+    why "After an expiry the stale holder is still running. That is when the token must distinguish the two."
+    check "Is the counter in the record that expires?"
 }
 async fn tokens_increase_across_expiry(cx: Cx) -> Verdict {
     let mut clients = [cx.connect().await?, cx.connect().await?];
@@ -183,7 +183,7 @@ async fn tokens_increase_across_expiry(cx: Cx) -> Verdict {
 
 rule! { "7.05" Must phase 1 [Lock, Fence] Both A X tokens_increase_across_clients,
     evidence ["changes_of_client" >= 20], bug "token_per_client"
-    "Tokens of a name increase from one client to the next, also to one that connected later."
+    "Tokens of a name increase from one client to the next, also to a client that connects later."
     why "A counter in the client is right in every test with one client, and in no other."
     check "Is the token made by the store, or by the client or its connection?"
 }
@@ -209,9 +209,10 @@ async fn tokens_increase_across_clients(cx: Cx) -> Verdict {
 
 rule! { "7.09" Must phase 1 [Lock, Try, Fence] Both A X token_and_grant_are_one_step,
     evidence ["grants" >= 30, "refusals" >= 10], bug "token_before_grant" stochastic, budget 120 s
-    "A larger token never belongs to an earlier grant. Tokens may be burnt; none is given twice."
-    why "A token drawn before the lock is taken is overtaken by the one of somebody who was faster."
-    check "Is the counter incremented by a request of its own before the one that takes the lock?"
+    "A later grant has the larger token. Tokens may be skipped, and none is given twice."
+    why "If the token is drawn before the lock is taken, a faster client can take the lock first with a \
+        larger token."
+    check "Is the counter incremented by a separate request, before the one that takes the lock?"
 }
 async fn token_and_grant_are_one_step(cx: Cx) -> Verdict {
     let name: LockName = cx.name("raced");
@@ -266,9 +267,9 @@ type Given = Arc<Mutex<Vec<(bool, Token)>>>;
 rule! { "7.11" Must phase 2 [Lock, Wait, Fence, Shared, FencedReads] Both A X readers_tokens_lie_between,
     evidence ["read_tokens" >= 20, "write_tokens" >= 12], bug "read_token_stale"
     "A reader's token is at least that of the last writer before it, and smaller than that of the next one."
-    why "A resource that has seen the writer's token refuses a reader with an older one; one with a newer \
-        one would lock the next writer out."
-    check "Is the reader's token read in the step that grants, or kept from an earlier one?"
+    why "If the reader's token is too small, a resource that has seen the writer's refuses the reader. If it \
+        is too large, it locks the next writer out."
+    check "Is the reader's token read in the step that grants, or cached from an earlier one?"
 }
 async fn readers_tokens_lie_between(cx: Cx) -> Verdict {
     in_turn(&cx).await?;
@@ -359,11 +360,10 @@ fn between(given: &Given) -> Verdict {
 
 rule! { "7.16" Should phase 3 [Lock, Fence, BoundedTokens] Both A T dead_names_keep_no_tokens,
     evidence ["dead_names" >= 400], bug "fence_key_leak"
-    "What a store keeps for the tokens of names that nobody uses any more is bounded, or its growth is \
-        declared."
-    why "One counter for each name that ever was fills the store with 25 million keys that nothing will ever \
-        delete (Redisson 6510)."
-    check "Where does a name's counter live, and what deletes it? If nothing does, claim \
+    "The space that a store uses for the tokens of unused names is bounded, or its growth is declared."
+    why "With one counter for every name ever used, a store fills up with 25 million keys that nothing \
+        deletes (Redisson 6510)."
+    check "Where is a name's counter, and what deletes it? If nothing does, claim \
         `without(Need::BoundedTokens)`."
 }
 async fn dead_names_keep_no_tokens(cx: Cx) -> Verdict {

@@ -86,10 +86,12 @@ fn refused(answer: Admission, highest: Token, what: &str) -> Verdict {
 
 rule! { "7.12" Must phase 1 [Lock, Fence, Resource] Both A D resource_refuses_stale_tokens,
     evidence ["stale_writes" >= 6], bug "resource_accepts_stale"
-    "The fenced resource refuses a token below the highest seen, accepts the same one again, and refuses \
-        neither of two live readers; each resource by itself, however many there are."
-    why "It is the last line: what the lock cannot prevent, a paused holder's write, is stopped here."
-    check "Is the highest token kept with the value, and are readers barred by writers only?"
+    "The fenced resource refuses a token below the highest that it has seen, accepts the same one again, and \
+        refuses neither of two live readers. Each resource is independent, however many there are."
+    why "The fence is the last line of defence. The lock cannot prevent a paused holder's write, the \
+        resource can."
+    check "Is the highest token stored with the value, and is a reader refused only because of a writer's \
+        token?"
 }
 async fn resource_refuses_stale_tokens(cx: Cx) -> Verdict {
     let (a, b) = (cx.connect().await?, cx.connect().await?);
@@ -210,8 +212,8 @@ fn encode(token: Token) -> Vec<u8> {
 
 rule! { "7.13" Must phase 1 [Lock, Fence, Resource] Both A X check_and_write_are_one_step,
     evidence ["races" >= 10, "reads" >= 10], bug "resource_check_then_write" stochastic, budget 120 s
-    "The resource's check of the token and its write are one step: no older write lands after a newer one."
-    why "Between a check and a write of its own a newer holder's write fits, and is then overwritten."
+    "The resource checks the token and writes in one step: no older write lands after a newer one."
+    why "Between a separate check and write, a newer holder can write. The older write then overwrites it."
     check "Is the comparison part of the statement that writes?"
 }
 async fn check_and_write_are_one_step(cx: Cx) -> Verdict {
@@ -266,10 +268,10 @@ async fn check_and_write_are_one_step(cx: Cx) -> Verdict {
 
 rule! { "7.15" Must phase 1 [Lock, Wait, Try, Lease, Fence, Resource] Backend C T a_zombie_is_refused,
     evidence ["stories" >= 2, "late_writes" >= 4], bug "zombie_write_wins"
-    "A holder that was stopped for longer than its ttl, while another was granted and wrote, is refused when \
-        it goes on and writes."
-    why "The story that fencing is for: a pause of the process, and two who write."
-    check "Does the resource compare the token of the write itself, or that of whoever asks last?"
+    "A holder that is stopped for longer than its ttl, while another client is granted and writes, is \
+        refused when it continues and writes."
+    why "This is the case that fencing exists for: a paused process, and two writers."
+    check "Does the resource compare the token of the write itself, or the token of its latest caller?"
 }
 async fn a_zombie_is_refused(cx: Cx) -> Verdict {
     let (b, a) = (cx.connect().await?, cx.child().await?);

@@ -35,9 +35,9 @@ fn larger(token: Token, last: Token, when: &str) -> Verdict {
 rule! { "7.06" Must phase 2 [Lock, Try, Fence, FenceDurable] Backend H D tokens_survive_a_restart,
     evidence ["restarts" >= 1], bug "token_in_memory"
     "Tokens increase across a restart of the store."
-    why "A counter that begins again after a restart gives the next holders tokens that the resource has \
-        seen: all are refused, or a zombie with an old one is let in."
-    check "Is the counter stored where the restart reaches nothing, before its token is handed out?"
+    why "A counter that starts again after a restart hands out tokens that the resource has seen. All new \
+        holders are refused, or a stale one with an old token is admitted."
+    check "Is the counter stored where a restart does not reset it, before its token is handed out?"
 }
 async fn tokens_survive_a_restart(cx: Cx) -> Verdict {
     let name = cx.name("across restarts");
@@ -63,9 +63,9 @@ async fn tokens_survive_a_restart(cx: Cx) -> Verdict {
 
 rule! { "7.07" Must phase 2 [Lock, Try, Fence] Backend H D tokens_survive_a_clock_step,
     evidence ["steps" >= 2], bug "token_walltime"
-    "Tokens increase across steps of the server's clock, back and forward."
-    why "A token made of the time is smaller than those before it after the clock was set back: the live \
-        holder is refused for an hour."
+    "Tokens increase when the server's clock is set back or forward."
+    why "After the clock is set back, a token made from the time is smaller than the ones before. The \
+        resource refuses the live holder for an hour."
     check "Is any part of the token a time?"
 }
 async fn tokens_survive_a_clock_step(cx: Cx) -> Verdict {
@@ -98,11 +98,11 @@ async fn tokens_survive_a_clock_step(cx: Cx) -> Verdict {
 
 rule! { "7.08" Must phase 2 [Lock, Try, Fence] Backend H D tokens_grow_very_large,
     evidence ["boundaries" >= 3], bug "token_i32_wrap"
-    "Tokens increase past 2^31, 2^32 and 2^53, and the fenced resource tells them apart there."
-    why "A counter of 32 bits wraps after some years of use, and one that passes through a floating point \
-        number stands still; nobody tests that far."
-    check "Which types does the token pass through on its way: a 32 bit number, a float, JSON, a sequential \
-        node's name?"
+    "Tokens increase past 2^31, 2^32 and 2^53, and the fenced resource distinguishes them there."
+    why "A 32-bit counter wraps after some years, and one that passes through a floating-point number stops \
+        increasing. Ordinary tests do not get that far."
+    check "Which types does the token pass through: a 32-bit number, a float, JSON, the name of a sequential \
+        node?"
 }
 async fn tokens_grow_very_large(cx: Cx) -> Verdict {
     let (a, b) = (cx.connect().await?, cx.connect().await?);
@@ -166,7 +166,7 @@ rule! { "7.14" Must phase 2 [Lock, Try, Fence, FenceDurable, Resource] Backend H
         resource_survives_a_restart,
     evidence ["restarts" >= 1], bug "resource_forgets"
     "The fenced resource remembers the highest token across a restart of the store."
-    why "A restart is when stale holders write: they were cut off, and try again as soon as the store \
+    why "Stale holders write right after a restart: they were disconnected, and retry as soon as the store \
         answers."
     check "Is the highest token stored with the value, in the same commit?"
 }
@@ -214,11 +214,11 @@ async fn resource_survives_a_restart(cx: Cx) -> Verdict {
 
 rule! { "7.18" Must phase 2 [Lock, Try, Fence, Raise] Backend A D a_raise_moves_the_counter,
     evidence ["raised" >= 2, "stale_raises" >= 1], bug "raise_keeps_the_counter"
-    "A raise moves the token of a lease that is held, and the store's counter with it: no later grant has a \
-        smaller one. It never lowers a token, and moves nothing for a lease that is over."
-    why "A quorum writes the largest token back to its majority. A member that only says so gives the next \
-        holder a smaller token, and the resource refuses it."
-    check "Does the raise write the counter as well as the lease, and both only while the lease is held?"
+    "A raise increases the token of a held lease and the store's counter with it: no later grant has a \
+        smaller token. It never lowers a token, and changes nothing for a lease that is over."
+    why "A quorum writes the largest token back to its majority. If a member only confirms the write without \
+        making it, the next holder gets a smaller token, and the resource refuses it."
+    check "Does the raise write both the counter and the lease, and only while the lease is held?"
 }
 async fn a_raise_moves_the_counter(cx: Cx) -> Verdict {
     let a = cx.connect().await?;

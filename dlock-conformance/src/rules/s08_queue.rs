@@ -94,9 +94,8 @@ impl Line {
 
 rule! { "8.04" Must phase 2 [Lock, Wait, Fair] Both A D first_come_first_served,
     evidence ["hand_overs" >= 16], bug "lifo_queue"
-    "Those who wait are granted in the order in which they came."
-    why "That is what a queue is claimed for; without the order the one who waits longest is nobody in \
-        particular."
+    "Waiters are granted in the order of their arrival."
+    why "A queue is claimed for its order. Without it a waiter has no bound on how many others pass it."
     check "At which end do new waiters enter, and by what are they sorted?"
 }
 async fn first_come_first_served(cx: Cx) -> Verdict {
@@ -138,10 +137,10 @@ async fn granted_in_order(
 
 rule! { "8.13" Must phase 2 [Lock, Wait, Fair] Both A D a_long_line_keeps_its_order,
     evidence ["hand_overs" >= 28], bug "long_line_overtaken"
-    "Whoever comes to a line of twenty or more stands at its end."
-    why "A queue that is read, sorted or kept up to some length is right with three waiters; newcomers pass \
-        it on the day that it matters."
-    check "Is there a limit to how much of the line is read, sorted or kept?"
+    "A new waiter enters a queue of twenty or more at its end."
+    why "If the queue is read, sorted or kept only up to some length, it works with three waiters. With \
+        many, newcomers overtake."
+    check "Is there a limit to how much of the queue is read, sorted or kept?"
 }
 async fn a_long_line_keeps_its_order(cx: Cx) -> Verdict {
     let (holder, clients) = (cx.connect().await?, cx.clients(4).await?);
@@ -150,10 +149,10 @@ async fn a_long_line_keeps_its_order(cx: Cx) -> Verdict {
 
 rule! { "8.05" Must phase 2 [Lock, Try, Wait, Fair] Both A D a_try_does_not_overtake,
     evidence ["tries" >= 12], bug "barging_try"
-    "A try, or a wait that begins later, is not granted before those who wait already, also where the \
-        holders would not mind it."
-    why "Under a steady stream of readers that overtake, a writer in the queue never gets its turn."
-    check "Does the path that grants at once look at the queue, or only at the holders?"
+    "A try, or a wait that begins later, is not granted before the earlier waiters, even if it is compatible \
+        with the current holders."
+    why "Under a steady stream of readers that overtake it, a queued writer never gets its turn."
+    check "Does the fast path check the queue, or only the holders?"
 }
 async fn a_try_does_not_overtake(cx: Cx) -> Verdict {
     tries_during_hand_overs(&cx).await?;
@@ -234,10 +233,10 @@ async fn readers_behind_a_writer(cx: &Cx) -> Verdict {
 
 rule! { "8.07" Must phase 2 [Lock, Wait, Fair] Both A T a_live_waiter_keeps_its_place,
     evidence ["kept_places" >= 5], bug "live_waiter_evicted", budget 120 s
-    "A waiter that lives keeps its place in the queue however long it waits."
-    why "An entry that is dropped after a fixed time puts the one who waited longest at the end, again and \
-        again (Redisson 3004)."
-    check "What keeps a queue entry alive, and is that done for as long as the waiter waits?"
+    "A live waiter keeps its place in the queue however long it waits."
+    why "If entries are dropped after a fixed time, the longest waiter goes back to the end, again and again \
+        (Redisson 3004)."
+    check "What keeps a queue entry alive, and does that continue for as long as the waiter waits?"
 }
 async fn a_live_waiter_keeps_its_place(cx: Cx) -> Verdict {
     let holder = cx.connect().await?;
@@ -279,10 +278,10 @@ async fn a_live_waiter_keeps_its_place(cx: Cx) -> Verdict {
 
 rule! { "8.08" Must phase 2 [Lock, Wait, Fair, Priority] Both A D the_most_urgent_is_next,
     evidence ["hand_overs" >= 24], bug "prio_ignored"
-    "Of those who wait the one with the highest priority is next, and of equals the one who came first."
-    why "A priority that is accepted and not applied lets the urgent repair wait behind a hundred nightly \
-        jobs."
-    check "Is the priority part of what the queue is sorted by, before the arrival?"
+    "The waiter with the highest priority is granted next. Among equal priorities it is the one that came \
+        first."
+    why "If a priority is accepted but not applied, an urgent repair waits behind a hundred nightly jobs."
+    check "Is the queue sorted by priority first and by arrival second?"
 }
 async fn the_most_urgent_is_next(cx: Cx) -> Verdict {
     let holder = cx.connect().await?;
@@ -347,11 +346,11 @@ async fn urgent_readers_are_next(cx: &Cx, holder: &dyn Subject, clients: &[Arc<d
 
 rule! { "8.09" Should phase 3 [Lock, Wait, Fair, Priority] Both A X the_least_urgent_is_served,
     evidence ["served" >= 2, "overtaken" >= 6], bug "prio_starves"
-    "The least urgent waiter is served within the claimed ageing bound; with strict priorities, as soon as \
-        nobody more urgent waits."
-    why "What everybody may overtake is easily forgotten altogether: the lock is free, and the last in line \
-        sleeps on."
-    check "Does every way in which a more urgent hold ends look at the whole queue?"
+    "The waiter with the lowest priority is granted within the claimed ageing bound. With strict priorities, \
+        it is granted as soon as no waiter with a higher one is left."
+    why "It is easy to forget a waiter that everyone may overtake: the lock is free, and the last waiter is \
+        never woken."
+    check "Does the end of a hold with a higher priority check the whole queue, however that hold ends?"
 }
 async fn the_least_urgent_is_served(cx: Cx) -> Verdict {
     let (holder, low) = (cx.connect().await?, cx.connect().await?);

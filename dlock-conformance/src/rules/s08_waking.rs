@@ -16,10 +16,10 @@ rules! {
 
 rule! { "8.01" Must phase 1 [Lock, Wait] Both A X no_lost_wake_up, evidence ["hand_overs" >= 100],
     bug "notify_before_register" stochastic, budget 300 s
-    "A waiter is granted after each release within the hand-over bound and slack, whenever it began to wait."
-    why "A release between the refusal and the registration is missed by a store that registers second; the \
-        waiter sleeps on."
-    check "Is the waiter registered in the step that refused it, and if not, does it look again afterwards?"
+    "After each release a waiter is granted within the hand-over bound and slack, whenever it began to wait."
+    why "If the store refuses first and registers the waiter second, a release in between is missed. The \
+        waiter is never woken."
+    check "Is the waiter registered in the step that refused it? If not, does it try again afterwards?"
 }
 async fn no_lost_wake_up(cx: Cx) -> Verdict {
     let clients = [cx.connect().await?, cx.connect().await?];
@@ -56,9 +56,9 @@ async fn no_lost_wake_up(cx: Cx) -> Verdict {
 
 rule! { "8.02" Should phase 1 [Lock, Wait] Both A T prompt_hand_over, evidence ["hand_overs" >= 100],
     bug "poll_every_5s", budget 300 s
-    "From a release to the next waiter's grant it takes at most the claimed bound, 99 times of 100."
-    why "Waiters that poll every few seconds make a lock that is mostly idle and always waited for."
-    check "Is the waiter told, or does it look, and how often?"
+    "In 99 of 100 cases, the time from a release to the next waiter's grant is at most the claimed bound."
+    why "If waiters poll every few seconds, the lock is mostly idle although clients always wait for it."
+    check "Is the waiter notified, or does it poll, and how often?"
 }
 async fn prompt_hand_over(cx: Cx) -> Verdict {
     let clients = [cx.connect().await?, cx.connect().await?];
@@ -109,11 +109,9 @@ async fn prompt_hand_over(cx: Cx) -> Verdict {
 
 rule! { "8.12" Must phase 1 [Lock, Wait, CancelFrees] Both A X cancelled_waiters_pass_it_on,
     evidence ["cancelled" >= 10, "granted" >= 20], bug "cancel_eats_wakeup" stochastic, budget 300 s
-    "When waiters are cancelled while the lock is handed over, those who stay are granted all the same, in \
-        time."
-    why "A cancelled waiter that was just being granted takes the wake-up with it, and the queue stands \
-        still."
-    check "What happens to a grant whose receiver has gone, and does undoing it admit the next?"
+    "When waiters are cancelled during a hand-off, the remaining ones are still granted in time."
+    why "A waiter that is cancelled while it is being granted swallows the wake-up, and the queue stops."
+    check "What happens to a grant whose receiver is gone, and does undoing it admit the next waiter?"
 }
 async fn cancelled_waiters_pass_it_on(cx: Cx) -> Verdict {
     let clients = cx.clients(7).await?;
@@ -161,10 +159,10 @@ async fn cancelled_waiters_pass_it_on(cx: Cx) -> Verdict {
 
 rule! { "8.03" Should phase 2 [Lock, Wait, BoundedWaits] Both A X nobody_starves,
     evidence ["grants" >= 60, "gave_up" >= 2], bug "starve_client_0", budget 120 s
-    "While clients come, wait, give up and come again, none waits longer than the claimed factor times the \
+    "While clients arrive, wait, give up and come back, none waits longer than the claimed factor times the \
         mean wait, plus slack."
-    why "A client that loses every race has no error to show, only a job that never runs."
-    check "In which order are waiters served, and does a slow or distant one have the same chance?"
+    why "A client that loses every race reports no error. Its job just never runs."
+    check "In which order are waiters served, and does a slow or distant client have the same chance?"
 }
 async fn nobody_starves(cx: Cx) -> Verdict {
     const CLIENTS: usize = 6;
@@ -226,8 +224,8 @@ async fn nobody_starves(cx: Cx) -> Verdict {
 rule! { "8.11" Must phase 2 [Lock, Wait] Both A X every_waiter_once, evidence ["granted" >= 10],
     bug "waiters_capped_256", budget 120 s
     "500 waiters on one name (or as many as the declared limit allows) are each granted exactly once."
-    why "A queue with a size that nobody declared drops or refuses the waiters of the one bad day."
-    check "Is there a limit to a queue, a channel or a set of listeners, and is it declared?"
+    why "A queue with an undeclared size limit drops or refuses waiters on the one day of heavy load."
+    check "Is there a limit on a queue, a channel or a set of listeners, and is it declared?"
 }
 async fn every_waiter_once(cx: Cx) -> Verdict {
     let limit = cx.claims().capabilities.max_waiters.unwrap_or(u64::MAX);
@@ -311,12 +309,11 @@ pub(super) async fn stop_outside(cx: &Cx, child: &Child, client: &dyn Subject, r
 
 rule! { "8.06" Must phase 2 [Lock, Wait, Lease, Fair] Both C T a_dead_head_does_not_block,
     evidence ["heads_gone" >= 3, "granted_behind" >= 3], bug "dead_head_blocks", budget 120 s
-    "A waiter at the head of the queue that dies or is cancelled keeps those behind it waiting for its ttl \
-        and slack at most."
-    why "A queue of waiters without leases stands still for ever behind the first one whose process was \
+    "A waiter at the head of the queue that dies or is cancelled delays the waiters behind it for at most \
+        its ttl and slack."
+    why "If queue entries have no lease, the queue stops for ever behind the first waiter whose process is \
         killed."
-    check "Does a place in the queue lapse by itself, and is what is granted to a dead waiter an ordinary \
-        lease?"
+    check "Does a queue entry expire automatically, and is a grant to a dead waiter an ordinary lease?"
 }
 async fn a_dead_head_does_not_block(cx: Cx) -> Verdict {
     let (a, b) = (cx.connect().await?, cx.connect().await?);

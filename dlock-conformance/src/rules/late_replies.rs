@@ -11,10 +11,11 @@ rules! {
 
 rule! { "1.05" Must phase 1 [Lock, Wait, Lease] Engine P T a_grant_is_live, evidence ["late_grants" >= 2],
     bug "no_check_after_wait", budget 120 s
-    "A grant that is already over is never handed out: the call errs, or goes on waiting within its deadline."
-    why "The reply came after the lease had run out; whoever is handed that guard works beside the next \
+    "A grant that is already over is never handed out: the call fails, or goes on waiting within its \
+        deadline."
+    why "The reply came after the lease had expired. A caller that gets this guard works beside the next \
         holder from the first moment."
-    check "Is the deadline of a grant looked at when it arrives, before there is a guard?"
+    check "Is the deadline of a grant checked when it arrives, before the guard is made?"
 }
 async fn a_grant_is_live(cx: Cx) -> Verdict {
     let f = faulty(&cx).await?;
@@ -57,8 +58,8 @@ rule! { "3.03" Must phase 1 [Lock, Lease, PerGrantTtl] Both P T the_deadline_cou
     evidence ["slow_replies" >= 1], bug "deadline_from_reply", budget 120 s
     "The guard's own deadline is computed from the time at which the request was sent, less the drift \
         margin, never from the reply."
-    why "The store has counted since the request arrived; a reply that took a second gives a holder that \
-        believes a second too long."
+    why "The store counts from the arrival of the request. If the reply takes a second, the holder believes \
+        in its lease a second too long."
     check "At which moment is the clock read to which the ttl is added?"
 }
 async fn the_deadline_counts_from_the_send(cx: Cx) -> Verdict {
@@ -89,10 +90,10 @@ async fn the_deadline_counts_from_the_send(cx: Cx) -> Verdict {
 
 rule! { "3.13" Must phase 2 [Lock, Wait, Lease, PerGrantTtl] Backend P T a_retried_grant_keeps_its_end,
     evidence ["lost_replies" >= 1], bug "retry_full_ttl", budget 120 s
-    "An acquire whose reply was lost and that is sent again answers the remaining life of its grant: the \
-        local deadline is not past the store's."
-    why "A store that answers the full ttl to a retry promises more than it will keep."
-    check "What does the store answer for a request id that it has granted already?"
+    "An acquire that is retried after a lost reply answers the remaining life of its grant: the local \
+        deadline is not later than the store's."
+    why "A store that answers a retry with the full ttl promises more than it keeps."
+    check "What does the store answer to a request id that it has already granted?"
 }
 async fn a_retried_grant_keeps_its_end(cx: Cx) -> Verdict {
     let f = faulty(&cx).await?;
@@ -136,8 +137,8 @@ async fn a_retried_grant_keeps_its_end(cx: Cx) -> Verdict {
 rule! { "5.07" Must phase 1 [Lock, Lease, Renew] Engine P D only_an_answer_moves_the_deadline,
     evidence ["unconfirmed" >= 1, "confirmed" >= 1], bug "optimistic_renew", budget 120 s
     "The local deadline moves only on a confirmed renewal."
-    why "A renewal that is on its way may never arrive; a holder that counts on it works past its lease."
-    check "When is the new deadline written: before the request, or with the answer?"
+    why "A renewal in flight may never arrive. A holder that counts on it works past its lease."
+    check "When is the new deadline set: when the request is sent, or when the answer arrives?"
 }
 async fn only_an_answer_moves_the_deadline(cx: Cx) -> Verdict {
     let f = faulty(&cx).await?;
@@ -204,11 +205,11 @@ async fn only_an_answer_moves_the_deadline(cx: Cx) -> Verdict {
 
 rule! { "6.07" Must phase 1 [Lock, Lease, Renew, LossSignal, PerGrantTtl] Engine P D lost_is_for_ever,
     evidence ["late_confirmations" >= 1], bug "lost_recovers", budget 120 s
-    "A lost guard never becomes valid again, even if the answer to a renewal arrives late and says that it \
-        was renewed."
-    why "Whoever was told of the loss has stopped; another part of the program that asks again later would \
-        go on."
-    check "Does the answer to a renewal check whether the deadline has passed, in one step with moving it?"
+    "A lost guard never becomes valid again, even if a late answer to a renewal says that it was renewed."
+    why "The code that got the loss signal has stopped. If the guard became valid again, another part of the \
+        program would go on."
+    check "Does the code that applies a renewal's answer check in the same step that the deadline has not \
+        passed?"
 }
 async fn lost_is_for_ever(cx: Cx) -> Verdict {
     let f = faulty(&cx).await?;

@@ -16,11 +16,11 @@ type Released = dlock_core::Result<()>;
 rule! { "4.04" Must phase 2 [Lock, Try] Both P D retried_release_frees_nobody_else,
     evidence ["lost_replies" >= 2, "retries" >= 4, "successors_kept" >= 2], bug "release_retry_blind_delete",
     budget 120 s
-    "A release whose reply was lost can be asked for again, by the user and by the client itself: it answers \
-        Ok, Lost or Unknown, and never frees whoever was granted meanwhile."
-    why "The second copy of a release finds another holder, and a release that does not ask whose lock it \
-        ends ends that one."
-    check "Does the retry of a release name the grant, and what does it do when that is not there any more?"
+    "A release whose reply was lost can be retried, by the user and by the client itself: it answers Ok, \
+        Lost or Unknown, and never frees the lock of a later holder."
+    why "The second copy of a release arrives when there is another holder. A release that does not check \
+        whose lock it ends frees that one."
+    check "Does the retry of a release name the grant, and what happens if that grant no longer exists?"
 }
 async fn retried_release_frees_nobody_else(cx: Cx) -> Verdict {
     let f = faulty(&cx).await?;
@@ -129,11 +129,10 @@ fn is_an_answer(what: &str, answer: &Released) -> Verdict {
 
 rule! { "10.05" Must phase 2 [Reentrant, Try, Wait, OutlivesConnection] Both P D retry_is_one_level,
     evidence ["lost_replies" >= 1, "freed" >= 1], bug "retry_double_count", budget 120 s
-    "An acquire that is sent again after a lost reply is one level, not two: after as many releases as \
-        acquires the lock is free."
-    why "A level that nobody has is released by nobody; the lock stays with an owner who believes to have \
-        let go."
-    check "Is the count raised by the request, or by each copy of it that arrives?"
+    "An acquire that is retried after a lost reply is one level, not two: after as many releases as acquires \
+        the lock is free."
+    why "No guard releases the extra level. The lock stays with an owner that believes to have released it."
+    check "Is the count increased once for a request, or once for each copy of it that arrives?"
 }
 async fn retry_is_one_level(cx: Cx) -> Verdict {
     let f = faulty(&cx).await?;
@@ -196,10 +195,10 @@ enum Late {
 rule! { "15.07" Must phase 2 [Lock, Try, Renew] Both P D what_is_late_is_refused,
     evidence ["late_releases" >= 2, "late_renewals" >= 2], bug "delayed_release_applies", budget 120 s
     "A release or renewal of a former holder that arrives after the next grant is refused: it neither frees \
-        nor extends that one, nor brings the former one back."
-    why "A packet that was held up for a minute is a release that nobody has asked for lately; it must not \
-        find a lock to free."
-    check "Does every release and renewal name the grant that it is about, and is that compared in the store?"
+        nor extends the new grant, nor restores the former one."
+    why "A packet that was delayed for a minute carries a release that is out of date. It must not free the \
+        next holder's lock."
+    check "Does every release and renewal name its grant, and does the store compare it?"
 }
 async fn what_is_late_is_refused(cx: Cx) -> Verdict {
     let f = faulty(&cx).await?;
@@ -260,11 +259,11 @@ fn settling(cx: &Cx) -> Duration {
 
 rule! { "15.09" Must phase 2 [Lock, Try, Wait, LateTakesNothing] Both P D late_acquire_leaves_nothing,
     evidence ["late_acquires" >= 4], bug "no_tombstone", budget 120 s
-    "An acquire or try that is delivered after it was given up leaves nothing: no hold, and no place in line."
-    why "A request that was withdrawn and arrives afterwards is granted to nobody, and the lock is gone for \
+    "An acquire or try that is delivered after it was abandoned leaves nothing: no hold, and no queue entry."
+    why "A withdrawn request that arrives late is granted without an owner, and the lock is unavailable for \
         a ttl."
-    check "Does withdrawing a request that the store has not seen yet leave something that refuses it when \
-        it comes?"
+    check "Does withdrawing a request that the store has not seen yet leave a record that refuses it when it \
+        arrives?"
 }
 async fn late_acquire_leaves_nothing(cx: Cx) -> Verdict {
     let f = faulty(&cx).await?;
@@ -329,12 +328,12 @@ const MUCH_LATER: Duration = Duration::from_secs(3);
 rule! { "15.10" Must phase 2 [Lock, Try, Wait, LateTakesNothing] Both P D
         copy_of_a_released_acquire_is_refused,
     evidence ["late_copies" >= 2], bug "released_is_forgotten", budget 120 s
-    "A copy of an acquire that arrives seconds after the lease that it asked for was released is refused: no \
-        hold, and no place in line."
+    "A copy of an acquire that arrives seconds after its lease was released is refused: no hold, and no \
+        queue entry."
     why "The connection broke, the driver sent the request again, the work was done and the lock released. \
-        Then the first copy arrives, and the lock is held by nobody for a whole ttl."
-    check "Is a request that was sent more than once remembered by the store after its release, for as long \
-        as a copy may be on its way?"
+        Then the first copy arrives, and the lock is held without an owner for a whole ttl."
+    check "Does the store remember a request that was sent more than once after its release, for as long as \
+        a copy may be in flight?"
 }
 async fn copy_of_a_released_acquire_is_refused(cx: Cx) -> Verdict {
     let f = faulty(&cx).await?;

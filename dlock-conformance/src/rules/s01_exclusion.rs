@@ -32,8 +32,8 @@ async fn clients(cx: &Cx, tasks: usize) -> Verdict<Vec<Arc<dyn Subject>>> {
 rule! { "1.01" Must phase 1 [Lock, Wait] Both A X one_holder_at_a_time,
     evidence ["grants" >= 80, "contended" >= 20], bug "grant_without_check" stochastic, budget 120 s
     "At any instant at most one live exclusive grant of a name exists."
-    why "This is what a lock is; two holders at once oversell the stock."
-    check "Is finding the name free and taking it one step in the store?"
+    why "This is what a lock is for. Two holders at once oversell the stock."
+    check "Does one step in the store both check that the name is free and take it?"
 }
 async fn one_holder_at_a_time(cx: Cx) -> Verdict {
     let hold = (ms(3), ms(6));
@@ -87,9 +87,10 @@ async fn compete(
 
 rule! { "1.03" Must phase 1 [Lock, Try] Backend A D one_winner_of_a_race,
     evidence ["rounds" >= 5, "losers" >= 300], bug "check_then_set", budget 120 s
-    "Of any number of simultaneous acquires of a free name exactly one is granted."
-    why "Reading and then writing works in every demo, and grants two the first time that two come at once."
-    check "Is the lock taken by one conditional write, or by a read and a write?"
+    "When any number of clients acquire a free name at the same time, exactly one is granted."
+    why "Reading first and writing afterwards works in every demo. It grants two clients the first time that \
+        two arrive at once."
+    check "Is the lock taken by one conditional write, or by a read followed by a write?"
 }
 async fn one_winner_of_a_race(cx: Cx) -> Verdict {
     const RACERS: usize = 64;
@@ -139,7 +140,7 @@ async fn one_winner_of_a_race(cx: Cx) -> Verdict {
 rule! { "1.04" Must phase 1 [Lock, Wait] Both A X no_lost_update,
     evidence ["updates" >= 60, "contended" >= 20], bug "early_unlock" stochastic, budget 120 s
     "Read-modify-write of unsynchronised data under the lock loses no element while no lease lapses."
-    why "The number that people ask for: how much of the data is lost under this lock."
+    why "This answers the question that users ask first: how much data is lost under this lock?"
     check "Is the lock released when the guard ends, or at an earlier end of scope?"
 }
 async fn no_lost_update(cx: Cx) -> Verdict {
@@ -200,8 +201,8 @@ async fn no_lost_update(cx: Cx) -> Verdict {
 
 rule! { "1.07" Must phase 1 [Lock, Try, Wait] Both A D handles_of_one_client_exclude_each_other,
     evidence ["refusals" >= 10, "hand_overs" >= 5], bug "owner_is_client"
-    "Without re-entrancy, two handles of one client exclude one another exactly like two clients."
-    why "A lock that knows clients instead of acquisitions lets two tasks of one process in together."
+    "Without re-entrancy, two handles of one client exclude each other exactly like two clients."
+    why "A lock that identifies clients instead of acquisitions lets two tasks of one process in together."
     check "Is ownership kept per acquisition, or per client, session or connection?"
 }
 async fn handles_of_one_client_exclude_each_other(cx: Cx) -> Verdict {
@@ -252,8 +253,8 @@ async fn children(cx: &Cx, n: usize) -> Verdict<Vec<Arc<Child>>> {
 rule! { "1.02" Must phase 1 [Lock, Wait] Backend C X one_holder_over_processes,
     evidence ["processes" >= 4, "grants" >= 60, "contended" >= 20], bug "process_local_lock", budget 120 s
     "At any instant at most one live exclusive grant of a name exists, over all processes."
-    why "A lock that lives in the memory of a process passes every test of that process."
-    check "Is there any way to a grant that does not pass the store?"
+    why "A lock that lives in the memory of one process passes every test within that process."
+    check "Can a grant be made without asking the store?"
 }
 async fn one_holder_over_processes(cx: Cx) -> Verdict {
     let mut clients: Vec<Arc<dyn Subject>> = Vec::new();
@@ -275,9 +276,9 @@ fn names(cx: &Cx, process: usize, clients: usize, holds: usize) -> Vec<Vec<LockN
 
 rule! { "1.06" Must phase 1 [Lock, Wait] Both C D grant_ids_are_unique,
     evidence ["ids" >= 130, "processes" >= 8], bug "owner_from_pid_time", budget 120 s
-    "No two grants have the same id, over clients, processes and restarts."
-    why "Two holders with one id are one to the store: each releases and renews the other's lock."
-    check "Is the id made of something that two processes can share, such as a process number and a time?"
+    "No two grants have the same id, across clients, processes and restarts."
+    why "The store cannot tell two holders with the same id apart. Each releases and renews the other's lock."
+    check "Is the id built from something that two processes can share, such as a process id and a time?"
 }
 async fn grant_ids_are_unique(cx: Cx) -> Verdict {
     const CLIENTS: usize = 3;

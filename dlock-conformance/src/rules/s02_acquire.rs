@@ -12,8 +12,8 @@ rules! {
 
 rule! { "2.01" Must phase 1 [Lock, Try] Both A T try_never_waits, evidence ["refusals" >= 5],
     bug "try_blocks"
-    "try_acquire on a held name answers that it is held within the operation bound."
-    why "A cron job that asks whether it is its turn must not hang until the holder has finished."
+    "try_acquire on a held name answers within the operation bound that the name is held."
+    why "A cron job that asks whether it is its turn must not hang until the holder finishes."
     check "Does the store's own lock timeout apply to a try?"
 }
 async fn try_never_waits(cx: Cx) -> Verdict {
@@ -48,7 +48,7 @@ async fn try_never_waits(cx: Cx) -> Verdict {
 rule! { "2.02" Must phase 1 [Lock, Try] Both A D no_spurious_refusal, evidence ["grants" >= 120],
     bug "try_spurious_fail"
     "try_acquire on a free, uncontended name succeeds."
-    why "A turn that is skipped because of a false `held` is work that is not done, and nobody sees an error."
+    why "A false `held` makes a job skip its turn. The work is not done, and no error shows it."
     check "Is a transient failure, a full pool or an unknown reply reported as `held`?"
 }
 async fn no_spurious_refusal(cx: Cx) -> Verdict {
@@ -71,8 +71,8 @@ async fn no_spurious_refusal(cx: Cx) -> Verdict {
 rule! { "2.03" Must phase 1 [Lock, Wait] Both A D a_release_wakes_a_waiter, evidence ["hand_overs" >= 5],
     bug "never_wakes"
     "A waiting acquire completes after the release, with no further call by the application."
-    why "A waiter that nobody wakes hangs until someone restarts the service."
-    check "Is the waiter registered before the name is looked at, and told after the release?"
+    why "A waiter that misses its wake-up hangs until the service is restarted."
+    check "Is the waiter registered before the name is checked, and is it woken after the release?"
 }
 async fn a_release_wakes_a_waiter(cx: Cx) -> Verdict {
     let (a, b) = (cx.connect().await?, cx.connect().await?);
@@ -97,8 +97,8 @@ rule! { "2.08" Must phase 1 [Lock, Try] Both A D invalid_arguments_change_nothin
     bug "zero_ttl_forever"
     "A ttl of zero, a ttl outside of the declared range and a name beyond the declared length fail with \
         InvalidInput and change nothing."
-    why "A ttl of zero that means `no expiry` turns a typing error into a lock that is held for ever."
-    check "What does the store make of zero, and of a number that does not fit?"
+    why "If a ttl of zero means `no expiry`, a typing error becomes a lock that is held for ever."
+    check "What does the store do with zero, and with a number that does not fit?"
 }
 async fn invalid_arguments_change_nothing(cx: Cx) -> Verdict {
     let (a, b) = (cx.connect().await?, cx.connect().await?);
@@ -147,8 +147,9 @@ fn refused_as_invalid(cx: &Cx, answer: Result<Option<Box<dyn Held>>>, what: &str
 rule! { "2.09" Must phase 1 [Lock] Both A D cycles_leave_nothing_behind, evidence ["cycles" >= 1100],
     bug "entry_leak", budget 120 s
     "Thousands of acquire-release cycles on one name by one client all succeed."
-    why "What is left behind by each cycle is found after a week in production, and never in a test of ten."
-    check "What does a cycle leave in the store or in the client: a row, a node, a subscription, a timer?"
+    why "A leak of one entry per cycle shows after a week in production, and never in a test of ten cycles."
+    check "What does a cycle leave behind in the store or in the client: a row, a node, a subscription, a \
+        timer?"
 }
 async fn cycles_leave_nothing_behind(cx: Cx) -> Verdict {
     let client = cx.connect().await?;
@@ -165,9 +166,11 @@ async fn cycles_leave_nothing_behind(cx: Cx) -> Verdict {
 
 rule! { "2.04" Must phase 1 [Lock, Wait] Both A T timeout_at_the_deadline, evidence ["timeouts" >= 4],
     bug "deadline_half"
-    "Timeout is answered not before the wait limit has passed and not later than slack after it."
-    why "Too early gives up on a lock that would have come; too late blows the caller's own deadline."
-    check "In which unit does the limit reach the store, and is it the rest or the whole on each retry?"
+    "Timeout is answered no earlier than the wait limit and no later than slack after it."
+    why "A wait that ends early gives up on a lock that it would have got. One that ends late breaks the \
+        caller's own deadline."
+    check "In which unit does the limit reach the store? Does a retry send the remaining time, or the whole \
+        limit again?"
 }
 async fn timeout_at_the_deadline(cx: Cx) -> Verdict {
     /// How far a timer and a clock may be apart.
@@ -203,8 +206,8 @@ rule! { "2.05" Must phase 1 [Lock, Try, Wait, WaitLimit] Both A D a_timeout_leav
     evidence ["timeouts" >= 5],
     bug "orphan_waiter"
     "After Timeout nothing is held and nothing is queued: after the release the next client acquires at once."
-    why "An orphan in the queue gets the lock that nobody then holds, and everybody waits for a lease to run \
-        out."
+    why "An orphaned queue entry is granted the lock. Nobody holds it then, and every waiter waits for that \
+        lease to expire."
     check "Is the queue entry withdrawn, and its withdrawal confirmed, before Timeout is answered?"
 }
 async fn a_timeout_leaves_nothing(cx: Cx) -> Verdict {
@@ -226,9 +229,9 @@ async fn a_timeout_leaves_nothing(cx: Cx) -> Verdict {
 
 rule! { "2.06" Must phase 1 [Lock, Try, Wait, WaitLimit] Both A D zero_wait_is_a_try,
     evidence ["granted" >= 3, "refused" >= 6], bug "zero_means_forever"
-    "A wait limit of zero equals a try, and a limit that is as good as past has no side effect."
-    why "Zero means `for ever` in more than one lock library; the caller meant `now`."
-    check "Is zero a magic number on the way to the store?"
+    "A wait limit of zero behaves like a try, and a limit too short to wait for anything has no side effect."
+    why "In more than one lock library zero means `for ever`. The caller meant `now`."
+    check "Is zero a special value anywhere on the way to the store?"
 }
 async fn zero_wait_is_a_try(cx: Cx) -> Verdict {
     let (a, b) = (cx.connect().await?, cx.connect().await?);
@@ -257,8 +260,8 @@ rule! { "2.07" Must phase 1 [Lock, Try, Wait, WaitLimit] Both A X live_guard_or_
     evidence ["grants" >= 5, "timeouts" >= 5], bug "timeout_leaks_grant" stochastic, budget 120 s
     "When a grant races with the wait limit, the answer is either a live guard, or Timeout and nothing is \
         held."
-    why "A grant that arrives as the waiter gives up belongs to nobody and blocks everybody."
-    check "Who gives back a grant that arrives after the limit?"
+    why "A grant that arrives as the waiter gives up has no owner and blocks every other client."
+    check "What releases a grant that arrives after the limit?"
 }
 async fn live_guard_or_timeout(cx: Cx) -> Verdict {
     let (a, b, c) = (cx.connect().await?, cx.connect().await?, cx.connect().await?);

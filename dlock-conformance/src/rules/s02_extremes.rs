@@ -40,11 +40,11 @@ fn huge() -> [(&'static str, Duration); 9] {
 
 rule! { "2.10" Must phase 2 [Lock, Try, Wait, Lease] Both A D huge_durations_never_wrap,
     evidence ["huge_ttls" >= 8, "huge_waits" >= 8], bug "ttl_u32_wrap"
-    "Very long ttls and wait limits, up to the longest Duration, are kept, cut to what is declared, or \
-        refused; none becomes a short one."
-    why "A limit of `Duration::MAX` that wraps to a few milliseconds gives the lock away under its holder, \
-        or ends a wait that was to be endless."
-    check "Into which unit and width is the duration converted, and what happens to what does not fit?"
+    "Very long ttls and wait limits, up to the longest Duration, are kept, cut to the declared maximum, or \
+        refused. None becomes a short one."
+    why "A `Duration::MAX` that wraps to a few milliseconds takes the lock away from its holder, or ends a \
+        wait that should never end."
+    check "Into which unit and width is the duration converted, and what happens to values that do not fit?"
 }
 async fn huge_durations_never_wrap(cx: Cx) -> Verdict {
     huge_ttls(&cx).await?;
@@ -149,10 +149,10 @@ pub(super) fn endurance(cx: &Cx) -> Duration {
 
 rule! { "2.11" Must phase 2 [Lock, Wait] Engine A T unbounded_wait_has_no_end,
     evidence ["waits_outlived" >= 1], bug "hidden_default_timeout", budget 120 s
-    "A wait without a limit outlives three times the longest time limit that the subject has of its own."
-    why "Whoever asks to wait for ever has no plan for `Timeout`; a default that nobody set ends the wait \
+    "A wait without a limit outlives three times the longest time limit of the subject itself."
+    why "A caller that waits without a limit does not handle `Timeout`. A hidden default ends its wait \
         during the first long job."
-    check "Does the time limit of a request, of a socket or of the pool also end the wait for the holder?"
+    check "Does the timeout of a request, a socket or the pool also end the wait for the holder?"
 }
 async fn unbounded_wait_has_no_end(cx: Cx) -> Verdict {
     let (a, b) = (cx.connect().await?, cx.connect().await?);

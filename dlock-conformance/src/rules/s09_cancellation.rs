@@ -188,11 +188,11 @@ async fn sweep_acquires(cx: &Cx, ask: Ask, bound: Duration) -> Verdict {
 rule! { "9.01" Must phase 1 [Lock, Try, Wait, Lease, PerGrantTtl] Both A Z cancelled_acquire_leaves_nothing,
     evidence ["sweeps_completed" >= 12, "cut_while_pending" >= 3, "dropped_with_a_grant_on_its_way" >= 4],
     bug "cancel_leaks_grant", budget 300 s
-    "An acquire dropped at any poll leaves the name acquirable within its ttl and slack, and nothing in the \
-        queue."
-    why "A select or a timeout around an acquire is everyday code; a grant without an owner blocks the name \
+    "An acquire that is dropped at any poll leaves the name acquirable within its ttl and slack, and nothing \
+        in the queue."
+    why "A select or a timeout around an acquire is everyday code. A grant without an owner blocks the name \
         (sqlx 4198)."
-    check "Who undoes a request that was sent when its future is dropped, and who renews what it was granted?"
+    check "When the future is dropped, what undoes a request that was sent, and what renews its grant?"
 }
 async fn cancelled_acquire_leaves_nothing(cx: Cx) -> Verdict {
     let ask = cx.ask().ttl(cx.short_ttl());
@@ -203,10 +203,10 @@ async fn cancelled_acquire_leaves_nothing(cx: Cx) -> Verdict {
 rule! { "9.02" Should phase 1 [Lock, Try, Wait, CancelFrees] Both A Z cancelled_acquire_is_undone_promptly,
     evidence ["sweeps_completed" >= 12, "cut_while_pending" >= 3, "dropped_with_a_grant_on_its_way" >= 4],
     bug "cancel_waits_ttl", budget 300 s
-    "An acquire dropped at any poll leaves the name acquirable within the claimed bound, long before its ttl \
-        is over."
-    why "With a ttl of minutes, waiting for it makes every cancelled request an outage of minutes."
-    check "Is the dropped request taken back by a message, or left to lapse?"
+    "An acquire that is dropped at any poll leaves the name acquirable within the claimed bound, long before \
+        its ttl is over."
+    why "If a cancelled request is left to its ttl of minutes, each cancellation is an outage of minutes."
+    check "Is a dropped request withdrawn by a message, or left to expire?"
 }
 async fn cancelled_acquire_is_undone_promptly(cx: Cx) -> Verdict {
     let bound = cx.claims().cancel_prompt + cx.slack();
@@ -216,11 +216,10 @@ async fn cancelled_acquire_is_undone_promptly(cx: Cx) -> Verdict {
 rule! { "9.03" Must phase 1 [Lock, Try, Lease, AutoRenew, PerGrantTtl] Engine A Z
         cancelled_release_still_ends_it,
     evidence ["sweeps_completed" >= 3], bug "cancelled_release_renews", budget 300 s
-    "A release dropped at any poll after it has begun releases, or lets the lease lapse by its ttl: renewal \
-        has stopped."
-    why "A guard that nobody uses any more and that is renewed for ever holds the lock until the process \
-        ends."
-    check "Does renewal stop when the release begins, or when it has been confirmed?"
+    "A release that is dropped at any poll after it has begun still releases, or lets the lease lapse by its \
+        ttl: renewal has stopped."
+    why "A guard that is gone and still renewed holds the lock until the process ends."
+    check "Does renewal stop when the release begins, or when it is confirmed?"
 }
 async fn cancelled_release_still_ends_it(cx: Cx) -> Verdict {
     let stage = Stage::new(&cx, cx.ask().ttl(cx.short_ttl()).auto_renew()).await?;
@@ -258,9 +257,9 @@ async fn cancelled_release_still_ends_it(cx: Cx) -> Verdict {
 
 rule! { "9.04" Must phase 1 [Lease, Try, Renew, PerGrantTtl] Both A Z cancelled_renewal_promises_nothing,
     evidence ["sweeps_completed" >= 3, "ends_seen" >= 4], bug "cancelled_renew_extends", budget 300 s
-    "After a renewal was dropped at any poll, the local validity is the old or the new one, and never beyond \
+    "After a renewal is dropped at any poll, the local validity is the old or the new one, and never beyond \
         the store's."
-    why "Whoever counts an unconfirmed renewal as done works on under a lease that has ended."
+    why "A holder that counts an unconfirmed renewal works on under a lease that has ended."
     check "Is the deadline moved when the renewal is sent, or when it is confirmed?"
 }
 async fn cancelled_renewal_promises_nothing(cx: Cx) -> Verdict {
@@ -314,10 +313,10 @@ async fn cancelled_renewal_promises_nothing(cx: Cx) -> Verdict {
 rule! { "9.05" Must phase 1 [Lock, Try, Wait] Both A Z client_is_sane_after_a_drop,
     evidence ["sweeps_completed" >= 12, "cut_while_pending" >= 3, "further_operations" >= 100],
     bug "reply_desync", budget 300 s
-    "After an operation was dropped at any poll, ten further operations of the client get the replies that \
-        are theirs."
-    why "A reply that nobody took is read by the next request on that connection, and from then on all are \
-        one off."
+    "After an operation is dropped at any poll, each of ten further operations of the client gets its own \
+        reply."
+    why "An unread reply is taken by the next request on that connection. From then on every reply goes to \
+        the wrong request."
     check "Are replies matched by an id, or by their order on the connection?"
 }
 async fn client_is_sane_after_a_drop(cx: Cx) -> Verdict {

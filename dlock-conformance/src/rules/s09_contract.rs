@@ -17,10 +17,10 @@ rules! {
 
 rule! { "9.07" Must phase 1 [Lock, Try, Wait, LossSignal] Engine A D close_ends_everything,
     evidence ["waiting_when_closed" >= 3, "guards_told" >= 3], bug "close_hangs"
-    "Closing a client ends its operations in flight with Closed, tells its guards that they are lost, and \
-        frees what it held."
-    why "A shutdown that hangs on a waiting acquire is killed, and leaves its locks to lapse."
-    check "Is a waiting operation woken by the close?"
+    "Closing a client ends its operations in flight with Closed, marks its guards as lost, and frees its \
+        locks."
+    why "A shutdown that hangs on a waiting acquire is killed. Its locks are then held until they expire."
+    check "Does close wake a waiting operation?"
 }
 async fn close_ends_everything(cx: Cx) -> Verdict {
     let b = cx.connect().await?;
@@ -77,8 +77,8 @@ fn may_move<T: Send + 'static>(_: &T) {}
 
 rule! { "9.09" Must phase 1 [Lock, Wait, DropFrees, AnyExecutor] Both A K futures_may_change_threads,
     evidence ["polls_elsewhere" >= 4], bug "thread_affine_state"
-    "Futures and guards are Send, and an operation goes on whichever thread polls it next."
-    why "Executors move tasks between threads at will; state that stays behind on the first is lost."
+    "Futures and guards are Send, and an operation continues on whichever thread polls it next."
+    why "Executors move tasks between threads. State that stays on the first thread is lost."
     check "Is there a thread-local, or a lock guard held across an await?"
 }
 async fn futures_may_change_threads(cx: Cx) -> Verdict {
@@ -160,10 +160,9 @@ pub(super) async fn through_tasks<T: Send + 'static>(cx: &Cx, mut future: BoxFut
 
 rule! { "9.10" Must phase 1 [Lock, Wait] Both A T blocked_acquire_is_quiet, evidence ["blocked" >= 3],
     bug "stale_waker"
-    "A blocked acquire is polled no more often than it has reason to, tolerates polls that nobody asked for, \
-        and wakes the latest waker."
-    why "A waker kept from the first poll wakes a task that is gone, and the acquire sleeps on with the lock \
-        in hand."
+    "A blocked acquire is polled only with a reason, tolerates spurious polls, and wakes the latest waker."
+    why "If the waker of the first poll is kept, it wakes a task that is gone. The acquire never continues, \
+        although it has the lock."
     check "Is the stored waker replaced at each poll?"
 }
 async fn blocked_acquire_is_quiet(cx: Cx) -> Verdict {

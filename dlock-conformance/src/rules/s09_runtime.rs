@@ -68,11 +68,11 @@ impl Count {
 
 rule! { "9.06" Must phase 2 [Watch] Both A T watching_leaks_nothing,
     evidence ["subscriptions_dropped" >= 400, "ways_of_counting" >= 1], bug "watch_leak"
-    "After 10,000 rounds of watching and dropping the stream (500 in a quick run) there are no more tasks, \
+    "After 10,000 rounds of opening and dropping a watch (500 in a quick run) there are no more tasks, \
         descriptors and registrations at the store than before."
-    why "A page that shows who holds a lock subscribes once for each visitor, and the process dies on a \
-        Friday."
-    check "What does dropping the stream do: is the task told to end, and the store that nobody listens?"
+    why "A page that shows the holder of a lock subscribes once for each visitor. If subscriptions leak, the \
+        process dies after a few days."
+    check "Does dropping the stream end its task and its registration at the store?"
 }
 async fn watching_leaks_nothing(cx: Cx) -> Verdict {
     let rounds = cx.rounds(500, 10_000);
@@ -154,10 +154,11 @@ async fn watching_leaks_nothing(cx: Cx) -> Verdict {
 rule! { "9.08" Must phase 2 [Lock, Try, Wait, Lease, PerGrantTtl, GivenRuntime] Both A D
         shutdown_ends_everything,
     evidence ["calls_ended" >= 4, "locks_lapsed" >= 2], bug "shutdown_deadlock"
-    "When the executor is shut down with operations in flight, every call ends, guards say that they are \
+    "When the executor shuts down with operations in flight, every call ends, guards report that they are \
         over, nothing panics or waits for ever, and the locks lapse."
-    why "A test, a command or a plugin ends its runtime while a lock is held, and hangs in a destructor."
-    check "Who answers a caller if the task that was to do it is dropped unfinished?"
+    why "A test, a command or a plugin ends its runtime while it holds a lock, and then hangs in a \
+        destructor."
+    check "What answers a caller if the task that serves it is dropped unfinished?"
 }
 async fn shutdown_ends_everything(cx: Cx) -> Verdict {
     let executor = Executor::new(&cx);
@@ -291,13 +292,11 @@ macro_rules! owned {
 
 rule! { "9.11" Must phase 2 [Lock, Try, Wait, DropFrees, AnyExecutor] Both A D any_executor_will_do,
     evidence ["operations_elsewhere" >= 6], bug "hidden_tokio"
-    "Every operation works from a thread on which no runtime is entered, polled by an executor that knows of \
-        none, while the client's own runtime runs elsewhere. The smoke set runs this on each runtime that is \
-        claimed."
-    why "The guard ends up in a thread of the program's own, a callback of a C library or another runtime, \
-        and `there is no reactor running`."
-    check "Is a timer, socket or task of the runtime made in a future, where the runtime of the moment is \
-        taken rather than the client's?"
+    "Every operation works from a thread without an entered runtime, on an executor that provides none, \
+        while the client's own runtime runs elsewhere. The smoke set runs this on each claimed runtime."
+    why "The guard ends up in a plain thread, a callback of a C library or another runtime, and fails with \
+        `there is no reactor running`."
+    check "Does a future create a timer, socket or task on the current runtime instead of the client's?"
 }
 async fn any_executor_will_do(cx: Cx) -> Verdict {
     let (a, b): (Arc<dyn Subject>, _) = (cx.connect().await?, cx.connect().await?);

@@ -16,11 +16,11 @@ const OWNER: u32 = 1;
 
 rule! { "10.01" Must phase 2 [Reentrant, Try, Wait] Engine A D reentry_up_to_the_declared_depth,
     evidence ["levels" >= 2, "refused_beyond_depth" >= 6], bug "reent_unbounded"
-    "An owner may acquire what it holds up to the declared depth, in every way there is; beyond it the \
-        answer is LimitReached, and the hold stands."
-    why "A count without a limit hides a loop that acquires and never releases, until the count wraps or the \
-        memory is full."
-    check "Is the count compared before it is raised, for try, wait and timed wait alike?"
+    "An owner may acquire again what it holds, up to the declared depth and through every kind of acquire. \
+        Beyond the depth the answer is LimitReached, and the hold stays."
+    why "Without a limit, a loop that acquires and never releases goes unnoticed until the count wraps or \
+        the memory is full."
+    check "Is the count compared before it is increased, for try, wait and timed wait?"
 }
 async fn reentry_up_to_the_declared_depth(cx: Cx) -> Verdict {
     let (a, b) = (cx.connect().await?, cx.connect().await?);
@@ -96,10 +96,10 @@ fn enter<'a>(
 
 rule! { "10.02" Must phase 2 [Reentrant, Wait] Engine A X last_release_frees,
     evidence ["inner_releases" >= 20, "grants" >= 20], bug "first_release_frees", budget 120 s
-    "A re-entrant lock is free after as many releases as acquires, in whichever order the guards go, and not \
+    "A re-entrant lock is free after as many releases as acquires, in any order of the guards, and not \
         before."
-    why "A helper that takes and releases the lock of its caller leaves the caller without it."
-    check "Does the release of one level count down, or end the lease?"
+    why "A helper function that takes and releases its caller's lock leaves the caller without it."
+    check "Does the release of one level decrease the count, or end the lease?"
 }
 async fn last_release_frees(cx: Cx) -> Verdict {
     let name = cx.name("nested");
@@ -152,10 +152,10 @@ async fn last_release_frees(cx: Cx) -> Verdict {
 
 rule! { "10.03" Must phase 2 [Reentrant, Try, Wait] Engine A X others_are_excluded_at_every_depth,
     evidence ["refusals" >= 30, "deepest" >= 4], bug "reent_for_all", budget 120 s
-    "At every depth everybody else is excluded: other clients under the same number, other owners of the \
+    "At every depth all others are excluded: other clients with the same owner key, other owners of the \
         client, and handles without an owner."
-    why "Re-entry that asks only whether the lock is held re-entrantly, and not by whom, is no lock."
-    check "Is the owner compared on re-entry, or only the client, or only that the lock is re-entrant?"
+    why "If re-entry only checks that the lock is re-entrant, and not for which owner, it excludes no one."
+    check "Does re-entry compare the owner, or only the client, or only that the lock is re-entrant?"
 }
 async fn others_are_excluded_at_every_depth(cx: Cx) -> Verdict {
     let (a, b) = (cx.connect().await?, cx.connect().await?);
@@ -246,10 +246,10 @@ async fn every_level_is_lost(cx: &Cx, levels: &[Box<dyn Held>], how: &str) -> Ve
 rule! { "10.04" Must phase 2 [Reentrant, Wait, Lease, PerGrantTtl, LossSignal] Engine A T
         loss_ends_every_level,
     evidence ["levels_told" >= 3, "refused_after_loss" >= 1], bug "partial_loss"
-    "When the lease is lost every level is lost at once: no guard is valid, each is told, and no re-entry \
-        revives it."
-    why "The inner level that counts its own time works on under a lock that the outer one has lost."
-    check "Do the levels share one deadline and one loss, or does re-entry begin a hold of its own?"
+    "When the lease is lost, every level is lost at once: no guard is valid, each gets the loss signal, and \
+        no re-entry revives it."
+    why "An inner level with its own deadline works on under a lock that the outer level has lost."
+    check "Do the levels share one deadline and one loss, or does re-entry begin a separate hold?"
 }
 async fn loss_ends_every_level(cx: Cx) -> Verdict {
     let (a, b) = (cx.connect().await?, cx.connect().await?);
@@ -305,11 +305,11 @@ async fn loss_ends_every_level(cx: Cx) -> Verdict {
 rule! { "10.06" Must phase 2 [Reentrant, Try, Wait] Engine A D owner_is_the_key,
     evidence ["polls_elsewhere" >= 6, "reentered_elsewhere" >= 6, "strangers_refused" >= 6],
     bug "reent_by_thread"
-    "The owner is the declared key: it may re-enter from any task and thread, and the thread that holds the \
-        lock may not under another key."
-    why "A task that wakes on another thread deadlocks with itself, and two tasks on one thread walk in \
-        together."
-    check "Is the owner kept with the guard's key, or taken from the thread or task that asks?"
+    "The owner is the declared key: that owner may re-enter from any task and thread, and the thread that \
+        holds the lock may not re-enter with another key."
+    why "If the owner is the thread, a task that moves to another thread deadlocks with itself, and two \
+        tasks on one thread both get in."
+    check "Is the owner taken from the declared key, or from the current thread or task?"
 }
 async fn owner_is_the_key(cx: Cx) -> Verdict {
     let a = cx.connect().await?;
@@ -356,10 +356,10 @@ async fn owner_is_the_key(cx: Cx) -> Verdict {
 
 rule! { "7.10" Must phase 2 [Fence, Reentrant, Wait] Engine A D reentry_keeps_the_token,
     evidence ["reentries" >= 20], bug "token_bump_on_reenter"
-    "Every level of a re-entrant hold has the token of the hold; the next grant has a larger one."
-    why "A new token on re-entry makes the outer level a stale holder of its own lock, which the resource \
-        refuses."
-    check "Does re-entry draw a token, or show that of the lease?"
+    "Every level of a re-entrant hold has the same token. The next grant has a larger one."
+    why "A new token on re-entry makes the outer level a stale holder of its own lock. The resource refuses \
+        it."
+    check "Does re-entry draw a new token, or return the token of the lease?"
 }
 async fn reentry_keeps_the_token(cx: Cx) -> Verdict {
     let (a, b) = (cx.connect().await?, cx.connect().await?);

@@ -9,9 +9,9 @@ rules! {
 rule! { "11.14" Must phase 1 [Shared, Wait] Both A D everyone_admissible_is_admitted,
     evidence ["admitted_after_withdrawal" >= 2, "readers_admitted_by_one_release" >= 5],
     bug "admit_on_release_only"
-    "A cancelled or timed-out waiter in front admits at once those behind it who are now admissible, and one \
-        release admits every admissible reader."
-    why "Admission that runs on release alone leaves readers standing behind a writer that has long given up."
+    "When a waiter in front is cancelled or times out, the waiters behind it that are now admissible are \
+        admitted at once. One release admits every admissible reader."
+    why "If only releases run admission, readers stay blocked behind a writer that gave up long ago."
     check "Does the withdrawal of a queue entry run the same admission as a release?"
 }
 async fn everyone_admissible_is_admitted(cx: Cx) -> Verdict {
@@ -95,10 +95,10 @@ async fn refused_as_mismatch(
 
 rule! { "11.15" Must phase 1 [Permits, Try, Wait] Both A D mismatched_permits_are_refused,
     evidence ["mismatches_refused" >= 4, "refusals_when_all_are_taken" >= 6], bug "mixed_limits"
-    "Of n permits of a name n are held at once and no more. While they are in use, asking for it with \
-        another count, or as a reader, is InvalidInput before queueing; once it is free any class may begin."
-    why "Two deployments that disagree about the limit would each let in as many as they think right."
-    check "Is the limit kept with the name while it is in use, and compared in the same step as the grant?"
+    "Exactly n of n permits of a name can be held at once. While they are in use, asking for another count, \
+        or for a reader, is InvalidInput before queueing. Once the name is free, any class may begin."
+    why "Two deployments that disagree about the limit would each admit their own number of holders."
+    check "Is the limit stored with the name while it is in use, and compared in the step that grants?"
 }
 async fn mismatched_permits_are_refused(cx: Cx) -> Verdict {
     let (a, b) = (cx.connect().await?, cx.connect().await?);

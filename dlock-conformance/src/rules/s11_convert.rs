@@ -30,9 +30,9 @@ fn within_its_ttl(held: &dyn Held, ttl: Duration, what: &str) -> Verdict {
 
 rule! { "11.10" Must phase 3 [Shared, Downgrade, Wait] Backend A X downgrade_is_one_step,
     evidence ["writers_waiting" >= 5, "looks" >= 20], bug "downgrade_gap"
-    "A downgrade is atomic: no writer that waits is let in between the exclusive hold and the shared one."
-    why "Who writes, downgrades and reads back what was written reads what somebody else has written since."
-    check "Is it one request that changes the mode, or a release and an acquire?"
+    "A downgrade is atomic: no waiting writer is granted between the exclusive hold and the shared one."
+    why "A holder that writes, downgrades and reads its own data back would read another writer's data."
+    check "Is the mode changed by one request, or by a release and an acquire?"
 }
 async fn downgrade_is_one_step(cx: Cx) -> Verdict {
     let (a, b, c) = (cx.connect().await?, cx.connect().await?, cx.connect().await?);
@@ -99,10 +99,10 @@ async fn downgrade_is_one_step(cx: Cx) -> Verdict {
 
 rule! { "11.16" Must phase 3 [Shared, Downgrade, Wait] Backend A T downgrade_admits_readers,
     evidence ["readers_admitted" >= 3], bug "downgrade_admits_nobody"
-    "A downgrade lets in the readers that wait, at once."
-    why "Readers that are let in by the next request only stand outside for as long as the writer goes on \
+    "A downgrade admits the waiting readers at once."
+    why "If only the next request admits them, the readers wait for as long as the former writer keeps \
         reading."
-    check "Is whoever is next admitted after a conversion, as after a release?"
+    check "Does a conversion admit the next waiters, as a release does?"
 }
 async fn downgrade_admits_readers(cx: Cx) -> Verdict {
     let clients = cx.clients(3).await?;
@@ -133,11 +133,11 @@ async fn downgrade_admits_readers(cx: Cx) -> Verdict {
 
 rule! { "11.11" Must phase 3 [Shared, Upgrade, Try] Backend A D upgraders_never_deadlock,
     evidence ["upgraded" >= 4, "told_of_the_deadlock" >= 4], bug "upgrade_deadlock"
-    "Of several readers that upgrade at once, each is answered, and at most one goes on asking: one wins, or \
-        the others are told WouldDeadlock. Who wins holds exclusively, with a new token where there are any, \
-        for no longer than its ttl."
+    "When several readers upgrade at once, each is answered, and at most one keeps waiting: one wins, or the \
+        others get WouldDeadlock. The winner holds exclusively, with a new token where tokens exist, for no \
+        longer than its ttl."
     why "Two readers that each wait for the other to leave wait for ever."
-    check "Does the second upgrader learn that another one is at it?"
+    check "Does the second upgrader notice that another upgrade is in progress?"
 }
 async fn upgraders_never_deadlock(cx: Cx) -> Verdict {
     let clients = cx.clients(3).await?;
@@ -199,8 +199,8 @@ async fn upgraders_never_deadlock(cx: Cx) -> Verdict {
 
 rule! { "11.12" Must phase 3 [Shared, Upgrade, Try] Both A D failed_upgrade_keeps_the_read,
     evidence ["failed_upgrades" >= 4], bug "failed_upgrade_drops_read"
-    "An upgrade that does not succeed, for whichever reason, leaves the shared hold as it was."
-    why "A reader that loses its hold by asking for more reads on without a lock."
+    "An upgrade that fails, for whatever reason, leaves the shared hold as it was."
+    why "A reader that loses its hold through a failed upgrade reads on without a lock."
     check "Is the shared hold given up before the exclusive one is certain?"
 }
 async fn failed_upgrade_keeps_the_read(cx: Cx) -> Verdict {

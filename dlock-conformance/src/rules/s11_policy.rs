@@ -18,10 +18,10 @@ const STORMERS: u32 = 6;
 
 rule! { "11.06" Should phase 2 [Shared, RwOrder, Wait] Backend A T nobody_starves,
     evidence ["served" >= 2, "storm_grants" >= 20], bug "writer_starved", budget 120 s
-    "Under the declared policy a writer gets in while readers come and go without a gap, and a reader while \
-        writers do."
-    why "A configuration that is read all the time is never written again, and nobody sees why."
-    check "Do waiting readers pass a waiting writer when some other reader leaves?"
+    "Under the declared policy a writer is granted while readers come and go without a gap, and a reader \
+        while writers do."
+    why "A configuration that is read all the time is never written again, and no error shows why."
+    check "Do waiting readers overtake a waiting writer when another reader leaves?"
 }
 async fn nobody_starves(cx: Cx) -> Verdict {
     let policy = cx.claims().rw;
@@ -86,10 +86,10 @@ async fn storm(cx: &Cx, name: &LockName, gust: &Ask, (who, ask): (&str, &Ask)) -
 rule! { "11.07" Must phase 2 [Shared, WriterPreference, Try, Wait] Backend A D
         new_readers_wait_behind_a_writer,
     evidence ["readers_held_back" >= 6, "writer_grants" >= 3], bug "reader_barges"
-    "Where writers are not to be overtaken, a reader that comes while a writer waits is not let in before \
-        it, by try or by wait."
-    why "One reader that may always come in beside the others keeps every writer out."
-    check "Does a new reader look at the queue, or only at who holds?"
+    "Where readers may not overtake writers, a reader that arrives while a writer waits is not granted \
+        before it, neither by try nor by wait."
+    why "If a new reader may always join the others, every writer starves."
+    check "Does a new reader check the queue, or only the holders?"
 }
 async fn new_readers_wait_behind_a_writer(cx: Cx) -> Verdict {
     let (a, w, b) = (cx.connect().await?, cx.connect().await?, cx.connect().await?);
@@ -136,11 +136,10 @@ const MOST_POLLS: usize = 200;
 
 rule! { "11.08" Must phase 2 [Shared, Try, Wait] Both A Z withdrawn_writer_blocks_nobody,
     evidence ["sweeps_completed" >= 3, "readers_let_in" >= 6], bug "cancelled_writer_blocks", budget 120 s
-    "A waiting writer that was dropped at any poll, or timed out, stops holding back readers within the \
-        claimed bound."
-    why "A writer that gave up and still counts as waiting locks every reader out until its queue entry \
-        lapses."
-    check "Is the mark of a waiting writer the queue entry itself, or a flag that only its grant takes down?"
+    "A waiting writer that is dropped at any poll, or times out, stops blocking readers within the claimed \
+        bound."
+    why "A writer that gave up but still counts as waiting blocks every reader until its queue entry lapses."
+    check "Is a waiting writer marked by its queue entry, or by a flag that only its grant clears?"
 }
 async fn withdrawn_writer_blocks_nobody(cx: Cx) -> Verdict {
     let (a, w, b) = (cx.connect().await?, cx.connect().await?, cx.connect().await?);
@@ -199,11 +198,11 @@ async fn withdrawn_writer_blocks_nobody(cx: Cx) -> Verdict {
 
 rule! { "11.09" Must phase 2 [Shared, Wait] Both A D mixed_queue_drains, evidence ["granted" >= 12],
     bug "rw_cross_wait"
-    "A queue of readers and writers in any order behind a writer drains completely, each of them granted \
-        once."
-    why "A reader that waits for the writer behind it, which waits for the reader, is a deadlock that \
-        outlives everybody's patience (kazoo 649, etcd 6408)."
-    check "Does anybody wait for an entry that is behind its own?"
+    "A queue of readers and writers in any order behind a writer drains completely, and each of them is \
+        granted once."
+    why "If a reader waits for the writer behind it, and that writer waits for the reader, they are \
+        deadlocked (kazoo 649, etcd 6408)."
+    check "Does any waiter wait for an entry behind its own?"
 }
 async fn mixed_queue_drains(cx: Cx) -> Verdict {
     const HOLD: Duration = ms(2);
@@ -250,11 +249,11 @@ async fn mixed_queue_drains(cx: Cx) -> Verdict {
 
 rule! { "11.13" Must phase 2 [Shared, Try, Wait] Both A D write_beside_own_read_ends, evidence ["ended" >= 3],
     bug "self_deadlock_forever"
-    "Asking for a name exclusively while holding it shared, without an upgrade, ends by its deadline, and \
-        leaves the shared hold and nothing else."
-    why "Code that locks for writing in a function called under a read lock waits for itself; with a \
+    "An exclusive acquire of a name that the caller holds shared, without an upgrade, ends by its deadline. \
+        It leaves the shared hold and nothing else."
+    why "Code that takes the write lock in a function called under the read lock waits for itself. With a \
         deadline it must at least end."
-    check "Is the wait limit kept where the client itself is in the way?"
+    check "Does the wait limit apply when the client waits for itself?"
 }
 async fn write_beside_own_read_ends(cx: Cx) -> Verdict {
     let (a, b) = (cx.connect().await?, cx.connect().await?);

@@ -11,8 +11,8 @@ rules! {
 rule! { "11.01" Must phase 1 [Shared, Try] Both A D readers_share, evidence ["shared_grants" >= 10],
     bug "readers_exclusive"
     "Any number of readers, of one client and of several, hold a name at the same time."
-    why "A read lock that excludes readers is a slow exclusive lock, and deadlocks programs that read twice."
-    check "Is the reader's mode stored and compared, or is the name simply taken?"
+    why "A read lock that excludes readers is a slow exclusive lock. Programs that read twice deadlock."
+    check "Is the reader's mode stored and compared, or is the name just taken?"
 }
 async fn readers_share(cx: Cx) -> Verdict {
     let (a, b, c) = (cx.connect().await?, cx.connect().await?, cx.connect().await?);
@@ -40,7 +40,7 @@ async fn readers_share(cx: Cx) -> Verdict {
 rule! { "11.02" Must phase 1 [Shared, Wait] Both A X writers_exclude_everybody,
     evidence ["reader_grants" >= 10, "writer_grants" >= 5], bug "reader_during_write" stochastic
     "A writer excludes readers and writers, and readers exclude writers."
-    why "A reader beside a writer sees half a change; it is the one thing that a read-write lock is for."
+    why "A reader beside a writer sees half of a change. A read-write lock exists to prevent that."
     check "Is the check for a writer and the entry of the reader one step in the store?"
 }
 async fn writers_exclude_everybody(cx: Cx) -> Verdict {
@@ -83,7 +83,7 @@ async fn readers(cx: &Cx, name: &LockName, clients: &[&dyn Subject]) -> Verdict<
 rule! { "11.03" Must phase 1 [Shared, Try, Wait] Both A D last_reader_admits_the_writer,
     evidence ["refusals_with_readers_left" >= 6, "writer_grants" >= 2], bug "writer_after_first_reader"
     "Only the release of the last reader admits a writer."
-    why "A count of readers that is kept as a flag lets the writer in when the first of them leaves."
+    why "If the count of readers is only a flag, the first reader that leaves lets the writer in."
     check "Does a reader's release remove its own entry, or the record of all readers?"
 }
 async fn last_reader_admits_the_writer(cx: Cx) -> Verdict {
@@ -122,10 +122,10 @@ async fn last_reader_admits_the_writer(cx: Cx) -> Verdict {
 
 rule! { "11.04" Must phase 1 [Shared, Lease, PerGrantTtl, Try] Both A T expiry_frees_one_share,
     evidence ["refusals_after_expiry" >= 1], bug "reader_expiry_frees_all"
-    "When one reader's lease lapses, only its own share is free: the other readers hold on and writers stay \
-        out."
-    why "One ttl on the record of all readers ends everybody's hold when the shortest lease ends."
-    check "Does every reader's lease have an expiry of its own in the store?"
+    "When one reader's lease lapses, only its own share is freed: the other readers keep theirs, and writers \
+        stay out."
+    why "If all readers share one ttl, every hold ends when the shortest lease ends."
+    check "Does every reader's lease have its own expiry in the store?"
 }
 /// The one whose lease lapses came first, or last: a store that keeps one expiry for all readers is wrong in
 /// one of the two.
@@ -188,8 +188,8 @@ async fn one_share_lapses(cx: &Cx, lapsing_first: bool) -> Verdict {
 
 rule! { "11.05" Must phase 1 [Shared, Try] Both A D readers_release_their_own, evidence ["own_releases" >= 3],
     bug "reader_releases_other"
-    "A reader's release ends that grant alone, however many of the same client there are, and a second or a \
-        late release ends nobody else's."
+    "A reader's release ends only its own grant, however many grants the same client has. A second or a late \
+        release ends no other hold."
     why "A release that decrements a count, or removes any entry of the client, lets a writer in beside a \
         reader."
     check "Does the release name the grant, or only the client or the name?"

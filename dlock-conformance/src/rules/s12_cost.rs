@@ -16,10 +16,10 @@ const ON_THE_WAY: usize = 64;
 
 rule! { "12.07" Must phase 3 [Watch, Wait] Backend A D slow_consumer_is_told,
     evidence ["slow_consumers" >= 2, "changes_not_taken" >= 100], bug "watch_unbounded", budget 120 s
-    "A reader that takes nothing costs a bounded number of changes, no more than the declared backlog, and \
-        is told by a snapshot that others are missing."
+    "A reader that does not read costs a bounded number of changes, no more than the declared backlog. A \
+        snapshot then says that changes are missing."
     why "One dashboard that hangs fills the memory of the server that feeds it."
-    check "Is the buffer of a stream bounded, and is what did not fit replaced by a snapshot?"
+    check "Is the buffer of a stream bounded, and does a snapshot replace what did not fit?"
 }
 async fn slow_consumer_is_told(cx: Cx) -> Verdict {
     let (a, w) = (cx.connect().await?, cx.connect().await?);
@@ -86,10 +86,10 @@ async fn cycles(cx: &Cx, client: &dyn Subject, name: &LockName, n: u32) -> Verdi
 
 rule! { "12.08" Must phase 2 [Watch, Try, Wait] Backend A D watching_slows_nobody,
     evidence ["watchers" >= 20, "cycles_watched" >= 30], bug "watch_enqueues", budget 120 s
-    "Watchers of a name, however many, neither hold it nor stand in its queue, and do not slow those who use \
-        it."
-    why "A dashboard that queues for the lock that it shows takes it one day."
-    check "Does a watcher have an entry among those who hold or wait?"
+    "Watchers of a name, however many, neither hold it nor stand in its queue, and do not slow its users \
+        down."
+    why "A dashboard that queues for the lock that it shows will one day hold it."
+    check "Does a watcher have an entry among the holders or waiters?"
 }
 async fn watching_slows_nobody(cx: Cx) -> Verdict {
     const CYCLES: u32 = 30;

@@ -37,11 +37,12 @@ const BREAKS: [Break; 4] = [
 
 rule! { "12.05" Must phase 2 [Watch, Lock, Wait] Both P T cut_is_told, evidence ["cuts_told" >= 4],
     bug "watch_silent_stall", budget 120 s
-    "A stream whose connection breaks ends with an error, or goes on with a snapshot that says that changes \
-        are missing, or misses none; it is never silent, and watching again shows what is."
-    why "A stream that has died and says nothing looks like a lock that nobody touches; the follower waits \
-        for the end of a leader that has long gone."
-    check "Who hears that the connection of a watch broke, and what does the reader of the stream see of it?"
+    "A stream whose connection breaks ends with an error, or continues with a snapshot that says that \
+        changes are missing, or misses none. It is never silent, and a new watch shows the current state."
+    why "A stream that died silently looks like a lock that does not change. A follower waits for the end of \
+        a leader that is long gone."
+    check "Which code notices that the connection of a watch broke, and what does it report to the reader of \
+        the stream?"
 }
 async fn cut_is_told(cx: Cx) -> Verdict {
     let f = faulty(&cx).await?;
@@ -215,12 +216,12 @@ fn shows(now: &Inspection, ids: &[String], what: &str) -> Verdict {
 
 rule! { "12.06" Must phase 2 [Watch, Lock, Wait, Try, Renew] Both P D nothing_is_told_that_never_was,
     evidence ["late_messages" >= 2, "snapshots_after_a_cut" >= 2], bug "watch_phantom", budget 120 s
-    "No watcher is told of a hold that is none: a late sign of life of a former holder is no grant, and a \
-        watcher that comes back from a cut is shown what is, and nothing from before it."
-    why "A leader that is seen once more after its end is followed once more; that is how two of them come \
-        to be at work (CURATOR-604)."
-    check "Are changes told from what the store has done, or from what it was asked to do? Is anything of a \
-        connection that broke kept for the next?"
+    "No watcher is shown a hold that does not exist: a late sign of life of a former holder is no grant, and \
+        a watcher that reconnects sees the current state and nothing older."
+    why "If a former leader is reported once more after its end, followers follow it once more. Then two \
+        leaders are at work (CURATOR-604)."
+    check "Are changes reported from what the store did, or from what it was asked to do? Is state of a \
+        broken connection kept for the next one?"
 }
 async fn nothing_is_told_that_never_was(cx: Cx) -> Verdict {
     let f = faulty(&cx).await?;

@@ -28,10 +28,11 @@ async fn listed(client: &dyn Subject, prefix: &LockName, when: &str) -> Verdict<
 
 rule! { "12.14" Must phase 2 [List, Lock, Try, Wait] Both A D names_in_use_are_listed,
     evidence ["listed" >= 9], bug "list_keeps_the_gone"
-    "A list has each name that begins with the prefix and is held or waited for, once, and no other: no name \
-        that is free again, and none that only looks alike."
-    why "Who cleans up after a crash goes by the list; what it leaves out stays, what it makes up is trusted."
-    check "Is the prefix a pattern to the store? Do keys outlive the lease?"
+    "A list has, exactly once, each name that begins with the prefix and is held or waited for. It has no \
+        name that is free again, and none that only resembles the prefix."
+    why "A clean-up after a crash uses the list. Names that it omits stay locked, and names that it invents \
+        are trusted."
+    check "Does the store treat the prefix as a pattern? Do keys outlive the lease?"
 }
 async fn names_in_use_are_listed(cx: Cx) -> Verdict {
     let (a, b, operator) = (cx.connect().await?, cx.connect().await?, cx.connect().await?);
@@ -127,10 +128,10 @@ async fn names_in_use_are_listed(cx: Cx) -> Verdict {
 
 rule! { "12.15" Must phase 2 [List, Lock, Try] Both A D a_long_list_is_whole,
     evidence ["listed" >= 2500, "came_and_went" >= 16], bug "list_ends_at_a_page"
-    "A list of more names than a store tells at once has each that is held all the while, once, also while \
-        others come and go."
-    why "A list that ends at the first page, or skips where a page begins, is right in every small test."
-    check "Where does the next page begin, and what if the name there has gone meanwhile?"
+    "A list of more names than the store returns at once has, exactly once, each name that is held all the \
+        while, even if other names come and go."
+    why "A list that ends at the first page, or skips names between pages, is right in every small test."
+    check "Where does the next page begin, and what if the name there is gone by then?"
 }
 async fn a_long_list_is_whole(cx: Cx) -> Verdict {
     // More than two pages of any store that is known.

@@ -79,10 +79,10 @@ impl Look<'_> {
 
 rule! { "12.10" Must phase 2 [Inspect, Lock, Try, Wait] Backend A D inspection_is_true,
     evidence ["holders_shown" >= 9], bug "inspect_shows_one"
-    "inspect shows who holds a name, every one of them, in which mode, with which token and label and for \
-        how long, and nobody who does not."
-    why "Whoever is called at night ends by force what they see there."
-    check "Is what is shown read in one step, and what has been released left out?"
+    "inspect shows every holder of a name, with its mode, token, label and remaining time, and nothing that \
+        is not a holder."
+    why "An operator on call ends by force what inspect shows."
+    check "Is the answer read in one step, without released holds?"
 }
 async fn inspection_is_true(cx: Cx) -> Verdict {
     let (a, b, c) = (cx.connect().await?, cx.connect().await?, cx.connect().await?);
@@ -140,10 +140,10 @@ async fn inspection_is_true(cx: Cx) -> Verdict {
 
 rule! { "12.11" Must phase 2 [ForceRelease, Lock, Try, Wait] Both A D force_ends_every_hold,
     evidence ["ended" >= 1, "late_releases" >= 1], bug "force_ends_one"
-    "force_release ends every hold of the name and says how many there were: the name is free or the next \
-        waiter's, the token grows, and a late release of what was ended harms nobody."
-    why "An operator who has ended a hung holder must be able to rely on it."
-    check "Does it end one entry or all of them, and does it admit whoever is next?"
+    "force_release ends every hold of the name and answers how many there were: the name is free or the next \
+        waiter's, the token grows, and a late release of an ended hold has no effect."
+    why "An operator who ends a hung holder must be able to rely on it."
+    check "Does it end one entry or all of them, and does it admit the next waiter?"
 }
 async fn force_ends_every_hold(cx: Cx) -> Verdict {
     let (a, b, operator) = (cx.connect().await?, cx.connect().await?, cx.connect().await?);
@@ -203,9 +203,11 @@ async fn force_ends_every_hold(cx: Cx) -> Verdict {
 
 rule! { "12.12" Must phase 2 [Watch, ForceRelease, Lock, Try] Backend A D a_forced_end_is_no_release,
     evidence ["ends" >= 4], bug "forced_told_as_released"
-    "An end by force is told as such, or a snapshot stands for it; never as the release of the holder."
-    why "A release says that the work is done. Whoever goes on from there builds on half of it."
-    check "What does the stream know of why a hold ended: is it written down where it is ended?"
+    "A forced end is reported as forced, or replaced by a snapshot. It is never reported as a release by the \
+        holder."
+    why "A release says that the work is done. After a forced end, a program that goes on from there builds \
+        on half of it."
+    check "Does the stream know why a hold ended: is the reason recorded where the hold is ended?"
 }
 async fn a_forced_end_is_no_release(cx: Cx) -> Verdict {
     let (holder, operator) = (cx.connect().await?, cx.connect().await?);
@@ -240,9 +242,10 @@ async fn a_forced_end_is_no_release(cx: Cx) -> Verdict {
 
 rule! { "12.13" Must phase 2 [Watch, Shared, Lock, Try] Backend A D each_shared_end_is_told,
     evidence ["ends" >= 3], bug "shared_end_untold"
-    "A watcher is told of the end of each of several shared holds, and not of the last alone."
-    why "Who waits for one reader to go, a node to be drained say, waits for all of them."
-    check "Is an end told for each lease, or when the name becomes free?"
+    "The stream reports the end of each of several shared holds, not only of the last one."
+    why "A program that waits for one reader to leave, for example to drain a node, would wait for all of \
+        them."
+    check "Is an end reported for each lease, or only when the name becomes free?"
 }
 async fn each_shared_end_is_told(cx: Cx) -> Verdict {
     let (clients, watcher) = (cx.clients(3).await?, cx.connect().await?);

@@ -77,10 +77,10 @@ fn churn(
 rule! { "12.01" Must phase 2 [Watch, Wait] Backend A X snapshot_and_then_every_change,
     evidence ["watches_begun" >= 8, "changes_after_a_snapshot" >= 20], bug "watch_gap" stochastic,
     budget 120 s
-    "A stream begins with a snapshot of what is, and tells every change from then on: none falls between the \
-        two."
+    "A stream begins with a snapshot of the current state and then reports every change. No change is missed \
+        between the two."
     why "A watcher that misses the release between its snapshot and its first event waits for it for ever."
-    check "Is the watcher entered in the same step in which the snapshot is taken, or before?"
+    check "Is the watcher registered before the snapshot is taken, or in the same step?"
 }
 async fn snapshot_and_then_every_change(cx: Cx) -> Verdict {
     let (a, b, w) = (cx.connect().await?, cx.connect().await?, cx.connect().await?);
@@ -120,9 +120,10 @@ async fn snapshot_and_then_every_change(cx: Cx) -> Verdict {
 
 rule! { "12.02" Must phase 2 [Watch, Wait] Backend A X events_are_in_grant_order,
     evidence ["grants_told" >= 30], bug "watch_reorder", budget 120 s
-    "The grants of a name are told in the order in which they were made, with tokens that never fall."
-    why "A watcher that is told of the old holder last believes in it until the next change."
-    check "Are events written down in the step that makes the change, or sent from tasks that overtake each \
+    "The stream reports the grants of a name in the order in which they were made, with tokens that never \
+        decrease."
+    why "If the old holder is reported last, a watcher believes in it until the next change."
+    check "Are events recorded in the step that makes the change, or sent from tasks that may overtake each \
         other?"
 }
 async fn events_are_in_grant_order(cx: Cx) -> Verdict {
@@ -168,10 +169,10 @@ async fn events_are_in_grant_order(cx: Cx) -> Verdict {
 
 rule! { "12.03" Must phase 2 [Watch, Wait] Backend A X last_state_is_told, evidence ["final_states" >= 12],
     bug "watch_misses_last", budget 120 s
-    "Changes are merged only as is declared, and the state in which a name is left is always told, to fast \
-        and to slow readers."
+    "Changes are merged only as declared. The final state of a name is always reported, to fast and to slow \
+        readers."
     why "A dashboard that shows a holder who left an hour ago is worse than none."
-    check "Is the last change held back until there is another one to send with it?"
+    check "Is the last change held back until another one is sent with it?"
 }
 async fn last_state_is_told(cx: Cx) -> Verdict {
     let (a, b, w) = (cx.connect().await?, cx.connect().await?, cx.connect().await?);
@@ -259,10 +260,10 @@ async fn readers_are_told(
 
 rule! { "12.04" Must phase 2 [Watch, Lease, PerGrantTtl, Wait] Backend A T expiry_is_told_in_time,
     evidence ["expiries_told" >= 2], bug "watch_no_expire_event"
-    "When the holder has vanished, a watcher is told of the expiry, not before the lease has ended and \
-        within the slack after it, though nobody else touches the name."
-    why "Nobody sends an event when a process dies; a watcher that waits for one is never told."
-    check "Who looks for what has run out while nobody asks for the name?"
+    "When the holder vanishes, the stream reports the expiry, not before the lease has ended and within \
+        slack after it, even if no other client uses the name."
+    why "A process that dies sends no event. A watcher that depends on one never sees the end."
+    check "What checks for expired leases while no client uses the name?"
 }
 async fn expiry_is_told_in_time(cx: Cx) -> Verdict {
     let w = cx.connect().await?;
@@ -314,9 +315,10 @@ async fn expiry_is_told_in_time(cx: Cx) -> Verdict {
 
 rule! { "12.09" Should phase 3 [Watch, Wait] Backend A X hand_over_is_visible, evidence ["hand_overs" >= 5],
     bug "watch_no_handoff"
-    "A hand-over from one holder to the next is told, though the name was never free in between."
-    why "Who shows or bills the holder goes on with the former one when only held and free are told."
-    check "Is a release that grants the next one reported as no change at all?"
+    "A hand-off from one holder to the next is reported, although the name was never free in between."
+    why "If only `held` and `free` are reported, a program that shows or bills the holder continues with the \
+        former one."
+    check "Is a release that grants the next waiter reported as no change?"
 }
 async fn hand_over_is_visible(cx: Cx) -> Verdict {
     // Long enough for a store that only looks now and then to see each holder.

@@ -40,10 +40,10 @@ async fn inside(cx: &Cx, namespace: &str) -> Verdict<Arc<dyn Subject>> {
 
 rule! { "13.11" Must phase 2 [Lock, Try, Namespaces] Engine A D namespaces_isolate,
     evidence ["held_apart" >= 12], bug "namespace_concat"
-    "Namespaces isolate: (`n`, `a:b`) and (`n:a`, `b`) are two locks, and so is every other pair that is one \
-        text when it is joined."
-    why "Two teams share one store, and one day the one's name is the other's namespace and name in one."
-    check "Is the namespace joined to the name with a separator that either of them may contain?"
+    "Namespaces isolate: (`n`, `a:b`) and (`n:a`, `b`) are two locks, and so is every other pair that \
+        becomes one string when joined."
+    why "Two teams share one store. One day the name of one equals the namespace and name of the other."
+    check "Are namespace and name joined with a separator that either of them may contain?"
 }
 async fn namespaces_isolate(cx: Cx) -> Verdict {
     let ask = cx.ask();
@@ -102,11 +102,10 @@ async fn namespaces_isolate(cx: Cx) -> Verdict {
 
 rule! { "13.12" Must phase 2 [Lock, Try] Both A X many_names_are_held, evidence ["held_at_once" >= 64],
     bug "held_cap_1024", budget 120 s
-    "One client holds 10,000 names at once (1,100 in a quick run), or as many as the declared limit allows, \
-        each with an id of its own, and releases each."
-    why "A table that was made for a thousand locks is full on the day that a tenant has more orders than \
-        that."
-    check "Is there a table, pool, descriptor or parameter list of a fixed size for what a client holds?"
+    "One client holds 10,000 names at once (1,100 in a quick run), or as many as the declared limit allows. \
+        Each grant has its own id, and each is released."
+    why "A table sized for a thousand locks is full on the day that a tenant has more orders than that."
+    check "Does a table, pool, descriptor or parameter list with a fixed size limit what a client holds?"
 }
 async fn many_names_are_held(cx: Cx) -> Verdict {
     const LANES: usize = 16;
@@ -207,11 +206,11 @@ async fn let_die(cx: &Cx, generation: u64, names: u64) -> Verdict {
 rule! { "13.13" Should phase 3 [Lock, Try, Lease, PerGrantTtl, ForgetsNames] Backend A T
         dead_names_leave_nothing,
     evidence ["dead_names" >= 400], bug "name_garbage"
-    "What is kept of names that nobody released and nobody asks for any more is bounded by what is in use, \
-        or its growth is declared."
-    why "A store that clears a name up only when somebody asks for it keeps the order number of every \
-        process that was ever killed."
-    check "Who deletes the record of a lease that ran out, if that name is never used again? If nobody does, \
+    "What the store keeps for names that were not released and are no longer used is bounded by what is in \
+        use, or its growth is declared."
+    why "If a store cleans a name up only on its next use, it keeps the order number of every process that \
+        was ever killed."
+    check "What deletes the record of an expired lease if its name is never used again? If nothing does, \
         claim `without(Need::ForgetsNames)`."
 }
 async fn dead_names_leave_nothing(cx: Cx) -> Verdict {
@@ -248,12 +247,11 @@ const MOST: u64 = 20_000;
 
 rule! { "13.15" Must phase 2 [Lock, Try, Wait, Limits] Backend A D limits_are_exact,
     evidence ["limits_met" >= 1], bug "limit_off_by_10x", budget 120 s
-    "The declared limits of holds per client and of waiters per name are met at exactly the declared number, \
-        with LimitReached at once, and one that goes makes room for one."
-    why "Who plans by a declared limit runs into another one, or finds that there is none when the store is \
-        out of memory."
-    check "Is the number that is declared the one that is compared with, and is what ends taken off it \
-        however it ends?"
+    "The declared limits of holds per client and of waiters per name are reached at exactly the declared \
+        number, with LimitReached at once. One that ends makes room for one."
+    why "A user who plans with the declared limit hits a lower one, or finds none until the store is out of \
+        memory."
+    check "Is the declared number the one that is compared, and does every kind of end decrease the count?"
 }
 async fn limits_are_exact(cx: Cx) -> Verdict {
     let caps = &cx.claims().capabilities;
@@ -388,9 +386,9 @@ fn labels(max: usize) -> Vec<String> {
 
 rule! { "13.14" Must phase 3 [Lock, Try, OwnerLabel, Inspect] Both A D labels_come_back,
     evidence ["labels" >= 6], bug "label_truncated"
-    "An owner label of up to the declared length comes back from inspect byte for byte; a longer one answers \
+    "inspect returns an owner label of up to the declared length byte for byte. A longer one answers \
         InvalidInput, and nothing is held."
-    why "The label is what an operator goes by at night: half of a host name is another host."
+    why "Operators identify the holder by the label. Half of a host name is another host."
     check "Is the label cut, trimmed or written in another encoding on its way to the store?"
 }
 async fn labels_come_back(cx: Cx) -> Verdict {
@@ -440,9 +438,10 @@ async fn labels_come_back(cx: Cx) -> Verdict {
 
 rule! { "13.16" Must phase 3 [Lock, Try, OwnerLabel, Inspect, Renew] Both A D labels_outlast_renewals,
     evidence ["renewals" >= 3], bug "label_lost_by_renewal"
-    "An owner label is there as long as the hold: renewed, and converted where that can be done."
-    why "A hold of hours is looked at after its renewals, when somebody asks who is in the way."
-    check "Does a renewal write the whole record anew, and does it know all of it?"
+    "An owner label stays for as long as the hold, through renewals, and through conversions where they are \
+        supported."
+    why "A hold that lasts hours is inspected after many renewals, when someone asks who is in the way."
+    check "Does a renewal rewrite the whole record, and does it know all of it?"
 }
 async fn labels_outlast_renewals(cx: Cx) -> Verdict {
     let client = cx.connect().await?;

@@ -20,8 +20,7 @@ rule! { "13.01" Must phase 1 [Lock, Try] Both A D names_up_to_the_limit_work, ev
     bug "name_max_255"
     "Names of one byte up to the declared maximum, which is at least 1 KiB, are acquired, exclude and are \
         released."
-    why "A name that is longer than a column or a key limit fails on the day that somebody's tenant has a \
-        long name."
+    why "A name that is longer than a column or a key limit fails on the day that a tenant has a long name."
     check "Is there a column, key or path limit below the declared one, or a prefix that was not counted?"
 }
 async fn names_up_to_the_limit_work(cx: Cx) -> Verdict {
@@ -81,11 +80,11 @@ async fn names_up_to_the_limit_work(cx: Cx) -> Verdict {
 
 rule! { "13.02" Must phase 1 [Lock, Try] Both A D different_bytes_different_locks,
     evidence ["names_held_at_once" >= 6], bug "name_truncated"
-    "Names that differ in one byte, the last one at the greatest length, and bytes that are no text, are \
-        different locks or are refused."
-    why "A name that is cut silently makes strangers wait for each other, and one release frees what another \
-        holds."
-    check "Is the name cut to a column's width, ended at a zero byte, or turned into text with replacement \
+    "Names that differ in one byte, including the last one at the maximum length, and names that are not \
+        valid text, are different locks or are refused."
+    why "If names are cut silently, strangers wait for each other, and one client's release frees another's \
+        lock."
+    check "Is the name cut to a column's width, ended at a zero byte, or converted to text with replacement \
         characters?"
 }
 async fn different_bytes_different_locks(cx: Cx) -> Verdict {
@@ -117,9 +116,9 @@ async fn different_bytes_different_locks(cx: Cx) -> Verdict {
 rule! { "13.03" Must phase 1 [Lock, Try] Both A D colliding_hashes_stay_apart,
     evidence ["names_held_at_once" >= 8], bug "name_hash32"
     "Names with the same CRC-32, Java hashCode, FNV-1a, murmur3 or PostgreSQL hashtext are different locks."
-    why "With 77,000 names two share a 32-bit hash with even odds: two tenants are then one lock, and nobody \
-        finds out why."
-    check "Is the store's key a 32-bit hash of the name, an advisory lock number say?"
+    why "Among 77,000 names, two have the same 32-bit hash with even odds. Two tenants then share one lock, \
+        and nothing shows why."
+    check "Is the store's key a 32-bit hash of the name, for example an advisory lock number?"
 }
 async fn colliding_hashes_stay_apart(cx: Cx) -> Verdict {
     let beginning = cx.name_bytes("");
@@ -142,8 +141,8 @@ async fn colliding_hashes_stay_apart(cx: Cx) -> Verdict {
 rule! { "13.04" Must phase 1 [Lock, Try] Both A D case_matters, evidence ["names_held_at_once" >= 12],
     bug "name_case_fold"
     "Names that differ only in case are different locks."
-    why "MySQL's GET_LOCK and many collations fold case; a program moved there from another store changes \
-        its meaning silently."
+    why "MySQL's GET_LOCK and many collations fold case. A program that moves there from another store \
+        changes its meaning silently."
     check "Does the column have a case-insensitive collation?"
 }
 async fn case_matters(cx: Cx) -> Verdict {
@@ -157,9 +156,9 @@ async fn case_matters(cx: Cx) -> Verdict {
 rule! { "13.05" Must phase 1 [Lock, Try] Both A D blanks_are_significant,
     evidence ["names_held_at_once" >= 2], bug "name_trailing_space"
     "Leading and trailing blanks, tabs, line ends and control characters are significant or refused with \
-        InvalidInput; never folded."
-    why "SQL compares padded strings as equal; a name that was read from a file with its line end is another \
-        name."
+        InvalidInput. They are never ignored or folded."
+    why "SQL compares padded strings as equal. A name that was read from a file together with its line end \
+        is another name."
     check "Does the column pad or trim (CHAR, PAD SPACE), or does a client trim its input?"
 }
 async fn blanks_are_significant(cx: Cx) -> Verdict {
@@ -175,8 +174,8 @@ rule! { "13.06" Must phase 1 [Lock, Try] Both A D unicode_is_not_normalised,
     evidence ["names_held_at_once" >= 20], bug "name_nfc"
     "Composed and decomposed forms, characters beyond the basic plane, right-to-left marks and zero-width \
         characters make names that work and are distinct."
-    why "Two spellings that look alike are one lock in one store and two in another, unless bytes are all \
-        that counts."
+    why "Unless only bytes count, two spellings that look the same are one lock in one store and two in \
+        another."
     check "Does the collation compare by Unicode equivalence, or ignore characters without a weight?"
 }
 async fn unicode_is_not_normalised(cx: Cx) -> Verdict {
@@ -216,7 +215,7 @@ rule! { "13.07" Must phase 1 [Lock, Try] Both A D names_are_no_paths, evidence [
     bug "name_as_path"
     "`a`, `a/b`, `/a`, `a//b`, `.`, `..` and the like are independent locks, without parents and children."
     why "In a tree-shaped store a lock on `orders` must not block, hide or remove one on `orders/42`."
-    check "Is the name put into a path as it is, rather than escaped into one element of it?"
+    check "Is the name escaped into one path element, or used as a path as it is?"
 }
 async fn names_are_no_paths(cx: Cx) -> Verdict {
     let set = [
@@ -227,9 +226,9 @@ async fn names_are_no_paths(cx: Cx) -> Verdict {
 
 rule! { "13.08" Must phase 1 [Lock, Try] Both A D names_are_no_patterns,
     evidence ["names_held_at_once" >= 16], bug "name_as_glob"
-    "The characters of globs, LIKE patterns and hash tags have no effect on other names."
-    why "A cleanup by KEYS or LIKE with a user's name in it removes other people's locks."
-    check "Does a lookup, a cleanup or a subscription take the name as a pattern?"
+    "Glob characters, LIKE wildcards and hash tags in a name have no effect on other names."
+    why "A clean-up by KEYS or LIKE with a user's name in it removes the locks of other users."
+    check "Does a lookup, a clean-up or a subscription use the name as a pattern?"
 }
 async fn names_are_no_patterns(cx: Cx) -> Verdict {
     // The plain names first, so that a pattern has something to match when it comes; then once more in the
@@ -267,10 +266,10 @@ const PAYLOADS: [&str; 16] = [
 
 rule! { "13.09" Must phase 1 [Lock, Try] Both A D names_are_never_executed, evidence ["payloads" >= 12],
     bug "name_interpolated"
-    "SQL, Lua, protocol, shell and format payloads are plain names, and the locks that were held before \
-        survive them."
-    why "Lock names carry what users type; a name that is pasted into a statement is an injection."
-    check "Is the name bound as a parameter everywhere, in scripts, notifications and error paths too?"
+    "SQL, Lua, protocol, shell and format payloads are plain names, and locks that were held before survive \
+        them."
+    why "Users type lock names. A name that is pasted into a statement is an injection."
+    check "Is the name bound as a parameter everywhere, including scripts, notifications and error paths?"
 }
 async fn names_are_never_executed(cx: Cx) -> Verdict {
     let (a, b) = (cx.connect().await?, cx.connect().await?);
@@ -309,8 +308,8 @@ async fn names_are_never_executed(cx: Cx) -> Verdict {
 rule! { "13.10" Must phase 1 [Lock, Try] Both A D oversize_names_are_refused, evidence ["refusals" >= 6],
     bug "oversize_hashed"
     "Empty names and names beyond the declared maximum answer InvalidInput, and nothing is held under them, \
-        under their beginning or under a hash of them."
-    why "Silent cutting or hashing of long names makes two locks one, only for the longest of them."
+        under a prefix of them or under their hash."
+    why "Silent cutting or hashing merges two locks into one, but only for the longest names."
     check "Is the length checked against the declared maximum, in bytes, before anything is sent?"
 }
 async fn oversize_names_are_refused(cx: Cx) -> Verdict {

@@ -11,10 +11,10 @@ rules! {
 
 rule! { "14.01" Must phase 1 [Lock, Try, Wait] Both A T no_head_of_line_blocking,
     evidence ["uncontended_rounds" >= 3], bug "head_of_line"
-    "A client that waits for 100 contended names acquires and releases an uncontended one within the bound \
-        of an operation."
-    why "One connection, or a small pool of them, that waiters occupy makes every other lock of the process \
-        wait too."
+    "A client that waits for 100 contended names acquires and releases an uncontended one within the \
+        operation bound."
+    why "If waiters occupy the one connection, or all connections of a small pool, every other lock of the \
+        process waits too."
     check "Does a waiter occupy a connection, a thread or a slot while it waits?"
 }
 async fn no_head_of_line_blocking(cx: Cx) -> Verdict {
@@ -52,9 +52,9 @@ async fn no_head_of_line_blocking(cx: Cx) -> Verdict {
 rule! { "14.02" Must phase 1 [Lock, Try, Wait] Both A X one_client_many_operations,
     evidence ["at_once" >= 200], bug "client_not_concurrent" stochastic
     "One client carries 256 concurrent operations, and every one of them ends as if it were alone."
-    why "A service has one client and thousands of requests; replies that are mixed up give two of them the \
+    why "A service has one client and thousands of requests. If replies are mixed up, two of them get the \
         same lock."
-    check "How are replies matched to requests, and what happens when the pool is used up?"
+    check "How are replies matched to requests, and what happens when the pool is exhausted?"
 }
 async fn one_client_many_operations(cx: Cx) -> Verdict {
     let caps = &cx.claims().capabilities;
@@ -128,9 +128,9 @@ fn task_ask(i: u64) -> impl Fn(&Cx) -> crate::subject::Ask {
 
 rule! { "14.03" Must phase 1 [Lock, Wait] Both A D release_passes_the_waiter,
     evidence ["releases_beside_a_waiter" >= 5], bug "release_behind_waiter"
-    "A client that waits for a name can release that name from another task meanwhile."
-    why "A release that queues behind the wait of its own client is a deadlock until the ttl."
-    check "Does the waiter hold the connection, or a mutex of the client, that the release needs?"
+    "While one task of a client waits for a name, another task of it can release that name."
+    why "A release that queues behind its own client's wait is a deadlock until the ttl ends."
+    check "Does the waiter hold a connection or a mutex that the release needs?"
 }
 async fn release_passes_the_waiter(cx: Cx) -> Verdict {
     let a = cx.connect().await?;
@@ -154,10 +154,10 @@ async fn release_passes_the_waiter(cx: Cx) -> Verdict {
 
 rule! { "14.04" Must phase 1 [Lock, Try, Wait] Both A D clones_share_no_ownership,
     evidence ["guards_left_alone" >= 3], bug "clone_shares_owner"
-    "What one task of a client does with a name (a try, a wait that times out, one that is cancelled, a \
-        dropped handle) leaves the guard of another task alone."
-    why "Undoing by client identity gives away the lock that another task of the same process holds."
-    check "Does the undoing of an attempt name that attempt, or its client?"
+    "What one task of a client does with a name (a try, a wait that times out, a cancelled wait, a dropped \
+        handle) does not affect the guard of another task."
+    why "If an attempt is undone by client id, the lock of another task of the same process is released."
+    check "Does undoing an attempt name that attempt, or its client?"
 }
 async fn clones_share_no_ownership(cx: Cx) -> Verdict {
     let (a, b) = (cx.connect().await?, cx.connect().await?);
@@ -212,8 +212,8 @@ async fn clones_share_no_ownership(cx: Cx) -> Verdict {
 
 rule! { "14.05" Must phase 1 [Lock, Try, Wait] Both A X names_do_not_meet,
     evidence ["grants" >= 150, "held_by_others" >= 1], bug "cross_name_release" stochastic, budget 120 s
-    "Under many clients and many names, the history of every name is legal by itself."
-    why "A release that hits the wrong row is only seen when many rows are there."
+    "With many clients and many names, the history of each name is legal on its own."
+    why "A release that hits the wrong row shows only when there are many rows."
     check "Which key do release and renewal use, and can two names share it?"
 }
 async fn names_do_not_meet(cx: Cx) -> Verdict {
@@ -258,11 +258,12 @@ const MANY: u64 = 64;
 
 rule! { "14.06" Must phase 2 [Lock, Try, Wait] Both A T held_locks_use_up_no_pool,
     evidence ["held_at_once" >= 16], bug "pool_deadlock"
-    "A client that holds 64 locks, or as many as it is allowed, takes, renews and releases each within the \
-        bound of an operation, or answers LimitReached; it never waits for itself."
-    why "A lock that keeps a connection of the pool makes the eleventh lock wait for the release of the \
-        first, by the same program."
-    check "Does a held lock keep a connection, and what does the release need when all of them are kept?"
+    "A client that holds 64 locks, or as many as it is allowed, acquires, renews and releases each within \
+        the operation bound, or answers LimitReached. It never waits for itself."
+    why "If a lock occupies a connection of a pool of ten, the eleventh acquire waits until the same program \
+        releases the first."
+    check "Does a held lock occupy a connection, and what does the release need when all of them are \
+        occupied?"
 }
 async fn held_locks_use_up_no_pool(cx: Cx) -> Verdict {
     let (a, b) = (cx.connect().await?, cx.connect().await?);
@@ -299,8 +300,8 @@ async fn held_locks_use_up_no_pool(cx: Cx) -> Verdict {
 rule! { "14.07" Must phase 2 [Lock, Try, Lease] Both A D a_drop_ends_one_hold,
     evidence ["dropped" >= 8, "kept" >= 8], bug "drop_all_on_one"
     "Dropping half of a client's guards leaves the other half held."
-    why "Cleaning up by session ends the locks of every other task of the process."
-    check "What does giving back one lock do to the connection or session of the others?"
+    why "A clean-up by session ends the locks of every other task of the process."
+    check "What does the release of one lock do to the connection or session of the others?"
 }
 async fn a_drop_ends_one_hold(cx: Cx) -> Verdict {
     let (a, b) = (cx.connect().await?, cx.connect().await?);

@@ -18,11 +18,11 @@ fn was_dropped(cx: &Cx, error: &dlock_core::Error) -> bool {
 
 rule! { "15.01" Must phase 1 [Lock, Wait, Lease, Try] Both P D a_lost_reply_lapses,
     evidence ["unknown" >= 1, "guards" >= 1], bug "lost_reply_immortal", budget 120 s
-    "An acquire whose reply is lost ends as a live guard or as Unknown; after Unknown the name is free by \
+    "An acquire whose reply is lost ends as a live guard or as Unknown. After Unknown the name is free by \
         the ttl."
-    why "The store has granted and nobody knows: if anything keeps that grant alive, the lock is held by \
-        nobody for ever."
-    check "After an acquire that failed, is its request withdrawn, and does anything renew it?"
+    why "The store has granted the lock and no client knows. If anything keeps that grant alive, the lock is \
+        held for ever without an owner."
+    check "After a failed acquire, is its request withdrawn, and does anything renew it?"
 }
 async fn a_lost_reply_lapses(cx: Cx) -> Verdict {
     let f = faulty(&cx).await?;
@@ -64,11 +64,10 @@ async fn a_lost_reply_lapses(cx: Cx) -> Verdict {
 
 rule! { "15.02" Must phase 1 [Lock, Try] Both P D a_retry_knows_its_own_grant, evidence ["lost_replies" >= 1],
     bug "retry_sees_stranger", budget 120 s
-    "An acquire that is sent again after a lost reply recognises its own earlier grant instead of waiting \
-        for itself."
-    why "Without an identity that survives the retry, a client is refused by its own first request for a \
-        whole ttl."
-    check "Is the retry sent with the same request id, and does the store answer a known id with its grant?"
+    "An acquire that is retried after a lost reply recognises its own earlier grant instead of waiting for \
+        itself."
+    why "Without an id that survives the retry, a client's own first request blocks it for a whole ttl."
+    check "Does the retry carry the same request id, and does the store answer a known id with its grant?"
 }
 async fn a_retry_knows_its_own_grant(cx: Cx) -> Verdict {
     let f = faulty(&cx).await?;
@@ -97,7 +96,7 @@ async fn a_retry_knows_its_own_grant(cx: Cx) -> Verdict {
 rule! { "15.03" Must phase 1 [Lock, Wait, Try] Both P D one_call_one_entry, evidence ["lost_replies" >= 2],
     bug "retry_double_enqueue", budget 120 s
     "One call never makes two grants or two queue entries, however often its replies are lost."
-    why "The second entry is granted to nobody when its turn comes, and the queue stands still for a ttl."
+    why "When the second entry's turn comes, it is granted without an owner, and the queue stops for a ttl."
     check "Does the retry of a queued request find its own entry, or join again at the end?"
 }
 async fn one_call_one_entry(cx: Cx) -> Verdict {
@@ -131,9 +130,9 @@ async fn one_call_one_entry(cx: Cx) -> Verdict {
 
 rule! { "15.04" Must phase 1 [Lock, Wait, OutlivesConnection] Both P X retries_make_no_second_holder,
     evidence ["grants" >= 20, "cuts" >= 10], bug "retry_assumes_success" stochastic, budget 300 s
-    "Acquires, releases and retries over connections that break again and again never make two holders."
-    why "A client that takes a broken connection for a yes is a second holder."
-    check "What does the driver answer for a request that was sent and not answered?"
+    "Acquires, releases and retries over connections that break repeatedly never make two holders."
+    why "A client that takes a broken connection for a grant is a second holder."
+    check "What does the driver return for a request that was sent and not answered?"
 }
 async fn retries_make_no_second_holder(cx: Cx) -> Verdict {
     let name = cx.name("contended");
@@ -186,8 +185,9 @@ async fn retries_make_no_second_holder(cx: Cx) -> Verdict {
 
 rule! { "15.05" Must phase 1 [Lock, Try, Wait, Renew] Both P D no_success_without_an_answer,
     evidence ["failed_calls" >= 4], bug "io_error_is_ok", budget 120 s
-    "A transport error is never reported as success: not as a grant, a refusal, a renewal or a release."
-    why "A release that was only attempted leaves a lock that its holder believes to be free."
+    "A transport error is reported as an error, never as a grant, a refusal, a renewal or a release."
+    why "A release that was only attempted leaves the lock held, although its holder believes that it is \
+        free."
     check "Which branch handles an I/O error of the driver, and what does it answer?"
 }
 async fn no_success_without_an_answer(cx: Cx) -> Verdict {
@@ -229,9 +229,9 @@ rule! { "15.08" Must phase 1 [Lock, Try, Wait] Both P D unknown_is_said, evidenc
     bug "unknown_as_failed", budget 120 s
     "When it is not known whether an acquire took effect, it answers Unknown, never that the lock was not \
         acquired."
-    why "Whoever is told `not acquired` reports a free lock, or tries elsewhere, while the store keeps it \
-        for him."
-    check "Is an error after the request was sent told from one before?"
+    why "After `not acquired` a caller reports a free lock, or tries elsewhere, while the store keeps the \
+        lock for it."
+    check "Is an error after the request was sent distinguished from one before?"
 }
 async fn unknown_is_said(cx: Cx) -> Verdict {
     let ask = cx.ask().ttl(cx.long_ttl());
@@ -277,10 +277,11 @@ const LATER: Duration = ms(25);
 
 rule! { "15.06" Must phase 2 [Lock, Wait, Try] Both S X duplicates_are_harmless,
     evidence ["grants" >= 30, "duplicates" >= 30], bug "dup_release_frees_next" stochastic, budget 120 s
-    "A request that arrives twice, the second time after later ones, does no more than one that arrives once."
-    why "Proxies and drivers send again what they believe to be lost; a second release that arrives late \
-        frees the next holder."
-    check "Does every request name the grant that it is about, and is what is over remembered or refused?"
+    "A request that arrives twice, the second time after later ones, has no more effect than one that \
+        arrives once."
+    why "Proxies and drivers resend what they believe to be lost. A second release that arrives late frees \
+        the next holder."
+    check "Does every request name its grant, and are ended grants remembered or refused?"
 }
 async fn duplicates_are_harmless(cx: Cx) -> Verdict {
     let net = cx.network()?;

@@ -15,10 +15,10 @@ rules! {
 
 rule! { "16.01" Must phase 1 [Lease, AutoRenew, LossSignal, OutlivesConnection] Both P T a_reset_is_survived,
     evidence ["kept" >= 2, "lost" >= 1], bug "no_reconnect", budget 120 s
-    "A connection that is reset while a guard renews itself is made anew, and the lock is kept; if that \
-        takes too long, the loss is told by the deadline."
-    why "Connections break every day; a client that stays dead behind one loses every lock that it holds."
-    check "Who connects again, and does the renewal after that go over the new connection?"
+    "If a connection is reset while a guard renews, the client reconnects and the lock is kept. If that \
+        takes too long, the loss is signalled by the deadline."
+    why "Connections break every day. A client that does not reconnect loses all its locks."
+    check "What reconnects, and does the next renewal use the new connection?"
 }
 async fn a_reset_is_survived(cx: Cx) -> Verdict {
     let f = faulty(&cx).await?;
@@ -48,10 +48,11 @@ async fn a_reset_is_survived(cx: Cx) -> Verdict {
 
 rule! { "16.02" Must phase 1 [Lock, Lease, Try] Both P T a_black_hole_ends_every_call,
     evidence ["ended_calls" >= 2], bug "no_op_timeout", budget 120 s
-    "Over a connection on which nothing arrives any more, operations end within the claimed bound, a wait \
-        with a limit at that limit plus slack, and loss, where it is told, by the deadline."
-    why "TCP alone waits for a quarter of an hour; a program that waits with it is hung."
-    check "Has every request a time limit of its own?"
+    "On a connection that no longer delivers anything, operations end within the claimed bound, a wait with \
+        a limit ends at that limit plus slack, and a loss, where losses are signalled, is signalled by the \
+        deadline."
+    why "TCP alone waits for a quarter of an hour, and a program without its own timeout hangs for as long."
+    check "Does every request have its own timeout?"
 }
 async fn a_black_hole_ends_every_call(cx: Cx) -> Verdict {
     let f = faulty(&cx).await?;
@@ -127,9 +128,8 @@ async fn a_black_hole_ends_every_call(cx: Cx) -> Verdict {
 
 rule! { "16.03" Must phase 1 [Lock, Wait] Both P T a_cut_wait_goes_on, evidence ["resumed_or_erred" >= 3],
     bug "waiter_hangs_on_cut", budget 120 s
-    "A wait whose connection breaks resumes or errs; it never hangs."
-    why "The notification went to a connection that is gone; a waiter that does not look again waits for \
-        ever."
+    "A wait whose connection breaks resumes or fails. It never hangs."
+    why "The notification went to a connection that is gone. A waiter that does not try again waits for ever."
     check "What happens to a registered waiter when its stream of notifications ends?"
 }
 async fn a_cut_wait_goes_on(cx: Cx) -> Verdict {
@@ -165,10 +165,10 @@ async fn a_cut_wait_goes_on(cx: Cx) -> Verdict {
 
 rule! { "16.09" Must phase 1 [Lock, Try] Both P T a_server_comes_back,
     evidence ["unavailable" >= 1, "recovered" >= 2], bug "no_recovery", budget 120 s
-    "While the server is away a call answers Unavailable within the claimed bound; when it is back the same \
-        client works again."
-    why "A client that has to be thrown away after each restart of the server makes every restart an outage."
-    check "Is a failed connection forgotten, so that the next call makes a new one?"
+    "While the server is unreachable a call answers Unavailable within the claimed bound. When the server is \
+        back, the same client works again."
+    why "If a client has to be recreated after each restart of the server, every restart is an outage."
+    check "Is a failed connection discarded, so that the next call makes a new one?"
 }
 async fn a_server_comes_back(cx: Cx) -> Verdict {
     let f = faulty(&cx).await?;
@@ -208,10 +208,11 @@ async fn a_server_comes_back(cx: Cx) -> Verdict {
 
 rule! { "16.10" Must phase 1 [Lock, Lease, Try, Renew, PerGrantTtl] Both P T latency_shortens_validity,
     evidence ["slow_round_trips" >= 2, "hand_overs" >= 1], bug "ignores_latency", budget 120 s
-    "With a round trip of nearly half a ttl exclusion holds: what a holder may believe is shorter by that, \
-        after an acquire and after a renewal."
-    why "Whoever counts the lease from the reply believes longer than the store by the whole latency."
-    check "From which moment does the deadline count: before the send, or after the reply?"
+    "With a round trip of nearly half a ttl exclusion still holds: the holder's local validity is shorter by \
+        the round trip, after an acquire and after a renewal."
+    why "A holder that counts the lease from the reply believes in it longer than the store does, by the \
+        whole latency."
+    check "From which moment is the deadline counted: before the send, or after the reply?"
 }
 async fn latency_shortens_validity(cx: Cx) -> Verdict {
     let f = faulty(&cx).await?;
@@ -264,12 +265,13 @@ const IN_LINE: Duration = ms(50);
 
 rule! { "3.09" Must phase 2 [Lock, Wait, Try, Lease, PerGrantTtl] Both P T lapsed_place_is_not_granted,
     evidence ["lapsed_places" >= 1, "held_back" >= 1], bug "stale_waiter_granted", budget 120 s
-    "A waiter that was cut off until its place in line lapsed is not granted by that place: not by the \
-        store, which passes on to those who are there, and not by its own belief when it is back."
-    why "A waiter that takes the end of the wait for the grant, when it was its own session that ended, is a \
-        second holder (etcd 11456)."
-    check "When the wait ends, does the waiter ask whether its own entry is still there, or only whether \
-        those before it have gone?"
+    "A waiter that is cut off until its queue entry lapses is not granted through that entry. The store \
+        passes on to the waiters that are connected, and the waiter does not believe that it holds the lock \
+        when it is back."
+    why "A waiter whose own session ended can mistake the end of its wait for a grant. It is then a second \
+        holder (etcd 11456)."
+    check "When the wait ends, does the waiter check that its own entry still exists, or only that the \
+        entries before it are gone?"
 }
 async fn lapsed_place_is_not_granted(cx: Cx) -> Verdict {
     let f = faulty(&cx).await?;
@@ -334,11 +336,11 @@ async fn lapsed_place_is_not_granted(cx: Cx) -> Verdict {
 rule! { "16.13" Must phase 2 [Lock, Wait, Lease, AutoRenew, LossSignal] Both P T partition_costs_one_client,
     evidence ["lost" >= 3, "handed_over" >= 3, "undisturbed" >= 10, "back_again" >= 1],
     bug "partition_blocks_all", budget 120 s
-    "A client that is cut off loses its locks, each by the deadline; those who wait for them have them by \
-        the ttl plus slack, and all others go on as if nothing was."
-    why "One machine behind a broken switch must not be able to stop everybody else."
+    "A client that is cut off loses its locks, each by the deadline. Their waiters get them within the ttl \
+        plus slack, and all other clients are not affected."
+    why "One machine behind a broken switch must not stop everyone else."
     check "Does anything in the store wait for a client: for its answer to an expiry, for room in its \
-        connection, for a lock that is held meanwhile?"
+        connection, for a lock held during the wait?"
 }
 async fn partition_costs_one_client(cx: Cx) -> Verdict {
     const LOCKS: usize = 3;

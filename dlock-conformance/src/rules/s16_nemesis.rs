@@ -226,11 +226,10 @@ impl Nemesis {
 
 rule! { "16.15" Must phase 2 [Lock, Wait, Lease, PerGrantTtl] Both P X all_at_once_and_then_healed,
     evidence ["grants" >= 20, "struck" >= 10, "recovered" >= 2], bug "no_recover_after_heal", budget 300 s
-    "Under a random schedule of every fault at once the history is legal and no stale token is admitted; \
-        when nothing goes wrong any more, everybody who was there gets every name within its bound."
-    why "Each fault alone is handled by code that was written for it; two of them together meet code that \
-        nobody wrote."
-    check "Which two faults were at work at the time that the drawing shows?"
+    "Under a random schedule of every fault at once the history is legal and no stale token is admitted. \
+        After the last fault, every client gets every name within its bound."
+    why "Code was written for each fault alone. No code was written for two of them together."
+    check "Which two faults were active at the time that the drawing shows?"
 }
 async fn all_at_once_and_then_healed(cx: Cx) -> Verdict {
     let names: Vec<LockName> = (0..NAMES).map(|n| cx.name(format_args!("name-{n}"))).collect();

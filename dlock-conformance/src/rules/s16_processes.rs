@@ -10,10 +10,9 @@ rules! {
 
 rule! { "16.05" Must phase 1 [Lock, Wait, Try, Lease] Both C T a_killed_holder_is_replaced,
     evidence ["kills" >= 2], bug "kill_leaks", budget 120 s
-    "The lock of a process that is killed is free at the latest its ttl plus slack after its death, for \
-        those who try and for those who wait."
-    why "Processes are killed every day, by deployments and by the kernel; a lock that outlives its holder \
-        stops everybody."
+    "The lock of a killed process is free no later than its ttl plus slack after its death, both for tries \
+        and for waiters."
+    why "Deployments and the kernel kill processes every day. A lock that outlives its holder stops everyone."
     check "Does anything but the lease decide when a dead holder's lock is free?"
 }
 async fn a_killed_holder_is_replaced(cx: Cx) -> Verdict {
@@ -59,11 +58,10 @@ async fn a_killed_holder_is_replaced(cx: Cx) -> Verdict {
 
 rule! { "16.06" Must phase 1 [Lock, Wait, Try, Lease] Both C T a_resumed_holder_knows,
     evidence ["looks" >= 2], bug "resume_thinks_valid"
-    "A process that was stopped for longer than its ttl is told so by the first look at its guard, before \
-        any I/O; the loss signal fires, and its fenced writes are refused, where there are such."
-    why "A paused process goes on in the middle of its work, and the first thing that it asks must be true."
-    check "Is validity computed from a clock that goes on while the process is stopped, or from what its \
-        timers counted?"
+    "A process that was stopped for longer than its ttl sees the loss at its first look at the guard, before \
+        any I/O. The loss signal fires, and fenced writes, where supported, are refused."
+    why "A paused process continues in the middle of its work. The first answer that it gets must be true."
+    check "Is validity computed from a clock that runs while the process is stopped, or from its own timers?"
 }
 async fn a_resumed_holder_knows(cx: Cx) -> Verdict {
     let (b, child) = (cx.connect().await?, cx.child().await?);
@@ -147,11 +145,9 @@ async fn a_resumed_holder_knows(cx: Cx) -> Verdict {
 rule! { "16.07" Must phase 2 [Lock, Wait, Lease, Renew, AutoRenew, LossSignal] Both C T
         a_short_stop_loses_nothing,
     evidence ["short_stops" >= 1], bug "hair_trigger_loss"
-    "A process that is stopped for half of the ttl that it has just renewed keeps its lock, and goes on \
-        renewing it."
-    why "A lock that is lost at every pause of a garbage collector or of a busy machine is of no use."
-    check "Does anything but the deadline decide that a hold is over: a renewal that is late, a gap in the \
-        timers?"
+    "A process that is stopped for half of a freshly renewed ttl keeps its lock, and goes on renewing it."
+    why "A lock that is lost at every garbage collection or load peak is of no use."
+    check "Does anything but the deadline decide that a hold is over: a late renewal, or a gap in the timers?"
 }
 async fn a_short_stop_loses_nothing(cx: Cx) -> Verdict {
     let (b, child) = (cx.connect().await?, cx.child().await?);

@@ -13,10 +13,10 @@ rules! {
 
 rule! { "16.08" Must phase 2 [Lock, Try, Lease, SurvivesRestart] Backend H D a_restart_is_survived,
     evidence ["restarts" >= 1], bug "restart_forgets", budget 120 s
-    "A server that is restarted while a lock is held knows the hold, with the same token, or its holder has \
-        been told of the loss before anybody else is granted, for those restarts of which that is claimed."
-    why "A lock server is updated on a working day; if that frees all locks, every job runs twice."
-    check "Are holds stored before they are granted, and are they there before the first request is answered?"
+    "After a restart that the subject claims to survive, the server still knows a hold, with the same token, \
+        or the holder learns of the loss before another client is granted."
+    why "Lock servers are updated on working days. If that frees all locks, every job runs twice."
+    check "Are holds stored before they are granted, and loaded before the first request is answered?"
 }
 async fn a_restart_is_survived(cx: Cx) -> Verdict {
     let ways = cx.restarts()?;
@@ -117,10 +117,10 @@ async fn through_a_restart(
 rule! { "16.11" Must phase 2 [Lock, Try, Lease, PerGrantTtl] Backend H T a_clock_step_ends_nothing,
     evidence ["steps" >= 2], bug "server_walltime"
     "A step of the server's clock makes no lock immortal, and ends none early unless the store is declared \
-        to be clock sensitive; tokens increase all the same."
-    why "NTP sets clocks; a store that counts leases by the date frees all of them at once, or none for an \
-        hour."
-    check "By which clock are leases counted: one that somebody can set, or one that only runs?"
+        clock-sensitive. Tokens still increase."
+    why "NTP sets clocks. A store that counts leases by the time of day frees all of them at once, or none \
+        for an hour."
+    check "Which clock counts leases: one that can be set, or a monotonic one?"
 }
 async fn a_clock_step_ends_nothing(cx: Cx) -> Verdict {
     let by = Duration::from_secs(1);
@@ -178,9 +178,9 @@ const FAIL_OVERS: u64 = 5;
 
 rule! { "16.12" Must phase 3 [Lock, Wait] Backend H X a_fail_over_is_survived,
     evidence ["fail_overs" >= 5, "grants" >= 20], bug "async_replica_grant" stochastic, budget 120 s
-    "When another server takes over, again and again, histories are legal if that is claimed; otherwise the \
+    "When another server takes over, repeatedly, histories are legal if that is claimed. Otherwise the \
         report says how many grants were double."
-    why "A replica that is behind has not heard of the latest grants, and gives them away a second time."
+    why "A replica that lags behind does not know the latest grants, and grants those locks a second time."
     check "Does a grant wait until the replica has it?"
 }
 async fn a_fail_over_is_survived(cx: Cx) -> Verdict {
@@ -264,10 +264,11 @@ async fn a_fail_over_is_survived(cx: Cx) -> Verdict {
 
 rule! { "16.14" Must phase 3 [Lock, Try, Wait] Backend H D foreign_data_is_no_lock,
     evidence ["spoiled_names" >= 2], bug "corrupt_panics"
-    "Something at a lock's key that no lock library wrote is answered with BackendData: no panic, no grant, \
-        and it is not overwritten. Other names are not concerned."
-    why "Two programs share a store and a name; whoever takes the other's data for a free lock destroys it."
-    check "What does the code do with a record that it cannot read: refuse it, or treat it as absent?"
+    "Foreign data at a lock's key is answered with BackendData: no panic, no grant, and the data is not \
+        overwritten. Other names are not affected."
+    why "Two programs share a store and a key. A client that takes the other's data for a free lock destroys \
+        it."
+    check "What does the code do with an unreadable record: refuse it, or treat it as absent?"
 }
 async fn foreign_data_is_no_lock(cx: Cx) -> Verdict {
     let (a, b) = (cx.connect().await?, cx.connect().await?);
@@ -338,11 +339,11 @@ async fn is_refused(
 
 rule! { "16.16" Must phase 2 [Lock, Try, Wait] Backend H D a_full_store_lets_holders_go,
     evidence ["released" >= 2], bug "full_store_keeps_holders", budget 120 s
-    "A store that is full refuses what is new, with an error. Those who hold can renew and release, and who \
-        waits is served."
-    why "Out of memory, a store refuses every write. If a release is one of them the locks stay held, and \
-        what they guard stands still as well."
-    check "Which of the steps of a release needs room, and does it come after the one that makes some?"
+    "A full store refuses new requests with an error. Holders can still renew and release, and waiters are \
+        still granted."
+    why "A store that is out of memory refuses every write. If a release is one of them, the locks stay held \
+        and the work that they guard stops too."
+    check "Which step of a release needs space, and does it come after the step that frees some?"
 }
 async fn a_full_store_lets_holders_go(cx: Cx) -> Verdict {
     let (a, b) = (cx.connect().await?, cx.connect().await?);

@@ -16,10 +16,10 @@ rules! {
 rule! { "16.04" Must phase 2 [Lock, Try, LossSignal] Both P T what_lapsed_is_never_adopted,
     evidence ["lost" >= 3, "stale_guards" >= 3, "taken_anew" >= 1], bug "adopts_old_entry", budget 120 s
     "A client whose session or leases ended while it was cut off has lost all of its guards. When it is back \
-        none of them revives, and what it takes anew is a new grant."
-    why "A client comes back with a new session, finds the entry of its old one, takes it for its own, and \
-        holds a lock that the server is about to delete (CURATOR-604)."
-    check "By what does a client recognise its own entry: by the request, or by its name or address?"
+        none of them revives, and a new acquire is a new grant."
+    why "A client returns with a new session and takes the entry of its old one for its own. It now holds a \
+        lock that the server is about to delete (CURATOR-604)."
+    check "How does a client recognise its own entry: by the request id, or by its name or address?"
 }
 async fn what_lapsed_is_never_adopted(cx: Cx) -> Verdict {
     let f = faulty(&cx).await?;
@@ -88,11 +88,12 @@ async fn what_lapsed_is_never_adopted(cx: Cx) -> Verdict {
 rule! { "8.14" Must phase 2 [Lock, Wait, Fair, OutlivesConnection] Both P T
         a_turn_reaches_a_waiter_that_was_cut_off,
     evidence ["turns_during_a_cut" >= 2], bug "turn_lost_with_connection", budget 120 s
-    "A waiter whose turn comes while its connection is broken keeps its place: it is served when it is back, \
-        after at most one that stood behind it."
-    why "The push went to a connection that is gone. If nobody repeats it the lock is idle for a ttl; if the \
-        place is lost with it, every blip of the network sends a waiter to the end of the line."
-    check "Does a waiter that has connected again ask what became of its place, with the same request?"
+    "A waiter whose turn comes while its connection is broken keeps its place: it is granted when it is \
+        back, after at most one waiter that stood behind it."
+    why "The notification went to a connection that is gone. If it is not repeated, the lock is idle for a \
+        ttl. If the place is lost as well, every short network failure sends a waiter to the end of the \
+        queue."
+    check "Does a reconnected waiter ask for its place with the same request id?"
 }
 async fn a_turn_reaches_a_waiter_that_was_cut_off(cx: Cx) -> Verdict {
     let f = faulty(&cx).await?;
@@ -147,10 +148,10 @@ const TASKS: usize = 6;
 rule! { "8.15" Should phase 2 [Lock, Wait, Lease, Fair, PerGrantTtl] Both C T
         a_stopped_client_costs_one_claim_window,
     evidence ["stopped_clients" >= 2], bug "a_window_per_task", budget 120 s
-    "A stopped client holds up those behind it once, not once for each of its tasks in line."
-    why "A client that swaps has fifty tasks in line for the same lock. Fifty windows for fifty grants that \
-        nobody takes are an outage for everybody else."
-    check "When a grant was not confirmed in time, what becomes of the other places of that client?"
+    "A stopped client delays the waiters behind it once, not once for each of its queued tasks."
+    why "A client that swaps has fifty tasks queued for the same lock. If the store waits for the \
+        confirmation of each of fifty grants, that is an outage for every other client."
+    check "When a grant is not confirmed in time, what happens to the other queue entries of that client?"
 }
 async fn a_stopped_client_costs_one_claim_window(cx: Cx) -> Verdict {
     let alone = held_up(&cx, 1).await?;

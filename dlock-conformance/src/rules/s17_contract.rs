@@ -16,10 +16,10 @@ rules! {
 
 rule! { "17.01" Must phase 1 [Lock, Try, Wait] Both A D errors_have_their_kinds,
     evidence ["kinds_produced" >= 4], bug "error_all_other"
-    "Every error kind that can be provoked through the API alone is the one of its scenario, and no two \
-        scenarios share one."
-    why "A caller retries, gives up or alarms by the kind; one kind for everything makes it guess from a \
-        text."
+    "Every error kind that the API alone can provoke is the one of its scenario, and no two scenarios share \
+        one."
+    why "Callers retry, give up or alert by the kind. If there is only one kind, they have to parse the \
+        message."
     check "Where are the driver's errors turned into kinds, and is there a catch-all arm?"
 }
 async fn errors_have_their_kinds(cx: Cx) -> Verdict {
@@ -101,7 +101,7 @@ async fn errors_have_their_kinds(cx: Cx) -> Verdict {
 rule! { "17.02" Must phase 1 [] Both A D undeclared_is_refused, bug "prio_silently_ignored"
     "What is not declared answers Unsupported at once and without a side effect; it is never silently \
         ignored."
-    why "An ignored priority or minimum hold looks like success until the day that it mattered."
+    why "An ignored priority or minimum hold looks like success until the day that it matters."
     check "Is every option compared with the capabilities before anything is sent?"
 }
 async fn undeclared_is_refused(cx: Cx) -> Verdict {
@@ -154,7 +154,7 @@ fn note_probed(cx: &Cx, how: &str, probed: &[String], out_of_reach: &[String]) {
 
 rule! { "17.03" Must phase 1 [] Both A D declared_is_delivered, bug "claims_more_than_it_has"
     "Every declared capability is exercised once, and none of them answers Unsupported."
-    why "A claim that nobody ever tries is how a matrix of features comes to lie."
+    why "If claims are never tried, the feature table becomes wrong."
     check "Do the capabilities come from the same place as the code that serves them?"
 }
 async fn declared_is_delivered(cx: Cx) -> Verdict {
@@ -185,8 +185,8 @@ async fn declared_is_delivered(cx: Cx) -> Verdict {
 rule! { "17.04" Must phase 1 [Lock, Try, Wait] Both A D no_panic_escapes, evidence ["guards_dropped" >= 6],
     bug "panic_in_drop"
     "No panic reaches the caller or a background task when guards and futures are dropped early, late and \
-        after the client's end."
-    why "A panic in a destructor while another one unwinds ends the whole process."
+        after the client is closed."
+    why "A panic in a destructor during another panic aborts the process."
     check "What does the guard's Drop do once the client is closed or its runtime gone?"
 }
 async fn no_panic_escapes(cx: Cx) -> Verdict {
@@ -246,12 +246,11 @@ fn is_an_error<E: std::error::Error + Send + Sync + 'static>(error: &E) -> Optio
 
 rule! { "17.06" Must phase 1 [] Both A K errors_keep_their_cause, evidence ["causes_seen" >= 1],
     bug "error_drops_source"
-    "Errors are Error + Send + Sync + 'static, and the error of a store that cannot be reached keeps its \
-        source()."
-    why "The caller's log says `unavailable`; only the cause says whether it is DNS, TLS, a port or a \
-        password."
-    check "Is the driver's error put into the message and thrown away, where errors are turned into kinds or \
-        wrapped?"
+    "Errors are Error + Send + Sync + 'static, and the error for an unreachable store keeps its source()."
+    why "The caller's log says `unavailable`. Only the cause says whether the reason is DNS, TLS, a port or \
+        a password."
+    check "Where errors are converted or wrapped, is the driver's error formatted into the message and \
+        dropped?"
 }
 async fn errors_keep_their_cause(cx: Cx) -> Verdict {
     let Some(connected) = cx.connect_nowhere().await else {
@@ -291,8 +290,8 @@ async fn errors_keep_their_cause(cx: Cx) -> Verdict {
 
 rule! { "17.07" Must phase 1 [Lock, Try] Both A D capabilities_are_constant, evidence ["looks" >= 6],
     bug "caps_flap"
-    "The capabilities of a client are those that are claimed, the same for every client, from its first \
-        moment to after its close."
+    "The capabilities of a client are the claimed ones, the same for every client, from connect until after \
+        close."
     why "Programs choose their algorithm by the capabilities once, at the start."
     check "Are they computed at connect, or learned from the first answers?"
 }
@@ -328,8 +327,8 @@ rule! { "17.09" Must phase 1 [Lock, Try, Wait] Both A D close_ends_everything,
     evidence ["closed_answers" >= 3], bug "close_keeps_renewing"
     "close() is idempotent, ends guards and their renewal so that others get the lock, and later calls \
         answer Closed."
-    why "A client that renews after its close holds a lock that nobody can release any more."
-    check "Does closing stop the renewal task, and release what is held?"
+    why "If a client renews after its close, it holds a lock that nobody can release any more."
+    check "Does close stop the renewal task and release what is held?"
 }
 async fn close_ends_everything(cx: Cx) -> Verdict {
     let (a, b) = (cx.connect().await?, cx.connect().await?);

@@ -74,12 +74,11 @@ impl Reader<'_> {
 
 rule! { "17.05" Must phase 2 [Secrets] Both A D secrets_stay_secret,
     evidence ["texts_read" >= 6, "errors_read" >= 2], bug "leaks_password"
-    "A password that a client was given is in no error, no cause of one, no printed client and no event or \
+    "The password of a client appears in no error, no cause of an error, no printed client, and no event or \
         span of tracing."
-    why "The log of the night when the store was away is in a ticket the next morning, with the password of \
-        the store."
-    check "Where is the address put into a message, and does a driver's error that is kept as the cause \
-        repeat it?"
+    why "The log of an outage is attached to a ticket the next morning, with the store's password in it."
+    check "Where is the address put into a message, and does a driver error that is kept as the cause repeat \
+        it?"
 }
 async fn secrets_stay_secret(cx: Cx) -> Verdict {
     let ear = cx.listen();
@@ -180,11 +179,10 @@ impl Guarded {
 rule! { "17.08" Should phase 3 [Lock, Try, Wait, Events] Engine A D each_turn_is_told_once,
     evidence ["grants_told" >= 4, "releases_told" >= 2], bug "no_events"
     "Each grant, renewal, loss and release is one event of tracing, with the name, the id of the grant, and \
-        its token where there is one; a refusal is none."
-    why "What a lock did last night is asked when it is over: an event that is missing, or told twice, tells \
-        another story."
-    check "Is it told where the state changes, or beside it, and on every way there: by hand, by the drop of \
-        a guard, in the background?"
+        its token where there is one. A refusal is no event."
+    why "The log is read afterwards. A missing or repeated event tells a wrong story."
+    check "Is the event emitted where the state changes, on every path: a call, the drop of a guard, the \
+        background?"
 }
 async fn each_turn_is_told_once(cx: Cx) -> Verdict {
     let Some(ear) = cx.listen() else {

@@ -106,11 +106,11 @@ async fn holds(cx: &Cx, party: &Party, name: &LockName, ask: &Ask, what: &str) -
 
 rule! { "18.01" Must phase 2 [Lock, Try, Wait, Quorum] Backend P D no_majority_too_many,
     evidence ["refusals" >= 6, "races" >= 3], bug "quorum_permits", budget 120 s
-    "A quorum never has more holders than the mode allows, whichever majorities they were granted by."
+    "A quorum never has more holders than the mode allows, whichever majorities granted them."
     why "Two majorities share a member, and that member refuses the second holder. It does not refuse the \
-        third of two permits: each member of three sees but two."
-    check "How many members must grant, of how many: of all, or of those that answered? Does the mode let \
-        one member decide for all?"
+        third holder of two permits: with three members, each sees only two of the holders."
+    check "How many members must grant, out of which number: all members, or those that answered? Can one \
+        member decide for all in some mode?"
 }
 async fn no_majority_too_many(cx: Cx) -> Verdict {
     let parties = ring(&cx).await?;
@@ -200,10 +200,10 @@ async fn permits(cx: &Cx, parties: &[Party], limit: usize) -> Verdict {
 rule! { "18.02" Must phase 2 [Lock, Wait, Lease, Renew, PerGrantTtl, Quorum] Backend P T
         extension_needs_a_majority_of_all,
     evidence ["refused_renewals" >= 2, "lapsed" >= 1], bug "extend_counts_acquired"
-    "A hold is extended only where a majority of all members has renewed it, however few had granted it."
-    why "Three of five granted, two of these renew, which is more than half of them. The other three are a \
-        majority as well, and free."
-    check "Of which number is the half that a renewal must exceed?"
+    "A hold is extended only if a majority of all members has renewed it, however few had granted it."
+    why "Three of five members granted and two of these renew, which is more than half of the three. The \
+        other three members are also a majority, and free."
+    check "The renewal must exceed half of which number?"
 }
 async fn extension_needs_a_majority_of_all(cx: Cx) -> Verdict {
     let (members, majority) = members(&cx)?;
@@ -252,10 +252,10 @@ async fn extension_needs_a_majority_of_all(cx: Cx) -> Verdict {
 
 rule! { "18.03" Must phase 2 [Lock, Wait, Fence, Quorum] Backend P D tokens_increase_over_majorities,
     evidence ["grants" >= 15, "majorities" >= 3], bug "no_write_back", budget 120 s
-    "Tokens of a fenced quorum increase in the order of the grants, over whichever majorities granted."
-    why "Each server counts by itself. The next majority may know of the last token by one member alone, and \
-        the one after that by none."
-    check "Is the largest token of the majority written back to all of it, while the lock is held there, \
+    "Tokens of a fenced quorum increase in the order of the grants, whichever majorities granted."
+    why "Each server counts on its own. The next majority may share only one member that knows the last \
+        token, and the majority after that may have no such member."
+    check "Is the majority's largest token written back to all of its members, while the lock is held there, \
         before it is handed out?"
 }
 async fn tokens_increase_over_majorities(cx: Cx) -> Verdict {

@@ -37,10 +37,10 @@ fn campaigns(cx: &Cx, election: &Election) -> Task<Result<Leadership>> {
 
 rule! { "19.01" Must phase 3 [Lock, Wait, Election] Both A X one_leads_at_a_time,
     evidence ["leaderships" >= 18], bug "campaign_shared", budget 120 s
-    "Of all who campaign one leads at a time, however the leadership before it ended, and its token is \
-        larger than all before it."
-    why "A service that runs where its leader is runs twice where there are two."
-    check "In which mode does a campaign ask, and what has been let go of when a leadership is resigned?"
+    "Of all candidates one leads at a time, however the leadership before it ended, and its token is larger \
+        than all before it."
+    why "A service that runs where its leader is runs twice if there are two leaders."
+    check "In which mode does a campaign acquire, and what has been released when a leadership is resigned?"
 }
 async fn one_leads_at_a_time(cx: Cx) -> Verdict {
     let name = cx.name("leader");
@@ -86,10 +86,10 @@ async fn one_leads_at_a_time(cx: Cx) -> Verdict {
 
 rule! { "19.02" Must phase 3 [Lock, Wait, Lease, AutoRenew, Election] Both A T next_leads_within_the_bound,
     evidence ["successions" >= 4], bug "resign_forgets", budget 120 s
-    "When a leader resigns, steps down or is dropped, the next one leads at once; when it dies, the next one \
+    "When a leader resigns, steps down or is dropped, the next one leads at once. When it dies, the next one \
         leads as soon as its lease is over."
-    why "Between two leaders nobody does the work."
-    check "What does the next candidate wait for: the release of the one before it, or the end of its lease?"
+    why "Between two leaders the work is not done."
+    check "What does the next candidate wait for: the release of the former leader, or the end of its lease?"
 }
 async fn next_leads_within_the_bound(cx: Cx) -> Verdict {
     let b = cx.connect().await?;
@@ -148,11 +148,11 @@ async fn observe(election: &Election) -> Verdict<BoxStream<'static, Result<Holde
 
 rule! { "19.03" Must phase 3 [Lock, Wait, Fence, Watch, Election] Both A D observers_see_leaders_in_order,
     evidence ["leaders_told" >= 24], bug "leader_told_again", budget 120 s
-    "Whoever observes is told first of the leader of now, then of those that come after it: each once, with \
-        its token, in the order of the tokens, and the last one always."
-    why "Requests go to the leader that an observer was told of last; told of an old one, it sends them to \
-        somebody who does not lead any more."
-    check "Which changes of the lock are a new leader, and which are the one that was told before?"
+    "An observer sees the current leader first and then each later one: each once, with its token, in the \
+        order of the tokens, and always the last one."
+    why "Requests go to the leader that the observer saw last. If that is an old one, they go to a process \
+        that no longer leads."
+    check "Which changes of the lock mean a new leader, and which ones the leader that was already reported?"
 }
 async fn observers_see_leaders_in_order(cx: Cx) -> Verdict {
     let (a, b, c) = (cx.connect().await?, cx.connect().await?, cx.connect().await?);
@@ -201,9 +201,10 @@ async fn observers_see_leaders_in_order(cx: Cx) -> Verdict {
 rule! { "19.04" Must phase 3 [Lock, Wait, Fence, Watch, Inspect, OwnerLabel, Election] Both A D
         value_belongs_to_its_token,
     evidence ["values_told" >= 24], bug "value_of_the_last", budget 120 s
-    "A leader is shown with the value that it campaigned with, by a look and by the stream."
-    why "The value is the address that clients go to; with another's token it sends them to the wrong one."
-    check "Are the value and the token of a leader of one grant, or each the newest that is known?"
+    "The current leader and the stream of leaders show each leader with the value that it campaigned with."
+    why "The value is the address that clients connect to. Paired with another leader's token, it sends them \
+        to the wrong one."
+    check "Do a leader's value and token come from one grant, or is each the newest known?"
 }
 async fn value_belongs_to_its_token(cx: Cx) -> Verdict {
     let (a, b) = (cx.connect().await?, cx.connect().await?);
@@ -304,10 +305,10 @@ fn leads(cx: &Cx, election: Election, work: &Arc<Work>, most: u64) -> Task<Resul
 
 rule! { "19.05" Must phase 3 [Lock, Wait, Lease, Election] Both A T work_ends_before_the_next_begins,
     evidence ["works_cut_short" >= 5], bug "work_outlives_the_lease", budget 120 s
-    "When a leadership runs out it is over before that of the next leader begins, and its work is cancelled."
-    why "Work that goes on after its leader was replaced is done twice, and the second time by somebody who \
-        believes to be the only one."
-    check "What ends the work of a leader: its deadline, or the news that it is over?"
+    "When a leadership expires, it is over before the next one begins, and its work is cancelled."
+    why "Work that continues after its leader was replaced is done twice, by two leaders that each believe \
+        to be the only one."
+    check "What ends the work of a leader: its deadline, or the notification that it is over?"
 }
 async fn work_ends_before_the_next_begins(cx: Cx) -> Verdict {
     let (name, ask) = (cx.name("leader"), cx.ask().ttl(cx.short_ttl()));
@@ -332,9 +333,9 @@ async fn work_ends_before_the_next_begins(cx: Cx) -> Verdict {
 
 rule! { "19.06" Must phase 3 [Lock, Wait, Fair, Election] Both A D who_steps_down_goes_last,
     evidence ["rounds" >= 3], bug "step_down_in_word", budget 120 s
-    "Whoever steps down and campaigns again leads after all who were waiting."
-    why "A leader that is to be relieved, for maintenance say, and is elected again at once is not relieved."
-    check "When step_down returns, has the store let in the next one?"
+    "A leader that steps down and campaigns again leads after all waiting candidates."
+    why "A leader that should be replaced, for example for maintenance, must not be elected again at once."
+    check "When step_down returns, has the store admitted the next leader?"
 }
 async fn who_steps_down_goes_last(cx: Cx) -> Verdict {
     let (a, b, c) = (cx.connect().await?, cx.connect().await?, cx.connect().await?);
@@ -362,8 +363,8 @@ async fn who_steps_down_goes_last(cx: Cx) -> Verdict {
 
 rule! { "19.07" Must phase 3 [Lock, Wait, Lease, MaximumHold, Election] Both A D leading_goes_on_after_a_loss,
     evidence ["leaderships" >= 4], bug "lead_ends_at_a_loss", budget 120 s
-    "Who leads by `lead` campaigns again after a loss and after stepping down, and ends with the client."
-    why "A service whose only candidate gave up at the first loss has no leader from then on."
+    "A candidate in `lead` campaigns again after a loss and after stepping down, and ends with the client."
+    why "If a service's only candidate gives up at the first loss, the service has no leader from then on."
     check "Which errors of a campaign, and which ends of a leadership, end the loop?"
 }
 async fn leading_goes_on_after_a_loss(cx: Cx) -> Verdict {
@@ -415,10 +416,10 @@ async fn leading_goes_on_after_a_loss(cx: Cx) -> Verdict {
 
 rule! { "19.08" Must phase 3 [Lock, Wait, Fence, Watch, Election] Both P D observers_outlive_a_cut,
     evidence ["cuts" >= 3], bug "leader_told_after_a_cut", budget 180 s
-    "A stream of leaders goes on when its connection breaks, or the store is away for a while: the leader of \
-        then is told, and none twice."
-    why "A router that hears no more of its leaders sends everything to the last one for ever."
-    check "Who watches anew after a stream of changes has ended, and what is done with its first item?"
+    "A stream of leaders survives a broken connection and a temporary outage of the store: it then reports \
+        the current leader, and none twice."
+    why "A router whose stream died sends everything to the last leader for ever."
+    check "What opens a new watch after a stream of changes has ended, and how is its first item handled?"
 }
 async fn observers_outlive_a_cut(cx: Cx) -> Verdict {
     let f = faulty(&cx).await?;
@@ -478,10 +479,10 @@ async fn nothing_is_told(
 rule! { "19.09" Must phase 3 [Lock, Wait, Lease, AutoRenew, Election] Both P T
         cut_off_work_ends_before_the_next,
     evidence ["successions" >= 1], bug "renewed_work_goes_on", budget 120 s
-    "The work of a leader that is cut off from the store is cancelled before another leads, who does as soon \
-        as its lease is over."
-    why "A leader that cannot renew believes in itself for as long as its requests hang, and works beside \
-        the next one."
+    "The work of a leader that is cut off from the store is cancelled before another one leads, which \
+        happens as soon as its lease is over."
+    why "A leader that cannot renew believes that it leads for as long as its requests hang, and works \
+        beside the next one."
     check "Is the work ended by the clock, or by the answer to a renewal?"
 }
 async fn cut_off_work_ends_before_the_next(cx: Cx) -> Verdict {
@@ -516,11 +517,11 @@ async fn cut_off_work_ends_before_the_next(cx: Cx) -> Verdict {
 
 rule! { "19.10" Must phase 3 [Lock, Wait, Lease, Election] Both A T a_paused_leader_does_no_more,
     evidence ["pauses" >= 3], bug "paused_work_goes_on", budget 60 s
-    "A leader that stands still past its lease is replaced, and its work takes not one step more when it \
-        goes on."
-    why "A virtual machine that is moved, or a collector that stops the world, wakes up in the middle of the \
-        work of a leader of long ago."
-    check "After a pause, is the deadline looked at before the work goes on, or when a timer fires beside it?"
+    "A leader that is paused past its lease is replaced, and its work makes no further step when it \
+        continues."
+    why "After a live migration or a long garbage collection, a process continues in the middle of the work \
+        of a leadership that ended long ago."
+    check "After a pause, is the deadline checked before the work continues, or does a separate timer fire?"
 }
 async fn a_paused_leader_does_no_more(cx: Cx) -> Verdict {
     let (name, ttl) = (cx.name("leader"), cx.short_ttl());

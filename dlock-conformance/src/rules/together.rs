@@ -22,10 +22,10 @@ fn names(cx: &Cx, of: &str) -> Verdict<Vec<LockName>> {
 
 rule! { "14.08" Must phase 2 [Lock, Try, Lease] Both A D one_of_many_ends_alone,
     evidence ["rounds" >= 6, "granted_beside" >= 24], bug "drop_ends_company", budget 300 s
-    "Of many requests that a client has on its way at once each ends as it would alone: one whose future is \
-        dropped and one that is refused cost the others nothing."
-    why "What goes to the store as one is one transaction there, and one future here: where that fails or \
-        is dropped as a whole, one impatient caller takes the locks of all the others."
+    "When a client has many requests in flight at once, each ends as it would alone: neither a dropped \
+        future nor a refusal affects the other requests."
+    why "A batch is one transaction in the store and one future in the client. If it fails or is dropped as \
+        a whole, one impatient caller takes the locks of all the others."
     check "Does one future carry the requests of others, and what becomes of them when it is dropped?"
 }
 async fn one_of_many_ends_alone(cx: Cx) -> Verdict {
@@ -111,11 +111,11 @@ async fn all_but<T>(
 
 rule! { "15.11" Must phase 2 [Lock, Try, Lease] Both P D many_unheard_are_each_unknown,
     evidence ["unknown" >= 1, "unheard_releases" >= 2], bug "unknown_in_company", budget 300 s
-    "When the replies to many requests are lost at once, none of them is told an outcome: each is Unknown, \
-        or Unavailable if it surely holds nothing."
-    why "The one reply to what went out as one is the reply to each; whoever is told `not acquired` for it \
-        leaves a lock behind that nobody gives back."
-    check "What is told to the requests of a batch when its connection breaks, sent or not?"
+    "When the replies to many requests are lost at once, none of them guesses its outcome: each is Unknown, \
+        or Unavailable if it certainly holds nothing."
+    why "A batch has one reply for all its requests. If its loss is reported as `not acquired`, each request \
+        may leave a lock that nothing releases."
+    check "What does each request of a batch answer when the connection breaks, whether it was sent or not?"
 }
 async fn many_unheard_are_each_unknown(cx: Cx) -> Verdict {
     let f = faulty(&cx).await?;
@@ -170,10 +170,10 @@ async fn many_unheard_are_each_unknown(cx: Cx) -> Verdict {
 
 rule! { "16.17" Must phase 3 [Lock, Try] Backend H D one_of_many_fails_alone,
     evidence ["failed" >= 4, "granted_beside" >= 24], bug "foreign_fails_company"
-    "Of many requests that a client has on its way at once, one that the store cannot carry out fails alone."
-    why "An error ends a transaction, and a script: if one record that nobody can read is among forty \
-        names, forty jobs stand still."
-    check "What does an error of one do to the statement, script or transaction that carries the others?"
+    "When a client has many requests in flight at once, one that the store cannot carry out fails alone."
+    why "An error ends a whole transaction or script. If one of forty names has an unreadable record, forty \
+        jobs stop."
+    check "What does one error do to the statement, script or transaction that carries the other requests?"
 }
 async fn one_of_many_fails_alone(cx: Cx) -> Verdict {
     let (a, mut rng) = (cx.connect().await?, cx.rng());

@@ -17,12 +17,12 @@ rules! {
 
 rule! { "2.12" Should phase 2 [Lock, Try] Both P D round_trips_are_few,
     evidence ["cycles" >= 100, "round_trips" >= 20], bug "chatty_acquire"
-    "An acquire of a lock that nobody holds and its release cost at most the claimed number of round trips, \
-        for a try and a wait, for a name that is new and one that is not."
-    why "Where the store is far away every question more is what a lock costs; a look before the grant and \
-        another after it make it three times as slow."
-    check "Which requests are sent besides the one that asks and the one that lets go: a look before, a \
-        confirmation after, a sign of life for each lock?"
+    "To acquire an uncontended lock and release it costs at most the claimed number of round trips, for a \
+        try and a wait, for a new name and a known one."
+    why "With a distant store, round trips are the cost of a lock. A check before the grant and another \
+        after it make the lock three times as slow."
+    check "Which requests are sent besides the acquire and the release: a check before, a confirmation \
+        after, a keep-alive for each lock?"
 }
 async fn round_trips_are_few(cx: Cx) -> Verdict {
     // What a client sends besides, a sign of life say, falls into some of the batches; so does a busy machine
@@ -78,12 +78,11 @@ async fn round_trips_are_few(cx: Cx) -> Verdict {
 
 rule! { "5.12" Should phase 2 [Lock, Lease, AutoRenew] Engine P T renewals_leave_time_for_another,
     evidence ["renewals" >= 12], bug "renew_at_95pct", budget 120 s
-    "A guard that renews itself does so twice in a ttl at least, and clients that begin together do not \
-        renew in step for ever."
-    why "Whoever renews at the last moment loses the lock with one lost packet; a thousand clients that came \
-        back in one moment hit the store in one moment, three times in each ttl."
-    check "What is the period of a renewal, is it counted from the last send, and is any part of it chosen \
-        at random?"
+    "A guard with auto-renewal renews at least twice per ttl, and clients that start together do not renew \
+        in step for ever."
+    why "A client that renews at the last moment loses its lock to one lost packet. A thousand clients that \
+        reconnected together hit the store together, three times per ttl."
+    check "What is the renewal period, is it counted from the last send, and is part of it random?"
 }
 async fn renewals_leave_time_for_another(cx: Cx) -> Verdict {
     const CLIENTS: usize = 4;
@@ -180,11 +179,12 @@ const FEW_REQUESTS: u64 = 7;
 
 rule! { "8.10" Should phase 3 [Lock, Wait, BoundedWakes] Both A D one_release_wakes_few,
     evidence ["releases" >= 2], bug "herd_wakeup", budget 120 s
-    "One release wakes a few of those who wait, however many they are: in one client by the tasks that are \
-        polled, and of many clients by the requests that are sent."
-    why "When each release wakes everybody the store answers a thousand questions to grant one lock, and the \
+    "One release wakes only a few waiters, however many there are: counted as polled tasks within one \
+        client, and as requests across clients."
+    why "If each release wakes every waiter, the store answers a thousand requests to grant one lock. The \
         next release comes before the last answer."
-    check "Is the news of a release sent to the next in line, or to everybody who watches the name?"
+    check "Does the notification of a release go to the next waiter in the queue, or to every waiter of the \
+        name?"
 }
 async fn one_release_wakes_few(cx: Cx) -> Verdict {
     let b = cx.connect().await?;

@@ -10,50 +10,50 @@ use crate::rules;
 const HEAD: &str = "\
 # A museum of real bugs
 
-Why trust a lock at all? Not because its author is careful. The authors of the libraries on this page were
-careful; most of them had tests, some had been at it for ten years, and one of the bugs sat behind a test that
-flipped a coin with one side. A lock that is wrong looks exactly like one that is right, until two machines
-meet in the same second, or a reply is lost, or a garbage collector takes its time; and then nothing crashes.
-Two jobs run. A number in a table is one too small. A queue stands still until somebody restarts something.
+Why trust a lock? Not because its author is careful. The authors of the libraries on this page were careful.
+Most of them had tests, some had worked on their library for ten years, and one of the bugs sat behind a test
+that chose at random from one option. A wrong lock looks exactly like a right one until two machines meet
+in the same second, a reply is lost, or a garbage collection takes its time. Then nothing crashes: two jobs
+run, a number in a table is too small by one, or a queue stops until the service is restarted.
 
 So this project does not ask for trust. It keeps the bugs.
 
-Everything below happened, and is on public record. For each there is a diff in this repository that plants
+Everything below happened and is on public record. For each bug there is a diff in this repository that plants
 the same fault into our own lock, and a numbered rule of the conformance kit that must then fail. If a rule
-stops catching its bug, our build breaks. What a rule *says* when it meets the bug is printed here as the kit
-prints it, because a test that fails and cannot say why is half a test.
+stops catching its bug, our build breaks. This page also shows what the rule *says* about the bug, as the kit
+prints it, because a failing test that cannot say why it fails is only half a test.
 
-The rules are not about our code. They ask what a lock does for the one who uses it, and run against any
-backend, and any other lock library that is given a [harness](src/harness.rs) of three methods. If you use or
-write such a library: the bugs are free to take.
+The rules are not about our code. They test what a lock does for its user. They run against any backend, and
+against any other lock library that has a [harness](src/harness.rs) of three methods. If you use or write such
+a library, you are welcome to the bugs.
 
 ";
 
 const TAIL: &str = "\
 ## How to read the figures
 
-*Lived* is from the first day in the public record, as far as it was at hand, to the change that mended it.
-`open` was not mended when last seen; for the older of these that says how long. `not known` is said rather
-than guessed: the record is closed, and does not say when, or whether, it was mended. It is no measure of
-anybody's diligence. Several of these were mended within a day of the report; how long they had been in the
-code before is another matter, and often years.
+*Lived* is the time from the first day in the public record, as far as we found it, to the change that fixed
+the bug. `open` bugs were not fixed when last checked; for the older ones the entry says how long that was.
+`not known` means that the issue is closed and does not say when, or whether, the bug was fixed. We do not
+guess. This is no measure of anyone's diligence: several of these bugs were fixed within a day of the report.
+How long they had been in the code before is another question, and often the answer is years.
 
-*Caught* is in how many runs of how many the rule failed with the bug planted, each run another seed in
-virtual time, by the same budget as a quick run of the kit. A bug that shows in every run must be caught by
-every one; one that needs luck, in 99 of 100. How often rules fail that should not is in
-[MATRIX.md](MATRIX.md).
+*Caught* says in how many runs the rule failed with the bug planted. Each run uses another seed in virtual
+time, with the budget of a quick run of the kit. A bug that shows in every run must be caught in every run.
+One that depends on chance must be caught in 99 of 100. [MATRIX.md](MATRIX.md) shows how often rules fail that
+should not.
 
 ## How an exhibit is made
 
-1. Find what happened: the issue, what its users saw, the change that mended it. A fault of the machine is no
-   exhibit; a fault that a rule of ours could have shown before a user did is one.
-2. Plant it: a diff of a few lines in `dlock-conformance/bugs/` that makes the mistake where it was made, in
-   the reference backend or in the engine. If a rule's own planted bug is the same mechanism, that one serves.
-   If the story is another, it gets one of its own, and a line in `saboteur/museum/rebuilt.rs`.
-3. If no rule catches it, the kit is wrong, not the museum: sharpen the rule. That is how 4.04, 5.09, 7.04,
-   11.04 and 11.05 came to ask what they ask.
-4. Tell it in `saboteur/museum/`, in your own words, with the day it was reported and the day it
-   was mended; then write this page anew:
+1. Find out what happened: the issue, what the users saw, the change that fixed it. A hardware fault is no
+   exhibit. A fault that one of our rules could have shown before a user met it is one.
+2. Plant it: a diff of a few lines in `dlock-conformance/bugs/` that makes the same mistake in the reference
+   backend or in the engine. If a rule's own planted bug has the same mechanism, use that one. If not, the
+   exhibit gets a planted bug of its own, and a line in `saboteur/museum/rebuilt.rs`.
+3. If no rule catches it, the kit is wrong, not the museum: sharpen the rule. Rules 4.04, 5.09, 7.04, 11.04
+   and 11.05 got their present form that way.
+4. Describe it in `saboteur/museum/`, in your own words, with the day of the report and the day of the fix.
+   Then generate this page again:
 
    ```text
    scripts/matrix --museum dlock-conformance/MUSEUM.md
@@ -77,8 +77,7 @@ pub fn page(matrix: &Matrix) -> Result<String, String> {
     let _ = writeln!(
         text,
         "**{} bugs of {} projects, since {first}; {caught} of them are caught.** {open} are open. {rebuilt} \
-            are planted as they were, since no other \
-         planted bug has their mechanism.\n",
+            have a planted bug of their own, since no rule's own planted bug has their mechanism.\n",
         all.len(),
         projects.len(),
     );
@@ -142,7 +141,7 @@ fn says(row: &Row) -> String {
 fn catalogue(text: &mut String, matrix: &Matrix) -> Result<(), String> {
     let _ = writeln!(
         text,
-        "## The catalogue\n\n| bug | project | year | lived | rule | what the rule says of it | caught | \
+        "## The catalogue\n\n| bug | project | year | lived | rule | what the rule says | caught | \
             planted as |\n|---|---|---|---|---|---|---|---|"
     );
     for exhibit in exhibits() {
@@ -170,9 +169,9 @@ fn catalogue(text: &mut String, matrix: &Matrix) -> Result<(), String> {
 fn absent(text: &mut String) {
     let _ = writeln!(
         text,
-        "## Waiting for its backend\n\nThese cannot be rebuilt in memory: the fault is in what lies under \
-            the lock. They are kept here with the rule that is to catch \
-         them, for the backends to come.\n\n| bug | project | year | needs | rule |\n|---|---|---|---|---|"
+        "## Not planted yet\n\nThese bugs cannot be rebuilt in memory, because the fault is below the lock. \
+            Each is listed with the rule that should catch it.\n\n\
+         | bug | project | year | needs | rule |\n|---|---|---|---|---|"
     );
     for absent in WAITING {
         let _ = writeln!(

@@ -1,4 +1,4 @@
-//! What is shown of a bug.
+//! An exhibit: what the museum shows of a bug.
 
 use super::day::Day;
 use super::rebuilt::of as rebuilt;
@@ -8,41 +8,41 @@ use crate::rules;
 /// Bugs of one kind.
 #[derive(Debug)]
 pub struct Hall {
-    /// What they did.
+    /// What they have in common.
     pub title: &'static str,
-    /// What is to be seen in it.
+    /// The introduction to them.
     pub intro: &'static str,
-    /// Them.
+    /// The exhibits.
     pub exhibits: &'static [Exhibit],
 }
 
-/// A bug that was in the field.
+/// A bug that a library had in the field.
 #[derive(Clone, Copy, Debug)]
 pub struct Exhibit {
     /// What went wrong, in a few words.
     pub title: &'static str,
     /// Where.
     pub project: &'static str,
-    /// Where it is on record: `owner/repo#N`.
+    /// The public record: `owner/repo#N`.
     pub issue: &'static str,
-    /// The first day in that record, or in what is known of an earlier one.
+    /// The first day in that record, or in an earlier one.
     pub since: Day,
-    /// What became of it.
+    /// How it ended.
     pub end: End,
-    /// What went wrong and what its users saw, in our own words.
+    /// What went wrong and what users saw, in our own words.
     pub story: &'static str,
     /// The planted bug that rebuilds it; its rule must catch it.
     pub bug: &'static str,
 }
 
-/// What became of a bug, as far as the public record tells.
+/// How a bug ended, according to the public record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// Mended that day.
+    /// Fixed that day.
     Mended(Day),
-    /// The record is closed; when the bug was mended, or whether, is not known.
+    /// The record is closed and does not say when, or whether, the bug was fixed.
     Closed,
-    /// Not mended that day, the last of which the record tells.
+    /// Not fixed on that day, the last one in the record.
     Open(Day),
     /// It is documented behaviour, and stays.
     ByDesign,
@@ -57,7 +57,7 @@ impl Exhibit {
             .unwrap_or_default()
     }
 
-    /// Where to read of it.
+    /// The address of the record.
     pub fn url(&self) -> String {
         url(self.issue)
     }
@@ -74,8 +74,8 @@ impl Exhibit {
     }
 }
 
-/// What went wrong, where it is on record and what became of it, the planted bug that rebuilds it, and its
-/// story.
+/// Makes an exhibit from the title, the project and its record, the days, the planted bug that rebuilds it,
+/// and the story.
 pub(super) const fn exhibit(
     title: &'static str,
     (project, issue): (&'static str, &'static str),

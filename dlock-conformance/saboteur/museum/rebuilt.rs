@@ -1,4 +1,4 @@
-//! Bugs that are planted as they were, beside the one by which their rule is proved.
+//! Real bugs with a planted bug of their own, beside the one that proves their rule.
 
 use crate::Detection;
 
@@ -9,11 +9,11 @@ pub struct Planted {
     pub bug: &'static str,
     /// The number of the rule.
     pub rule: &'static str,
-    /// How surely the rule must catch it.
+    /// How reliably the rule must catch it.
     pub detection: Detection,
 }
 
-/// What is said of that bug, if it is a rebuilt one.
+/// The entry of that bug, if it is a rebuilt one.
 pub fn of(bug: &str) -> Option<&'static Planted> {
     REBUILT.iter().find(|rebuilt| rebuilt.bug == bug)
 }
@@ -50,7 +50,7 @@ pub static REBUILT: &[Planted] = &[
     always("15.08", "cleanup_tried_once"),
 ];
 
-/// Bugs of what is around the store and the engine, as wrappers in the kit itself.
+/// Bugs in what surrounds the store and the engine. They are wrappers in the kit itself.
 pub const WRAPPERS: [&str; 16] = [
     "client_walltime_deadline",
     "dead_head_blocks",

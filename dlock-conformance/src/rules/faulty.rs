@@ -116,7 +116,7 @@ pub(super) async fn kept(
         drop(hold);
         while slow.hits() == before {
             if cx.now() >= by {
-                inconclusive!("the store has not done what A asks for, and says no more");
+                inconclusive!("the store has not carried out A's request, and answers nothing more");
             }
             cx.sleep(ms(1)).await;
         }

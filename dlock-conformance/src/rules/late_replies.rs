@@ -77,8 +77,7 @@ async fn the_deadline_counts_from_the_send(cx: Cx) -> Verdict {
     let most = cx.now() + (ask.ttl - delay);
     ensure!(
         held.deadline() <= most,
-        "the deadline is {:?} later than the send of the request and the ttl allow, {delay:?} after which \
-            the reply came",
+        "the deadline is {:?} later than the send time of the request plus the ttl; the reply took {delay:?}",
         most.until(held.deadline())
     );
     ensure!(slow.hits() > 0, "the reply was not slow");
@@ -123,7 +122,7 @@ async fn a_retried_grant_keeps_its_end(cx: Cx) -> Verdict {
             let granted = cx.now();
             ensure!(
                 held.deadline() <= granted + cx.skew(ask.ttl),
-                "a grant that the store has ended by {granted:?} is believed for {:?} longer",
+                "the holder believes in its grant for {:?} after {granted:?}, by when the store had ended it",
                 granted.until(held.deadline())
             );
             next.release().await.seen("B releases")?;
@@ -147,7 +146,7 @@ async fn only_an_answer_moves_the_deadline(cx: Cx) -> Verdict {
     cx.sleep(ms(20)).await;
     let hole = f.net.begin(Fault::BlackHole(Direction::ToServer));
     let renewing = cx.renews(&held);
-    struck(&cx, &hole, "A's renewal does not arrive").await?;
+    struck(&cx, &hole, "A's renewal is lost on the way").await?;
     ensure!(
         held.deadline() == before,
         "the deadline moved by {:?} with a renewal that was sent and not answered",
@@ -185,7 +184,7 @@ async fn only_an_answer_moves_the_deadline(cx: Cx) -> Verdict {
     while let Err(e) = held.renew().await {
         let again = matches!(e.kind(), ErrorKind::Unavailable | ErrorKind::Unknown);
         if !again || cx.now() >= by {
-            return Err(e).seen("A renews once the network is well again");
+            return Err(e).seen("A renews once the network works again");
         }
         ensure!(
             held.deadline() == before,

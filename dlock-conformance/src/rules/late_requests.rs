@@ -106,7 +106,7 @@ async fn retries_spare_the_successor(
     who: &str,
 ) -> Verdict {
     for _ in 0..2 {
-        let what = "a release that is asked for again after its reply was lost";
+        let what = "a release that is retried after its reply was lost";
         is_an_answer(what, &cx.within(patience(cx), what, held.release()).await?)?;
         cx.evidence("retries");
         c.is_refused(name, &cx.ask(), format!("{who} holds, and after {what}"))
@@ -143,7 +143,7 @@ async fn retry_is_one_level(cx: Cx) -> Verdict {
         f.cut(how)?;
         drop(hold);
         cx.evidence("lost_replies");
-        let what = "the outermost acquire, of which a reply was lost";
+        let what = "the outermost acquire, with a lost reply";
         let outer = match cx.within(patience(&cx), what, acquiring).await? {
             Ok(outer) => outer,
             Err(e) if e.kind() == ErrorKind::Unknown => continue,
@@ -222,8 +222,8 @@ async fn what_is_late_is_refused(cx: Cx) -> Verdict {
                     }
                 })
             };
-            struck(&cx, &kept, format!("A's {late:?} is kept on its way")).await?;
-            let what = format!("A's {late:?}, the connection of which broke");
+            struck(&cx, &kept, format!("A's {late:?} is delayed on its way")).await?;
+            let what = format!("A's {late:?}, whose connection broke");
             // Whether it heard of it, and what it is told, is the matter of others.
             let _: Released = cx.within(patience(&cx), &what, saying).await?;
             let what = "A's release after that, over a new connection";
@@ -245,7 +245,7 @@ async fn what_is_late_is_refused(cx: Cx) -> Verdict {
                 next.renew().await.seen(format_args!("{when}: B renews"))?;
                 next.release().await.seen(format_args!("{when}: B releases"))?;
             }
-            let when = format!("nobody holds any more, and a late {late:?} has arrived");
+            let when = format!("the name is free, and a late {late:?} has arrived");
             c.passes(&name, &ask, when).await?;
         }
     }
@@ -298,7 +298,7 @@ async fn given_up(
             a.acquire_timeout(&name, &ask, limit).await.map(Some)
         })
     };
-    struck(cx, &kept, "A's request is kept on its way").await?;
+    struck(cx, &kept, "A's request is delayed on its way").await?;
     let what = if tries { "a try" } else { "an acquire" };
     match cx.within(patience(cx), what, asking).await? {
         Ok(Some(_)) => fail!("{what} was granted while B holds"),
@@ -318,7 +318,7 @@ async fn given_up(
         cx.sleep(settling(cx)).await;
     }
     cx.evidence("late_acquires");
-    let when = format!("nobody holds or waits, and the request of {what} that was given up has arrived");
+    let when = format!("the name is free, and the abandoned request of {what} has arrived");
     f.b.passes(name, ask, when).await
 }
 
@@ -341,8 +341,8 @@ async fn copy_of_a_released_acquire_is_refused(cx: Cx) -> Verdict {
         let (name, ask) = (cx.name(round), cx.ask());
         let kept = f.net.begin(Fault::DeliverLate);
         let asking = f.a_acquires(&cx, &name, &ask, None);
-        struck(&cx, &kept, "A's request is kept on its way").await?;
-        let what = "an acquire, the first copy of which is kept on its way";
+        struck(&cx, &kept, "A's request is delayed on its way").await?;
+        let what = "an acquire whose first copy is delayed on its way";
         match cx.within(patience(&cx), what, asking).await? {
             Ok(held) => {
                 cx.evidence("released_before");
@@ -356,7 +356,7 @@ async fn copy_of_a_released_acquire_is_refused(cx: Cx) -> Verdict {
         kept.heal();
         cx.sleep(settling(&cx)).await;
         cx.evidence("late_copies");
-        let when = "a copy of an acquire has arrived, the lease of which was released long before";
+        let when = "a copy of an acquire whose lease was released long ago has arrived";
         f.b.passes(&name, &ask, when).await?;
     }
     Ok(())

@@ -289,7 +289,7 @@ async fn grant_ids_are_unique(cx: Cx) -> Verdict {
             cx.evidence("ids");
             if let Some(before) = seen.insert(id.clone(), whose.clone()) {
                 return Err(Failure::Broken(format!(
-                    "the id {id} is that of a hold of {before} and of one of {whose}"
+                    "two holds have the id {id}: one of {before} and one of {whose}"
                 )));
             }
         }

@@ -61,7 +61,7 @@ async fn no_spurious_refusal(cx: Cx) -> Verdict {
         } else {
             cx.name("same")
         };
-        let when = format!("round {round}: a free name that nobody else uses");
+        let when = format!("round {round}: a free name without other users");
         client.passes(&name, &ask, when).await?;
         cx.evidence("grants");
     }
@@ -106,10 +106,10 @@ async fn invalid_arguments_change_nothing(cx: Cx) -> Verdict {
     let name = cx.name("invalid");
     let mut wrong = vec![(Duration::ZERO, name.clone(), "a ttl of zero")];
     if !caps.min_ttl.is_zero() {
-        wrong.push((caps.min_ttl / 2, name.clone(), "half of the least ttl"));
+        wrong.push((caps.min_ttl / 2, name.clone(), "half of the minimum ttl"));
     }
     if let Some(longer) = caps.max_ttl.checked_add(Duration::from_secs(1)) {
-        wrong.push((longer, name.clone(), "a ttl beyond the longest"));
+        wrong.push((longer, name.clone(), "a ttl above the maximum"));
     }
     let mut bytes = name.as_bytes().to_vec();
     bytes.resize(caps.max_name_len.saturating_add(1).min(1 << 20), b'x');
@@ -131,7 +131,7 @@ async fn invalid_arguments_change_nothing(cx: Cx) -> Verdict {
 fn refused_as_invalid(cx: &Cx, answer: Result<Option<Box<dyn Held>>>, what: &str, how: &str) -> Verdict {
     match answer {
         Ok(Some(held)) => fail!("{how} with {what} was granted, for {:?}", held.ttl()),
-        Ok(None) => fail!("{how} with {what} answered `held`, on a name that nobody holds"),
+        Ok(None) => fail!("{how} with {what} answered `held` for a free name"),
         Err(e) => {
             ensure!(
                 e.kind() == ErrorKind::InvalidInput,
@@ -191,11 +191,11 @@ async fn timeout_at_the_deadline(cx: Cx) -> Verdict {
         let took = cx.now().since(asked);
         ensure!(
             took + CLOCK_STEP >= limit,
-            "B was told Timeout after {took:?}, before its limit of {limit:?}"
+            "B got Timeout after {took:?}, before its limit of {limit:?}"
         );
         ensure!(
             took <= limit + cx.slack(),
-            "B was told Timeout after {took:?}, too long after its limit of {limit:?}"
+            "B got Timeout after {took:?}, too long after its limit of {limit:?}"
         );
         cx.evidence("timeouts");
     }
@@ -289,7 +289,7 @@ async fn live_guard_or_timeout(cx: Cx) -> Verdict {
             Ok(granted) => {
                 ensure!(
                     granted.is_valid(),
-                    "round {round}: B was given a guard that is not valid"
+                    "round {round}: B got a guard that is not valid"
                 );
                 c.is_refused(&name, &ask, format!("round {round}: while B holds"))
                     .await?;

@@ -73,7 +73,7 @@ async fn huge_ttls(cx: &Cx) -> Verdict {
                 );
                 held.push((what, name, guard));
             }
-            Ok(None) => fail!("{what}: `held` is the answer, on a name that nobody holds"),
+            Ok(None) => fail!("{what}: the answer is `held`, for a free name"),
             Err(e) if e.kind() == ErrorKind::InvalidInput => {
                 b.passes(&name, &cx.ask(), format!("{what} was refused")).await?;
             }
@@ -180,7 +180,7 @@ async fn unbounded_wait_has_no_end(cx: Cx) -> Verdict {
     let granted = cx.done(bound, what, waiting).await?;
     cx.evidence("waits_outlived");
     cx.note(format_args!(
-        "waited for {long:?}; the claimed longest default is {:?}",
+        "waited for {long:?}; the longest default that is claimed is {:?}",
         cx.claims().largest_default
     ));
     granted.release().await.seen("B releases")

@@ -104,8 +104,7 @@ async fn beliefs_do_not_overlap(cx: Cx) -> Verdict {
                 if let Some(before) = believes(&last, held.deadline()) {
                     ensure!(
                         before <= granted + cx.skew(held.ttl()),
-                        "holder {number} was granted {:?} before the end that the holder before it believed \
-                            in",
+                        "holder {number} was granted {:?} before the deadline of the holder before it",
                         granted.until(before)
                     );
                     cx.evidence("hand_overs");

@@ -66,7 +66,7 @@ async fn no_early_grant(cx: Cx) -> Verdict {
     let next = granted_within(&cx, &*b, (&name, &ask), window, "refusals_before_expiry", what).await?;
     ensure!(
         !held.is_valid(),
-        "A still thinks that it holds the lock after B was granted"
+        "A still believes that it holds the lock after B was granted"
     );
     drop(next);
     Ok(())
@@ -156,7 +156,7 @@ async fn each_grant_its_own_ttl(cx: Cx) -> Verdict {
         ensure!(
             shown + cx.skew(ttl) >= ttl
                 && shown <= ttl + cx.skew(ttl) + cx.claims().capabilities.ttl_granularity,
-            "a grant that was asked for with a ttl of {ttl:?} has one of {shown:?}"
+            "a grant that was requested with a ttl of {ttl:?} has one of {shown:?}"
         );
         let by = cx.lapsed_by(ttl);
         holder.vanish();
@@ -227,18 +227,18 @@ async fn the_least_ttl_works(cx: Cx) -> Verdict {
         let holder = cx.connect().await?;
         let (name, ask) = (cx.name(round), cx.ask().ttl(least));
         let held = holder.acquire(&name, &ask).await;
-        let held = held.seen(format_args!("A acquires with the least ttl, {least:?}"))?;
+        let held = held.seen(format_args!("A acquires with the minimum ttl, {least:?}"))?;
         let by = cx.lapsed_by(least);
         if cx.has(Need::PerGrantTtl) {
             let longest = least + cx.skew(least) + cx.claims().capabilities.ttl_granularity;
             ensure!(
                 held.ttl() <= longest,
-                "a lease of {least:?}, the least ttl, became one of {:?}",
+                "a lease of {least:?}, the minimum ttl, became one of {:?}",
                 held.ttl()
             );
         }
         holder.vanish();
-        let when = format!("a lease of {least:?}, the least ttl, whose holder vanished");
+        let when = format!("a lease of {least:?}, the minimum ttl, whose holder vanished");
         cx.free_by(&*next, &name, &cx.ask(), by, when).await?;
         cx.evidence("lapsed");
     }
@@ -249,11 +249,11 @@ async fn the_least_ttl_works(cx: Cx) -> Verdict {
     for ttl in smaller {
         let name = cx.name(format!("below-{}", ttl.as_nanos()));
         match next.try_acquire(&name, &cx.ask().ttl(ttl)).await {
-            Ok(_) => fail!("a ttl of {ttl:?} was accepted, although the least is {least:?}"),
+            Ok(_) => fail!("a ttl of {ttl:?} was accepted, although the minimum is {least:?}"),
             Err(e) if e.kind() == ErrorKind::InvalidInput => cx.evidence("refusals"),
             Err(e) => {
                 return Err(e).seen(format_args!(
-                    "a ttl of {ttl:?}, below the least: InvalidInput expected"
+                    "a ttl of {ttl:?}, below the minimum: InvalidInput expected"
                 ));
             }
         }
@@ -294,23 +294,23 @@ async fn validity_ignores_the_wall_clock(cx: Cx) -> Verdict {
         let taken = held.seen("the child acquires")?;
         let held = taken.value;
         if (set(&cx, &child, step).await? - step as f64).abs() > 60.0 {
-            inconclusive!("the child's wall clock was to be {how}, and is not");
+            inconclusive!("the child's wall clock was not set {how}");
         }
         cx.evidence("steps");
         let look = held.look().await.seen("the child looks at its guard")?;
         // A machine that stood still until the lease was nearly over says nothing.
         if look.answered > taken.asked + ask.ttl * 3 / 4 {
-            inconclusive!("the clock was set only when the lease was nearly over");
+            inconclusive!("the clock was set too late: the lease was nearly over");
         }
         ensure!(
             look.value.is_valid,
-            "the wall clock went {how}, and the guard with {:?} of its {:?} to go calls itself invalid",
+            "the wall clock went {how}, and a guard with {:?} of its {:?} left says that it is not valid",
             look.answered.until(taken.asked + ask.ttl),
             ask.ttl
         );
         ensure!(
             look.value.remaining <= ask.ttl,
-            "the wall clock went {how}, and the guard believes for another {:?} of a ttl of {:?}",
+            "the wall clock went {how}, and the guard says that {:?} of a ttl of {:?} are left",
             look.value.remaining,
             ask.ttl
         );
@@ -319,7 +319,7 @@ async fn validity_ignores_the_wall_clock(cx: Cx) -> Verdict {
         let look = held.look().await.seen("the child looks at its guard")?.value;
         ensure!(
             !look.is_valid,
-            "the wall clock went {how}, and after its ttl the guard calls itself valid for another {:?}",
+            "the wall clock went {how}, and after its ttl the guard says that {:?} are left",
             look.remaining
         );
         let what = format!("{how}: the loss signal after the ttl");

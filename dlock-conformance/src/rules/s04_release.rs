@@ -34,7 +34,7 @@ async fn a_minimum_hold_is_kept(cx: Cx) -> Verdict {
             held.renew().await.seen("A renews")?;
         }
         let released = held.release().await;
-        released.seen("A releases sooner than its minimum hold")?;
+        released.seen("A releases before its minimum hold is over")?;
         let released = cx.now();
         let window = (asked + (least - cx.skew(least)), released + least + cx.slack());
         let (plain, what) = (cx.ask(), format!("released, with a minimum hold of {least:?}"));
@@ -45,7 +45,7 @@ async fn a_minimum_hold_is_kept(cx: Cx) -> Verdict {
         let held = a.is_granted(&name, &cx.ask().min_hold(short), when).await?;
         cx.sleep(short * 3).await;
         let released = held.release().await;
-        released.seen("A releases later than its minimum hold")?;
+        released.seen("A releases after its minimum hold is over")?;
         let after = "after a release later than the minimum hold";
         let next = b.is_granted(&name, &cx.ask(), after).await?;
         cx.evidence("free_at_once");
@@ -77,7 +77,7 @@ async fn a_minimum_hold_is_waited_for(
     let (next, _b) = cx.done(bound, &what, waiting).await?;
     ensure!(
         asked.until(cx.now()) >= least - cx.skew(least),
-        "B, who waited, was granted {:?} after A was, and {:?} after its release, with a minimum hold of \
+        "B, which waited, was granted {:?} after A was, and {:?} after its release, with a minimum hold of \
             {least:?}",
         asked.until(cx.now()),
         released.until(cx.now())
@@ -258,10 +258,11 @@ async fn renewal_ends_with_the_guard(cx: Cx) -> Verdict {
     // Without a renewal before there would be nothing to end.
     ensure!(
         held.is_valid(),
-        "a guard that renews itself is over after one and a half ttl of {:?}",
+        "a guard with auto-renewal is not valid after one and a half ttls of {:?}",
         held.ttl()
     );
-    b.is_refused(&name, &ask, "while A's guard renews itself").await?;
+    b.is_refused(&name, &ask, "while A's guard is renewed automatically")
+        .await?;
     cx.evidence("renewed");
     let ttl = held.ttl();
     drop(held);
@@ -300,11 +301,11 @@ async fn one_release_one_successor(cx: Cx) -> Verdict {
                 let cx = task;
                 let held = lane.acquire(&name, &ask).await.seen("a waiter")?;
                 let others = inside.fetch_add(1, Ordering::SeqCst);
-                ensure!(others == 0, "one release let {} waiters in", others + 1);
+                ensure!(others == 0, "one release admitted {} waiters", others + 1);
                 cx.sleep(ms(8)).await;
                 inside.fetch_sub(1, Ordering::SeqCst);
                 let released = lane.release(&held).await;
-                released.seen("a waiter that was let in releases")?;
+                released.seen("an admitted waiter releases")?;
                 cx.evidence("hand_overs");
                 Ok::<(), Failure>(())
             }));
@@ -369,13 +370,13 @@ async fn a_leaked_guard_lapses(cx: Cx) -> Verdict {
     // Beside the idle one: what keeps the one alive must not keep the other.
     if renews {
         let held = a.acquire(&renewing, &ask.clone().auto_renew()).await;
-        let held = held.seen("A acquires what will renew itself")?;
+        let held = held.seen("A acquires with auto-renewal")?;
         std::mem::forget(held);
     }
     let held = a.acquire(&idle, &ask).await.seen("A acquires a free name")?;
     let by = cx.lapsed_by(held.ttl());
     std::mem::forget(held);
-    let then = "A leaked its guard, which does not renew itself";
+    let then = "A leaked its guard, which has no auto-renewal";
     cx.passes_by(&*b, &idle, &ask, by, then).await?;
     cx.evidence("lapsed");
     if !renews {
@@ -386,16 +387,16 @@ async fn a_leaked_guard_lapses(cx: Cx) -> Verdict {
     let kept = b.try_acquire(&renewing, &ask).await;
     let kept = kept.seen("B tries what A leaked and renews")?.is_none();
     cx.note(if kept {
-        "a leaked guard that renews itself stays held while its client lives"
+        "a leaked guard with auto-renewal stays held while its client lives"
     } else {
-        "a leaked guard that renews itself lapses"
+        "a leaked guard with auto-renewal lapses"
     });
     ensure!(
         kept || cx.claims().engine == Engine::Own,
-        "a leaked guard that renews itself is not held any more, although its client lives"
+        "a leaked guard with auto-renewal is no longer held, although its client lives"
     );
     cx.done(cx.claims().op_bound, "A's close", a.close()).await?;
-    let when = "A leaked a guard that renews itself, and is closed";
+    let when = "A leaked a guard with auto-renewal, and is closed";
     cx.free_by(&*b, &renewing, &ask, cx.lapsed_by(ask.ttl), when)
         .await?;
     cx.evidence("lapsed");

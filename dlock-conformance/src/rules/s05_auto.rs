@@ -54,7 +54,7 @@ async fn auto_renewal_lasts(cx: Cx) -> Verdict {
                 }
                 loses(&cx, &*a, &*b, &name, &ask).await?;
                 let again = a.acquire(&name, &ask).await;
-                again.seen("A acquires again what it had lost")?
+                again.seen("A acquires again a name that it had lost")?
             }
             _ => a.acquire(&name, &ask).await.seen("A acquires a free name")?,
         };
@@ -67,7 +67,7 @@ async fn auto_renewal_lasts(cx: Cx) -> Verdict {
             let after = from.until(cx.now());
             ensure!(
                 held.is_valid() && held.loss().is_none(),
-                "A's {kind} of ttl {:?}, which renews itself, is lost after {after:?}: {:?}",
+                "A's {kind} with a ttl of {:?} and auto-renewal is lost after {after:?}: {:?}",
                 ask.ttl,
                 held.loss()
             );
@@ -183,7 +183,7 @@ async fn a_thousand_guards_stay_renewed(cx: Cx) -> Verdict {
         async move {
             while cx.now() < until {
                 let other = a.acquire(&name, &ask).await.seen("A takes another lock")?;
-                other.release().await.seen("A lets go of it")?;
+                other.release().await.seen("A releases it")?;
                 cx.evidence("other_operations");
                 cx.sleep(ms(4)).await;
             }
@@ -196,8 +196,8 @@ async fn a_thousand_guards_stay_renewed(cx: Cx) -> Verdict {
         let valid = held.iter().filter(|guard| guard.is_valid()).count();
         ensure!(
             valid == held.len(),
-            "{} of {} guards of one client that renew themselves are lost, {:?} before the end of 2 ttls; \
-                the first: {:?}",
+            "{} of {} guards of one client with auto-renewal are lost, {:?} before the end of 2 ttls; the \
+                first: {:?}",
             held.len() - valid,
             held.len(),
             cx.now().until(until),
@@ -208,7 +208,7 @@ async fn a_thousand_guards_stay_renewed(cx: Cx) -> Verdict {
     cx.evidence_by("guards", held.len() as u64);
     // By the store's word too: what it had given away could not be released.
     for guard in held {
-        guard.release().await.seen("A releases what it kept")?;
+        guard.release().await.seen("A releases the locks that it kept")?;
     }
     Ok(())
 }

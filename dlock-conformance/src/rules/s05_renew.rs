@@ -31,7 +31,7 @@ async fn renewal_postpones_the_end(cx: Cx) -> Verdict {
     granted_within(&cx, &*b, (&name, &ask), window, "refusals", "A's renewed lease").await?;
     ensure!(
         !held.is_valid(),
-        "A still thinks that it holds the lock after B was granted"
+        "A still believes that it holds the lock after B was granted"
     );
     Ok(())
 }
@@ -62,7 +62,7 @@ async fn renewal_is_a_reset(cx: Cx) -> Verdict {
         );
         ensure!(
             after <= answered + held.ttl().max(ask.ttl),
-            "renewal {n} of a lease of {:?} promises A another {:?}",
+            "after renewal {n} of a lease of {:?} A has {:?} left",
             ask.ttl,
             answered.until(after)
         );
@@ -96,12 +96,12 @@ async fn renewal_after_the_end_is_lost(cx: Cx) -> Verdict {
         (
             a.acquire(&quiet, &ask).await.seen("A acquires")?,
             quiet,
-            "it lapsed and nobody came",
+            "it lapsed and stayed free",
         ),
         (
             a.acquire(&busy, &ask).await.seen("A acquires")?,
             busy.clone(),
-            "it lapsed and another came and went",
+            "it lapsed and another client held it in between",
         ),
     ];
     let over = cx.now() + ask.ttl + cx.slack();
@@ -200,7 +200,7 @@ async fn renewal_after_release_is_lost(cx: Cx) -> Verdict {
         released.seen(format_args!("round {round}: A releases"))?;
         is_lost(
             held.renew().await,
-            format_args!("round {round}: A renews what it released"),
+            format_args!("round {round}: A renews a released lease"),
         )?;
         let when = format!("round {round}: A released, then renewed");
         b.passes(&name, &ask, when).await?;

@@ -30,7 +30,7 @@ async fn loss_is_told_by_the_deadline(cx: Cx) -> Verdict {
     let f = faulty(&cx).await?;
     let (held, hole) = cut_off(&cx, &f, "cut off").await?;
     let lost = held.lost();
-    struck(&cx, &hole, "a renewal of A does not arrive").await?;
+    struck(&cx, &hole, "a renewal of A is lost on the way").await?;
     // Nothing moves it from here on.
     let deadline = held.deadline();
     let what = "the loss signal of a guard whose renewals fail";
@@ -38,7 +38,7 @@ async fn loss_is_told_by_the_deadline(cx: Cx) -> Verdict {
         .await?;
     let (lead, late) = (cx.now().until(deadline), deadline.until(cx.now()));
     cx.note(format_args!(
-        "the loss was told {lead:?} before the deadline, or {late:?} after it"
+        "the loss was signalled {lead:?} before the deadline, or {late:?} after it"
     ));
     cx.evidence("losses");
     Ok(())
@@ -56,13 +56,13 @@ async fn loss_is_sticky(cx: Cx) -> Verdict {
     let limit = held.ttl() + cx.slack();
     cx.within(limit, "the first observer of a loss", held.lost())
         .await?;
-    struck(&cx, &hole, "a renewal of A does not arrive").await?;
+    struck(&cx, &hole, "a renewal of A is lost on the way").await?;
     for observer in ["second", "third"] {
-        let what = format!("the {observer} observer of a loss, which came after it");
+        let what = format!("the {observer} observer, which subscribed after the loss");
         let reason = cx.within(cx.slack(), what, held.lost()).await?;
         ensure!(
             held.loss() == Some(reason),
-            "a late observer is told {reason:?}, and the guard says {:?}",
+            "a late observer gets {reason:?}, and the guard says {:?}",
             held.loss()
         );
         cx.evidence("late_observers");
@@ -84,10 +84,10 @@ async fn all_observers_are_told(cx: Cx) -> Verdict {
     let limit = held.ttl() + cx.slack();
     let what = "the eight observers of one loss";
     let reasons = cx.within(limit, what, observers).await?;
-    struck(&cx, &hole, "a renewal of A does not arrive").await?;
+    struck(&cx, &hole, "a renewal of A is lost on the way").await?;
     ensure!(
         reasons.windows(2).all(|two| two[0] == two[1]),
-        "the observers of one loss are told different reasons: {reasons:?}"
+        "the observers of one loss get different reasons: {reasons:?}"
     );
     cx.evidence_by("observers_told", reasons.len() as u64);
     Ok(())
@@ -105,9 +105,9 @@ async fn loss_needs_no_poll(cx: Cx) -> Verdict {
     let signal = cx.spawn(held.lost());
     // Nobody asks the guard anything meanwhile.
     let limit = held.ttl() + cx.slack();
-    let what = "the loss signal of a guard that nobody looks at";
+    let what = "the loss signal of a guard that the application never calls";
     cx.within(limit, what, signal).await?;
-    struck(&cx, &hole, "a renewal of A does not arrive").await?;
+    struck(&cx, &hole, "a renewal of A is lost on the way").await?;
     cx.evidence("losses_in_the_background");
     Ok(())
 }
@@ -143,7 +143,7 @@ async fn renewal_ends_with_the_hold(cx: Cx) -> Verdict {
         cx.sleep(ask.ttl).await;
         ensure!(
             f.net.traffic().requests > before,
-            "a guard that renews itself sends no renewals"
+            "a guard with auto-renewal sends no renewals"
         );
         match how {
             "released" => {
@@ -153,8 +153,12 @@ async fn renewal_ends_with_the_hold(cx: Cx) -> Verdict {
             _ => {
                 let away = f.net.begin(Fault::Away);
                 let limit = ask.ttl + cx.slack();
-                cx.within(limit, "the loss of a guard whose server is away", held.lost())
-                    .await?;
+                cx.within(
+                    limit,
+                    "the loss of a guard whose server is unreachable",
+                    held.lost(),
+                )
+                .await?;
                 away.heal();
                 drop(held);
             }
@@ -166,7 +170,7 @@ async fn renewal_ends_with_the_hold(cx: Cx) -> Verdict {
         let after = f.net.traffic().requests;
         ensure!(
             after - settled <= idle,
-            "{} requests were sent in two ttls by a client whose only guard was {how}",
+            "a client whose only guard was {how} sent {} requests in two ttls",
             after - settled
         );
         f.b.passes(&name, &ask, format!("after A's guard was {how}"))
@@ -209,7 +213,7 @@ async fn a_short_fault_loses_nothing(cx: Cx) -> Verdict {
             cx.evidence("faults_survived");
         }
     }
-    held.release().await.seen("A releases what it kept")?;
+    held.release().await.seen("A releases the locks that it kept")?;
     Ok(())
 }
 
@@ -223,7 +227,7 @@ rule! { "4.05" Must phase 1 [Lock, Lease, PerGrantTtl] Both P D release_says_how
 async fn release_says_how_it_went(cx: Cx) -> Verdict {
     let f = faulty(&cx).await?;
     let plain = f.a_holds(&cx.name("plain"), &cx.ask()).await?;
-    plain.release().await.seen("A releases what it holds")?;
+    plain.release().await.seen("A releases its lock")?;
     cx.evidence("released");
 
     let brief = cx.ask().ttl(cx.ttl(ms(100)));
@@ -235,9 +239,9 @@ async fn release_says_how_it_went(cx: Cx) -> Verdict {
     let held = f.a_holds(&cx.name("unheard"), &cx.ask()).await?;
     let hole = f.net.begin(Fault::BlackHole(Direction::ToServer));
     let releasing = cx.releases(&held);
-    struck(&cx, &hole, "A's release does not arrive").await?;
+    struck(&cx, &hole, "A's release is lost on the way").await?;
     f.cut(Cut::Reset)?;
-    let doing = "a release that does not arrive";
+    let doing = "a release that is lost on the way";
     match cx.within(patience(&cx), doing, releasing).await? {
         Err(e) if e.kind() == dlock_core::ErrorKind::Unknown => cx.evidence("unknown"),
         other => fail!("a release that was sent and not answered answers {other:?}, not Unknown"),
@@ -259,9 +263,9 @@ async fn a_failed_release_lapses(cx: Cx) -> Verdict {
     let held = f.a_holds(&name, &ask).await?;
     let hole = f.net.begin(Fault::BlackHole(Direction::ToServer));
     let releasing = cx.releases(&held);
-    struck(&cx, &hole, "A's release does not arrive").await?;
+    struck(&cx, &hole, "A's release is lost on the way").await?;
     f.cut(Cut::Reset)?;
-    let what = "a release that does not arrive";
+    let what = "a release that is lost on the way";
     let released = cx.within(patience(&cx), what, releasing).await?;
     if released.is_err() {
         cx.evidence("failed_releases");

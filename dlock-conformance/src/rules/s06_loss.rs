@@ -24,17 +24,17 @@ async fn no_loss_signal_after_release(cx: Cx) -> Verdict {
     let mut signals = Vec::new();
     for (how, ask) in [
         ("released", &plain),
-        ("released, renewing itself", &renewing),
+        ("released, with auto-renewal", &renewing),
         ("dropped", &plain),
     ] {
         let held = a.acquire(&cx.name(how), ask).await;
-        let held = held.seen(format_args!("A acquires what will be {how}"))?;
+        let held = held.seen(format_args!("A acquires a lock that will be {how}"))?;
         signals.push(held.lost().map(move |reason| (how, reason)).boxed());
         if how == "dropped" {
             drop(held);
         } else {
             let released = held.release().await;
-            released.seen(format_args!("A releases what is {how}"))?;
+            released.seen(format_args!("A releases the lock that is {how}"))?;
             // One that comes late.
             signals.push(held.lost().map(move |reason| (how, reason)).boxed());
         }
@@ -71,7 +71,7 @@ async fn no_spurious_loss(cx: Cx) -> Verdict {
         load.push(cx.spawn(async move {
             while task.now() < from + ask_time(&task) {
                 let other = a.acquire(&name, &ask).await.seen("A takes another lock")?;
-                other.release().await.seen("A lets go of it")?;
+                other.release().await.seen("A releases it")?;
                 task.evidence("other_operations");
                 task.sleep(ms(5)).await;
             }
@@ -82,20 +82,20 @@ async fn no_spurious_loss(cx: Cx) -> Verdict {
         let signals = held.iter().map(|h| h.lost());
         if let Some((reason, which, _)) = cx.timeout(ask.ttl, select_all(signals)).await {
             fail!(
-                "guard {which}, which renews itself, was told that it is lost after {:?} of a hold that \
-                    nothing disturbed: {reason:?}",
+                "guard {which}, with auto-renewal, was lost after {:?} although nothing disturbed it: \
+                    {reason:?}",
                 from.until(cx.now())
             );
         }
         ensure!(
             held.iter().all(|h| h.is_valid()),
-            "a guard that renews itself is not valid after {n} ttls"
+            "a guard with auto-renewal is not valid after {n} ttls"
         );
         cx.evidence("ttls_held");
     }
     all(load).await?;
     for guard in held {
-        guard.release().await.seen("A releases what it kept")?;
+        guard.release().await.seen("A releases the locks that it kept")?;
     }
     Ok(())
 }
@@ -130,16 +130,16 @@ async fn a_refusal_is_told_soon(cx: Cx) -> Verdict {
     cx.sleep(every * 2).await;
     ensure!(
         held.is_valid(),
-        "a guard that renews itself is not valid after two of its periods"
+        "a guard with auto-renewal is not valid after two renewal periods"
     );
     let lost = held.lost();
     let taken = cx.evict(&*b, &name, &cx.ask()).await?;
     let what = "the loss signal of a guard whose hold was ended at the store";
     cx.within(every + cx.slack(), what, lost).await?;
     cx.evidence("refusals");
-    is_lost(held.renew().await, "A's renewal of what B holds now")?;
-    is_lost(held.release().await, "A's release of what B holds now")?;
-    let when = "after the guard that had lost it was released";
+    is_lost(held.renew().await, "A's renewal of a name that B holds now")?;
+    is_lost(held.release().await, "A's release of a name that B holds now")?;
+    let when = "after the lost guard was released";
     a.is_refused(&name, &cx.ask(), when).await?;
     taken.release().await.seen("B releases")?;
 
@@ -147,7 +147,7 @@ async fn a_refusal_is_told_soon(cx: Cx) -> Verdict {
     let held = a.acquire(&name, &cx.ask()).await.seen("A acquires another")?;
     let lost = held.lost();
     let taken = cx.evict(&*b, &name, &cx.ask()).await?;
-    is_lost(held.renew().await, "A's renewal of what B holds now")?;
+    is_lost(held.renew().await, "A's renewal of a name that B holds now")?;
     let what = "the loss signal of a guard whose renewal was refused";
     cx.within(cx.slack(), what, lost).await?;
     ensure!(!held.is_valid(), "a guard is valid after its renewal was refused");
@@ -171,7 +171,7 @@ async fn reason_of(cx: &Cx, held: &dyn Held, within: Duration, how: &str) -> Ver
 fn is(told: LossReason, meant: LossReason, how: &str) -> Verdict {
     ensure!(
         told == meant,
-        "the loss of a guard that {how} is called {told:?}, not {meant:?}"
+        "the loss of a guard that {how} has the reason {told:?}, not {meant:?}"
     );
     Ok(())
 }
@@ -198,7 +198,7 @@ async fn loss_says_why(cx: Cx) -> Verdict {
     let name = cx.name("is ended");
     let held = a.acquire(&name, &cx.ask()).await.seen("A acquires")?;
     let taken = cx.evict(&*b, &name, &cx.ask()).await?;
-    is_lost(held.renew().await, "the renewal of what B holds now")?;
+    is_lost(held.renew().await, "the renewal of a name that B holds now")?;
     is(
         reason_of(&cx, &*held, cx.slack(), how).await?,
         LossReason::Refused,
@@ -219,7 +219,7 @@ async fn loss_says_why(cx: Cx) -> Verdict {
     cx.evidence("reasons");
 
     if cx.has(Need::MaximumHold) {
-        let how = "was held for as long as it may be";
+        let how = "reached its maximum hold";
         let most = ms(120);
         let ask = cx.ask().max_hold(most);
         let held = a.acquire(&cx.name("is too long"), &ask).await;
@@ -240,13 +240,13 @@ async fn server_away(cx: &Cx) -> Verdict {
         Ok(net) => net,
         Err(Failure::NotRun(why)) => {
             cx.note(format_args!(
-                "the loss to a server that is away was not tried: {why}"
+                "the loss while the server is unreachable was not tested: {why}"
             ));
             return Ok(());
         }
         Err(other) => return Err(other),
     };
-    let how = "could not be renewed because the server was away";
+    let how = "could not be renewed because the server was unreachable";
     let client = cx.connect_over(&net).await?;
     let ask = cx.ask().ttl(cx.ttl(ms(250))).auto_renew();
     let held = client.acquire(&cx.name("away"), &ask).await;

@@ -64,7 +64,7 @@ async fn every_grant_has_a_token(cx: Cx) -> Verdict {
         };
         cx.sleep(ms(8)).await;
         held.release().await.seen("A releases while B waits")?;
-        let doing = "B waits for what A released";
+        let doing = "B waits for A's lock";
         let handed = cx.done(cx.prompt(), doing, waiting).await?;
         token_of(&*handed, "a hand-off")?;
         handed.release().await.seen("B releases")?;
@@ -163,7 +163,7 @@ async fn tokens_increase_across_expiry(cx: Cx) -> Verdict {
     let mut stale = Vec::new();
     for round in 0..cx.rounds(4, 20) {
         let by = cx.now() + cx.slack();
-        let when = format!("round {round}: the lease before has run out");
+        let when = format!("round {round}: the lease before has expired");
         let held = cx.free_by(&*clients[0], &name, &ask, by, when).await?;
         tokens.push(token_of(&*held, "try_acquire")?);
         stale.push(held);
@@ -385,7 +385,7 @@ async fn dead_names_keep_no_tokens(cx: Cx) -> Verdict {
         }
         ensure!(
             cx.now() < by,
-            "{names} names that were used once and let go left {} records behind",
+            "{names} names that were used once and released left {} records behind",
             after - before
         );
         cx.sleep(LOOK_EVERY).await;
@@ -426,8 +426,7 @@ async fn counted(cx: &Cx, client: &dyn crate::Subject) -> Verdict<u64> {
         seen = (before, with);
     }
     Err(Failure::Kit(format!(
-        "the harness counts {} records, and {} with {HELD} names held: it does not count what the store \
-            keeps",
+        "the harness counts {} records, and {} with {HELD} names held: it does not count the store's records",
         seen.0, seen.1
     )))
 }
@@ -453,7 +452,7 @@ async fn use_up(cx: &Cx, client: &dyn crate::Subject, names: std::ops::Range<u64
         let held = client.acquire(&cx.name(n), &cx.ask()).await;
         let held = held.seen("A acquires a new name")?;
         token_of(&*held, "a grant")?;
-        held.release().await.seen("A releases it for good")?;
+        held.release().await.seen("A releases it for the last time")?;
         cx.evidence("dead_names");
     }
     Ok(())
@@ -463,10 +462,10 @@ pub(super) async fn footprint(cx: &Cx) -> Verdict<u64> {
     match cx.footprint().await {
         Some(Ok(records)) => Ok(records),
         Some(Err(e)) => Err(Failure::Kit(format!(
-            "the harness could not count what its store keeps: {e}"
+            "the harness could not count the records of its store: {e}"
         ))),
         None => Err(Failure::NotRun(
-            "the harness does not count what its store keeps".to_owned(),
+            "the harness does not count the records of its store".to_owned(),
         )),
     }
 }

@@ -239,7 +239,7 @@ async fn check_and_write_are_one_step(cx: Cx) -> Verdict {
                 let stored = seen.max_exclusive;
                 ensure!(
                     stored.is_some_and(|t| encode(t) == seen.value),
-                    "the value is that of token {}, and the highest token that was admitted is {stored:?}",
+                    "the value was written with token {}, and the highest admitted token is {stored:?}",
                     String::from_utf8_lossy(&seen.value)
                 );
                 ensure!(
@@ -257,7 +257,7 @@ async fn check_and_write_are_one_step(cx: Cx) -> Verdict {
         let last = read(gate_of(&*a)?, &resource).await?;
         ensure!(
             highest.is_some_and(|t| encode(t) == last.value),
-            "round {round}: the last value is that of token {}, and the highest token that was admitted is \
+            "round {round}: the last value was written with token {}, and the highest admitted token is \
                 {highest:?}",
             String::from_utf8_lossy(&last.value)
         );
@@ -304,7 +304,7 @@ async fn a_zombie_is_refused(cx: Cx) -> Verdict {
             written.is_admitted(),
             "the newest holder's write was refused: {written:?}"
         );
-        // On its way before A goes on: the first thing that it does. And once more, as one who was not told
+        // On its way before A continues: the first thing that it does. And once more, as one who was not told
         // tries again.
         let late = [
             a.write(&resource, old, b"A's late one"),
@@ -313,11 +313,11 @@ async fn a_zombie_is_refused(cx: Cx) -> Verdict {
         a.resume()?;
         for answer in late {
             let answer = cx.within(cx.claims().op_bound, "A's late write", answer).await?;
-            let answer = answer.seen("A goes on, and writes")?.value;
+            let answer = answer.seen("A continues, and writes")?.value;
             ensure!(
                 answer == Admission::Refused { highest: new },
-                "A was stopped for longer than its ttl, B was granted and wrote with token {}; A's late \
-                    write with token {} was to be refused, and was answered {answer:?}",
+                "A was stopped for longer than its ttl, and B was granted and wrote with token {}; A's late \
+                    write with token {} should be refused, but the answer is {answer:?}",
                 new.get(),
                 old.get()
             );

@@ -224,7 +224,7 @@ async fn a_raise_moves_the_counter(cx: Cx) -> Verdict {
     let a = cx.connect().await?;
     let Some((store, fencing)) = a.backend().and_then(|store| Some((store, store.fencing()?))) else {
         return Err(Failure::NotRun(
-            "it is no backend of dlock: nobody can ask it to raise a token".to_owned(),
+            "it is not a dlock backend, so it cannot be asked to raise a token".to_owned(),
         ));
     };
     let (name, ask) = (cx.name("raised"), cx.ask());

@@ -46,7 +46,7 @@ impl Line {
         let passed = self.order();
         ensure!(
             passed.is_empty(),
-            "{passed:?} of those who wait were granted beside the holder"
+            "the waiters {passed:?} were granted beside the holder"
         );
         Ok(())
     }
@@ -66,7 +66,7 @@ impl Line {
         };
         let by = self.cx.now() + self.cx.claims().op_bound * 4;
         loop {
-            let seen = look.inspect(&self.name).await.seen("looking who waits")?;
+            let seen = look.inspect(&self.name).await.seen("inspecting the waiters")?;
             if seen.waiting as usize >= number {
                 return Ok(());
             }
@@ -85,7 +85,7 @@ impl Line {
     pub(super) async fn drain(&self, waits: Vec<Task<Verdict>>) -> Verdict {
         let bound = self.cx.claims().wake_p99 + self.cx.slack() * 2;
         for waiting in waits {
-            let what = "the next in line, after a release";
+            let what = "the next waiter, after a release";
             self.cx.within(bound, what, waiting).await??;
         }
         Ok(())
@@ -129,7 +129,7 @@ async fn granted_in_order(
     let order = line.order();
     ensure!(
         order.is_sorted(),
-        "those who waited were granted in the order {order:?}; they came in the order of their numbers"
+        "the waiters were granted in the order {order:?}, but arrived in the order of their numbers"
     );
     cx.evidence_by("hand_overs", order.len() as u64);
     Ok(())
@@ -180,12 +180,9 @@ async fn tries_during_hand_overs(cx: &Cx) -> Verdict {
             let granted = other.try_acquire(&line.name, &ask).await.seen("another tries")?;
             cx.evidence("tries");
             if let Some(granted) = granted {
-                // Legal once the last in line has had its turn.
+                // Legal once the last waiter has had its turn.
                 let served = line.order().len();
-                ensure!(
-                    served == all,
-                    "a try was granted when {served} of {all} waiters had been served"
-                );
+                ensure!(served == all, "a try was granted after {served} of {all} waiters");
                 return granted.release().await.seen("it releases");
             }
             cx.sleep(Duration::from_micros(300)).await;
@@ -197,7 +194,7 @@ async fn tries_during_hand_overs(cx: &Cx) -> Verdict {
     };
     let bound = (cx.claims().wake_p99 + cx.slack()) * 6 + cx.claims().op_bound;
     let both = async { futures::try_join!(trying, serving) };
-    cx.within(bound, "serving the line, and then a try", both)
+    cx.within(bound, "granting the queue, and then a try", both)
         .await??;
     line.drain(waits).await
 }
@@ -222,7 +219,7 @@ async fn readers_behind_a_writer(cx: &Cx) -> Verdict {
             cx.evidence("tries");
         }
         let limit = ms(15);
-        let when = "a reader that came later waits behind the writer that waits";
+        let when = "a later reader waits behind the waiting writer";
         cx.expect_timeout(&*other, &line.name, &ask, limit, when).await?;
         cx.evidence("tries");
         held.release().await.seen("the reader releases")?;
@@ -268,8 +265,8 @@ async fn a_live_waiter_keeps_its_place(cx: Cx) -> Verdict {
     let order = line.order();
     ensure!(
         order.is_sorted(),
-        "after {long:?} of waiting those who waited were granted in the order {order:?}; they came in the \
-            order of their numbers"
+        "after {long:?} of waiting the waiters were granted in the order {order:?}, but arrived in the order \
+            of their numbers"
     );
     cx.note(format_args!("waited for {long:?}, {:?} each", ask.ttl));
     cx.evidence_by("kept_places", order.len() as u64);
@@ -308,8 +305,8 @@ async fn the_most_urgent_is_next(cx: Cx) -> Verdict {
         due.sort_by_key(|n| std::cmp::Reverse(priorities[*n]));
         ensure!(
             order == due,
-            "waiters of the priorities {priorities:?} were granted in the order {order:?}, and {due:?} is \
-                right"
+            "waiters with the priorities {priorities:?} were granted in the order {order:?} instead of \
+                {due:?}"
         );
         cx.evidence_by("hand_overs", order.len() as u64);
     }
@@ -338,8 +335,8 @@ async fn urgent_readers_are_next(cx: &Cx, holder: &dyn Subject, clients: &[Arc<d
     let (order, due) = (line.order(), [1, 3, 0, 4, 2]);
     ensure!(
         order == due,
-        "waiters (whether they read, and their priority) {asks:?} were granted in the order {order:?}, and \
-            {due:?} is right"
+        "waiters (whether they read, and their priority) {asks:?} were granted in the order {order:?} \
+            instead of {due:?}"
     );
     Ok(())
 }
@@ -383,7 +380,7 @@ async fn the_least_urgent_is_served(cx: Cx) -> Verdict {
                 }
                 ensure!(
                     line.order().contains(&LOW),
-                    "the least urgent waiter was not served within {bound:?}, the claimed bound"
+                    "the waiter with the lowest priority was not granted within {bound:?}, the claimed bound"
                 );
                 line.drain(storm).await?;
             }

@@ -36,19 +36,19 @@ async fn no_lost_wake_up(cx: Cx) -> Verdict {
         cx.sleep(rng.duration(Duration::ZERO, ms(4))).await;
         ensure!(
             !waiting.is_done(),
-            "hand-over {round}: the waiter does not wait while the name is held"
+            "hand-off {round}: the waiter does not wait while the name is held"
         );
         held.release()
             .await
-            .seen(format_args!("hand-over {round}: the holder releases"))?;
+            .seen(format_args!("hand-off {round}: the holder releases"))?;
         held = cx
             .within(
                 bound,
-                format!("hand-over {round}: the waiter of a released lock"),
+                format!("hand-off {round}: the waiter of a released lock"),
                 waiting,
             )
             .await?
-            .seen(format_args!("hand-over {round}: the waiter"))?;
+            .seen(format_args!("hand-off {round}: the waiter"))?;
         cx.evidence("hand_overs");
     }
     Ok(())
@@ -76,15 +76,15 @@ async fn prompt_hand_over(cx: Cx) -> Verdict {
         cx.sleep(ms(20)).await;
         ensure!(
             !waiting.is_done(),
-            "hand-over {round}: the waiter does not wait while the name is held"
+            "hand-off {round}: the waiter does not wait while the name is held"
         );
         let from = cx.now();
         let released = held.release().await;
-        released.seen(format_args!("hand-over {round}: the holder releases"))?;
+        released.seen(format_args!("hand-off {round}: the holder releases"))?;
         held = cx
             .done(
                 cx.long_ttl(),
-                format!("hand-over {round}: the waiter of a released lock"),
+                format!("hand-off {round}: the waiter of a released lock"),
                 waiting,
             )
             .await?;
@@ -93,14 +93,14 @@ async fn prompt_hand_over(cx: Cx) -> Verdict {
         late.extend(took.last().copied().filter(|took| *took > bound));
         ensure!(
             late.len() <= allowed,
-            "of {} hand-overs {} took longer than {bound:?}: {late:?}",
+            "{1} of {0} hand-offs took longer than {bound:?}: {late:?}",
             took.len(),
             late.len()
         );
     }
     took.sort_unstable();
     cx.note(format_args!(
-        "hand-over: p50 {:?}, {} of {rounds} late",
+        "hand-off: p50 {:?}, {} of {rounds} late",
         took[rounds / 2],
         late.len()
     ));
@@ -150,7 +150,7 @@ async fn cancelled_waiters_pass_it_on(cx: Cx) -> Verdict {
                 .await;
         }
         for task in waiting.into_iter().flatten() {
-            let what = format!("round {round}: a waiter that stays, after others were cancelled");
+            let what = format!("round {round}: a remaining waiter, after others were cancelled");
             cx.within(bound, what, task).await??;
         }
     }
@@ -215,7 +215,7 @@ async fn nobody_starves(cx: Cx) -> Verdict {
     cx.note(format_args!("mean wait {mean:?}, longest {longest:?}"));
     ensure!(
         longest <= mean * factor + cx.slack(),
-        "client {who} of {CLIENTS} waited for {longest:?}, when the mean wait was {mean:?}; {factor} times \
+        "client {who} of {CLIENTS} waited for {longest:?}; the mean wait was {mean:?}, and {factor} times \
             that is the claimed bound"
     );
     Ok(())
@@ -254,7 +254,7 @@ async fn every_waiter_once(cx: Cx) -> Verdict {
             let beside = inside.fetch_add(1, Ordering::SeqCst);
             ensure!(beside == 0, "waiter {number} was granted beside {beside} others");
             let is_new = lock(&ids).insert(held.id());
-            ensure!(is_new, "waiter {number} was given somebody else's grant");
+            ensure!(is_new, "waiter {number} got another waiter's grant");
             inside.fetch_sub(1, Ordering::SeqCst);
             let released = held.release().await;
             released.seen(format_args!("waiter {number} releases"))
@@ -298,13 +298,13 @@ pub(super) async fn stop_outside(cx: &Cx, child: &Child, client: &dyn Subject, r
             .await;
         if let Some(Ok(Some(held))) = tried {
             let released = held.release().await;
-            released.seen("a lock that nobody else knows is released")?;
+            released.seen("a lock without other users is released")?;
             return Ok(());
         }
         child.resume()?;
         cx.sleep(ms(7)).await;
     }
-    inconclusive!("wherever the head of the queue was stopped, it kept everybody from the store");
+    inconclusive!("wherever the head of the queue was stopped, no client could use the store");
 }
 
 rule! { "8.06" Must phase 2 [Lock, Wait, Lease, Fair] Both C T a_dead_head_does_not_block,
@@ -359,7 +359,7 @@ async fn a_dead_head_does_not_block(cx: Cx) -> Verdict {
             cx.evidence("heads_gone");
             let Some(granted) = cx.timeout(bound, waiting).await else {
                 fail!(
-                    "the head of the queue was {how}; {:?} after the release the one behind it is not \
+                    "the head of the queue was {how}; {:?} after the release the waiter behind it is not \
                         granted",
                     from.until(cx.now())
                 );

@@ -118,7 +118,7 @@ impl Stage {
         let waiting = self.a.acquire(name, &self.ask);
         pin_mut!(waiting);
         if cx.timeout(ms(10), &mut waiting).await.is_some() {
-            fail!("A was granted what B holds");
+            fail!("A was granted a name that B holds");
         }
         held.release().await.seen("B releases")?;
         cx.sleep(self.rng.duration(Duration::ZERO, ms(4))).await;
@@ -150,7 +150,7 @@ impl Stage {
                 }
                 ensure!(
                     asked < by,
-                    "{when}: {waiting} are queued although nobody waits any more"
+                    "{when}: the queue has {waiting} entries although no client waits"
                 );
                 cx.sleep(ms(2)).await;
             }
@@ -296,7 +296,7 @@ async fn cancelled_renewal_promises_nothing(cx: Cx) -> Verdict {
                 let next = cx.free_by(&*b, &name, &ask, by, &when).await?;
                 ensure!(
                     !held.is_valid(),
-                    "{when}: A believes for another {:?} that it holds what B was granted",
+                    "{when}: A believes for another {:?} that it holds the name that B was granted",
                     held.remaining()
                 );
                 cx.evidence("ends_seen");
@@ -362,17 +362,25 @@ async fn ten_operations(stage: &Stage, when: &str, name: &LockName) -> Verdict {
         let own = a.is_granted(&fresh(n)?, &ask, meant).await?;
         ensure!(
             !ids.contains(&own.id()),
-            "{when}; then A was granted with an id that another grant has"
+            "{when}; then A got a grant with the id of another grant"
         );
         ids.push(own.id());
-        a.is_refused(name, &ask, format!("{when}; then A tries what B holds ({n})"))
-            .await?;
+        a.is_refused(
+            name,
+            &ask,
+            format!("{when}; then A tries a name that B holds ({n})"),
+        )
+        .await?;
         let released = own.release().await;
         released.seen(format_args!("{when}; then A releases ({n})"))?;
     }
     theirs.release().await.seen("B releases")?;
-    a.passes(name, &ask, format!("{when}; then A tries what B has released"))
-        .await?;
+    a.passes(
+        name,
+        &ask,
+        format!("{when}; then A tries a name that B has released"),
+    )
+    .await?;
     cx.evidence_by("further_operations", 13);
     Ok(())
 }

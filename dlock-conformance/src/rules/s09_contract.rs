@@ -60,8 +60,8 @@ async fn close_ends_everything(cx: Cx) -> Verdict {
         )?;
         let by = cx.now() + cx.claims().cancel_prompt + cx.slack();
         for (name, what) in [
-            (&own, "what a closed client held"),
-            (&theirs, "what a closed client waited for"),
+            (&own, "a name that a closed client held"),
+            (&theirs, "a name that a closed client waited for"),
         ] {
             if name == &theirs {
                 blocking.release().await.seen("B releases")?;

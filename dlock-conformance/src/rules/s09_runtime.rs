@@ -33,7 +33,7 @@ impl Count {
             Some(Ok(records)) => Some(records),
             Some(Err(e)) => {
                 return Err(Failure::Kit(format!(
-                    "the harness could not count what its store keeps: {e}"
+                    "the harness could not count the records of its store: {e}"
                 )));
             }
         };
@@ -190,8 +190,8 @@ async fn shutdown_ends_everything(cx: Cx) -> Verdict {
     let bound = cx.prompt();
     let what = "an acquire that waits while the executor of its client is shut down";
     match cx.within(bound, what, outside).await? {
-        Ok(_) => fail!("{what} is granted what somebody else holds"),
-        Err(e) if e.kind() == ErrorKind::Timeout => fail!("{what} answers {e}, and nobody asked for that"),
+        Ok(_) => fail!("{what} is granted a name that another client holds"),
+        Err(e) if e.kind() == ErrorKind::Timeout => fail!("{what} answers {e}, which is unexpected"),
         Err(_) => cx.evidence("calls_ended"),
     }
     // By the deadline at the latest, which nothing moves any more.
@@ -200,7 +200,7 @@ async fn shutdown_ends_everything(cx: Cx) -> Verdict {
         .await?;
     ensure!(
         !held.is_valid(),
-        "a guard is valid whose client has no executor any more"
+        "a guard is valid although its client's executor is gone"
     );
     let later = cx.name("later");
     let at_once = a.try_acquire(&later, &ask);

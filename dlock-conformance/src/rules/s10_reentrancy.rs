@@ -28,7 +28,7 @@ async fn reentry_up_to_the_declared_depth(cx: Cx) -> Verdict {
     let depth = cx.claims().reentry_depth;
     ensure!(
         depth >= 1,
-        "a depth of {depth} is claimed, which nobody could hold"
+        "a depth of {depth} is claimed, which is too small to hold anything"
     );
     let bound = cx.claims().op_bound;
     let mut held = Vec::new();
@@ -37,7 +37,7 @@ async fn reentry_up_to_the_declared_depth(cx: Cx) -> Verdict {
         let what = format!("level {level} of {depth}");
         match cx.done(bound, &what, entered).await? {
             Some(guard) => held.push(guard),
-            None => fail!("{what}: the owner is refused what it holds"),
+            None => fail!("{what}: the owner is refused a lock that it holds"),
         }
         cx.evidence("levels");
     }
@@ -120,7 +120,7 @@ async fn last_release_frees(cx: Cx) -> Verdict {
                     let entered = enter(&*client, &name, &ask, u32::try_from(level).unwrap_or(0));
                     match entered.await.seen(format_args!("level {level}"))? {
                         Some(guard) => inner.push(guard),
-                        None => fail!("level {level}: the owner is refused what it holds"),
+                        None => fail!("level {level}: the owner is refused a lock that it holds"),
                     }
                     cx.sleep(rng.duration(Duration::ZERO, ms(1))).await;
                 }
@@ -162,7 +162,7 @@ async fn others_are_excluded_at_every_depth(cx: Cx) -> Verdict {
     let (plain, mine) = (cx.ask(), cx.ask().reentrant(OWNER));
     let other = cx.ask().reentrant(OWNER + 1);
     let strangers = [
-        ("another client under the same number", &b, &mine),
+        ("another client with the same owner key", &b, &mine),
         ("another client", &b, &plain),
         ("another owner of the same client", &a, &other),
         ("a handle without an owner", &a, &plain),
@@ -188,12 +188,12 @@ async fn others_are_excluded_at_every_depth(cx: Cx) -> Verdict {
             let tried = tried.seen(format_args!("{who} tries"))?;
             ensure!(
                 tried.is_none(),
-                "{who} was granted what an owner holds {depth} times"
+                "{who} was granted a lock that an owner holds {depth} times"
             );
             cx.evidence("refusals");
             if rng.one_in(4) {
                 let limit = ms(10);
-                let when = format!("{who} waits for what an owner holds {depth} times");
+                let when = format!("{who} waits for a lock that an owner holds {depth} times");
                 cx.expect_timeout(&**client, &name, ask, limit, when).await?;
                 cx.evidence("refusals");
             }
@@ -225,13 +225,16 @@ async fn every_level_is_lost(cx: &Cx, levels: &[Box<dyn Held>], how: &str) -> Ve
     for (level, guard) in (1..).zip(levels) {
         ensure!(
             !guard.is_valid() && guard.remaining().is_zero(),
-            "{how}, and level {level} is valid yet, for {:?}",
+            "{how}, and level {level} is still valid, for {:?}",
             guard.remaining()
         );
     }
     let told = join_all(levels.iter().map(|guard| guard.lost()));
     if cx.timeout(cx.slack(), told).await.is_none() {
-        fail!("{how}, and not every level was told within {:?}", cx.slack());
+        fail!(
+            "{how}, and not every level got the loss signal within {:?}",
+            cx.slack()
+        );
     }
     cx.evidence_by("levels_told", levels.len() as u64);
     for (level, guard) in (1..).zip(levels) {
@@ -269,12 +272,12 @@ async fn loss_ends_every_level(cx: Cx) -> Verdict {
     let lost = every_level_is_lost(&cx, &levels, "the lease has lapsed");
     let (lost, successor) = futures::future::join(lost, successor).await;
     lost?;
-    let successor = successor.seen("B waits for what has lapsed")?;
+    let successor = successor.seen("B waits for the lapsed lock")?;
     match a.try_acquire(&name, &ask).await {
         Ok(None) => {}
         Err(e) if e.kind() == ErrorKind::Lost => {}
         other => fail!(
-            "re-entry into a lease that was lost answers {:?}",
+            "re-entry into a lost lease answers {:?}",
             other.map(|granted| granted.is_some())
         ),
     }
@@ -298,7 +301,7 @@ async fn loss_ends_every_level(cx: Cx) -> Verdict {
         levels.push(entered.seen(format_args!("level {level}"))?);
     }
     observe.force_release(&name).await.seen("force_release")?;
-    is_lost(levels[1].renew().await, "renewing what was ended by force")?;
+    is_lost(levels[1].renew().await, "renewing a lock that was ended by force")?;
     every_level_is_lost(&cx, &levels, "a renewal was refused").await
 }
 
@@ -374,11 +377,11 @@ async fn reentry_keeps_the_token(cx: Cx) -> Verdict {
         );
         for way in 0..6 {
             let Some(inner) = enter(&*a, &name, &ask, way).await.seen("the owner enters")? else {
-                fail!("the owner is refused what it holds");
+                fail!("the owner is refused a lock that it holds");
             };
             ensure!(
                 inner.token() == token && outer.token() == token,
-                "a hold with token {token:?} has {:?} on re-entry, and {:?} outside of it",
+                "a hold with token {token:?} has {:?} on re-entry, and {:?} at its outer level",
                 inner.token(),
                 outer.token()
             );

@@ -39,7 +39,7 @@ async fn everyone_admissible_is_admitted(cx: Cx) -> Verdict {
             refused(writer.await, ErrorKind::Timeout, "the writer behind a reader")?;
         }
         let how = if cancels { "was cancelled" } else { "timed out" };
-        let doing = format!("letting in a reader beside a reader, after the writer before it {how}");
+        let doing = format!("admitting a reader beside a reader, after the writer before it {how}");
         let second = cx.done(bound, doing, reader).await?;
         ensure!(reading.is_valid(), "the first reader is not valid any more");
         cx.evidence("admitted_after_withdrawal");
@@ -58,7 +58,7 @@ async fn everyone_admissible_is_admitted(cx: Cx) -> Verdict {
     writing.release().await.seen("the writer releases")?;
     let mut reading = Vec::new();
     for (i, reader) in waiting.into_iter().enumerate() {
-        let what = format!("letting in reader {i} of 8, all of whom one release admits");
+        let what = format!("admitting reader {i} of 8, which one release admits together");
         reading.push(cx.done(bound, what, reader).await?);
         cx.evidence("readers_admitted_by_one_release");
     }

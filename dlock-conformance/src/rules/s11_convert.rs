@@ -21,10 +21,7 @@ fn converts(held: &dyn Held) -> Verdict<&dyn Convert> {
 /// is that of before.
 fn within_its_ttl(held: &dyn Held, ttl: Duration, what: &str) -> Verdict {
     let left = held.remaining();
-    ensure!(
-        left <= ttl,
-        "{what} is believed in for {left:?}, and its ttl was {ttl:?}"
-    );
+    ensure!(left <= ttl, "{what} has {left:?} left, and its ttl was {ttl:?}");
     Ok(())
 }
 
@@ -62,7 +59,7 @@ async fn downgrade_is_one_step(cx: Cx) -> Verdict {
         for look in 0..4 {
             ensure!(
                 written.load(Ordering::SeqCst) == 0,
-                "round {round}: a writer was let in after the downgrade, while the reader that it made holds"
+                "round {round}: a writer was admitted after the downgrade, while the downgraded hold lasts"
             );
             ensure!(
                 held.is_valid(),
@@ -81,7 +78,7 @@ async fn downgrade_is_one_step(cx: Cx) -> Verdict {
             cx.sleep(ms(2)).await;
         }
         held.release().await.seen("the downgraded hold is released")?;
-        let what = "letting in the writer that waits, after the downgraded hold";
+        let what = "admitting the waiting writer, after the downgraded hold";
         cx.done(bound * 2, what, async {
             // In whichever order these two are served.
             match reader {
@@ -116,13 +113,13 @@ async fn downgrade_admits_readers(cx: Cx) -> Verdict {
         let early = cx.timeout(ms(5), &mut reader).await;
         ensure!(
             early.is_none(),
-            "a reader was let in, or refused, while the writer holds"
+            "a reader was admitted, or refused, while the writer holds"
         );
         converts(&*held)?.downgrade().await.seen("the downgrade")?;
         // Nobody else touches the name: any request might admit.
         let bound = cx.claims().wake_p99 + cx.slack();
         let read = cx
-            .done(bound, "letting in a reader after a downgrade", reader)
+            .done(bound, "admitting a reader after a downgrade", reader)
             .await?;
         cx.evidence("readers_admitted");
         read.release().await.seen("the reader releases")?;
@@ -170,14 +167,14 @@ async fn upgraders_never_deadlock(cx: Cx) -> Verdict {
                             );
                             within_its_ttl(&*held, ttl, "an upgrade")?;
                             other
-                                .is_refused(&name, &read, "a reader, beside one that upgraded")
+                                .is_refused(&name, &read, "a reader, beside an upgraded one")
                                 .await?;
-                            held.release().await.seen("the one that upgraded releases")?;
+                            held.release().await.seen("the upgraded reader releases")?;
                             return Ok::<bool, Failure>(true);
                         }
                         Upgraded::WouldDeadlock => {
                             cx.evidence("told_of_the_deadlock");
-                            held.release().await.seen("one that gives up releases")?;
+                            held.release().await.seen("a reader that gives up releases")?;
                             return Ok(false);
                         }
                         // As one who waits for the others to leave.
@@ -186,12 +183,12 @@ async fn upgraders_never_deadlock(cx: Cx) -> Verdict {
                 }
             }));
         }
-        let what = format!("{upgraders} readers that upgrade, each until it wins or is told to give up");
+        let what = format!("{upgraders} readers that upgrade, each until it wins or gets WouldDeadlock");
         let mut won = 0;
         for answer in cx.within(bound, &what, join_all(tasks)).await? {
             won += u32::from(answer?);
         }
-        ensure!(won >= 1, "{what}: every one of them was told to give up");
+        ensure!(won >= 1, "{what}: every one of them got WouldDeadlock");
         clients[0].passes(&name, &write, "after all upgraders").await?;
     }
     Ok(())

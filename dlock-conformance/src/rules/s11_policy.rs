@@ -70,10 +70,10 @@ async fn storm(cx: &Cx, name: &LockName, gust: &Ask, (who, ask): (&str, &Ask)) -
     let beside = inside.load(Ordering::SeqCst);
     over.store(true, Ordering::Relaxed);
     match answer {
-        Ok(_) if beside > 0 => fail!("{who} was let in beside {beside} of those who came and went"),
+        Ok(_) if beside > 0 => fail!("{who} was admitted beside {beside} of the others"),
         Ok(held) => held.release().await.seen(format_args!("{who} releases"))?,
         Err(e) if e.kind() == ErrorKind::Timeout => fail!(
-            "{who} was not let in within {bound:?}, while {STORMERS} others came and went, each for \
+            "{who} was not admitted within {bound:?}, while {STORMERS} others came and went, each for \
                 {GUST:?} at most"
         ),
         Err(e) => fail!("{who}: {e} ({:?})", e.kind()),
@@ -107,24 +107,24 @@ async fn new_readers_wait_behind_a_writer(cx: Cx) -> Verdict {
             let tried = client.try_acquire(&name, &read).await.seen(who)?;
             ensure!(
                 tried.is_none(),
-                "round {round}: {who} was let in although a writer waits"
+                "round {round}: {who} was admitted although a writer waits"
             );
             cx.evidence("readers_held_back");
         }
         let mut reader = cx.waits(&b, &name, &read);
         if cx.timeout(ms(30), &mut reader).await.is_some() {
-            fail!("round {round}: a reader that waits was let in although a writer waits before it");
+            fail!("round {round}: a waiting reader was admitted although a writer waits before it");
         }
         cx.evidence("readers_held_back");
         reading.release().await.seen("the first reader releases")?;
-        let what = "letting in the writer that waits, after the reader before it";
+        let what = "admitting the waiting writer, after the reader before it";
         let writing = cx.done(bound, what, &mut writer).await?;
         cx.evidence("writer_grants");
         if cx.timeout(ms(5), &mut reader).await.is_some() {
-            fail!("round {round}: the reader behind the writer was let in beside it");
+            fail!("round {round}: the reader behind the writer was admitted beside it");
         }
         writing.release().await.seen("the writer releases")?;
-        let what = "letting in the reader that waits, after the writer before it";
+        let what = "admitting the waiting reader, after the writer before it";
         let last = cx.done(bound, what, reader).await?;
         last.release().await.seen("the last reader releases")?;
     }
@@ -158,10 +158,10 @@ async fn withdrawn_writer_blocks_nobody(cx: Cx) -> Verdict {
                 Cut::Dropped => format!("{waking:?} waker: was dropped after {k} polls"),
                 Cut::Completed(Err(e)) if e.kind() == ErrorKind::Timeout => "timed out".to_owned(),
                 Cut::Completed(Err(e)) => fail!("a writer behind a reader: {e} ({:?})", e.kind()),
-                Cut::Completed(Ok(_)) => fail!("a writer was let in beside a reader"),
+                Cut::Completed(Ok(_)) => fail!("a writer was admitted beside a reader"),
             };
             let by = cx.now() + bound;
-            let when = format!("a reader beside a reader, after the writer that waited {how}");
+            let when = format!("a reader beside a reader, after the waiting writer {how}");
             let second = cx.free_by(&*b, &name, &read, by, &when).await?;
             cx.evidence("readers_let_in");
             ensure!(
@@ -184,10 +184,10 @@ async fn withdrawn_writer_blocks_nobody(cx: Cx) -> Verdict {
         cx.in_line(&*b, &name, 1).await?;
         ensure!(
             writer.cancel().await.is_none(),
-            "a writer was let in beside a reader"
+            "a writer was admitted beside a reader"
         );
         let by = cx.now() + bound;
-        let when = "a reader beside a reader, after the writer in line was cancelled";
+        let when = "a reader beside a reader, after the queued writer was cancelled";
         let second = cx.free_by(&*b, &name, &read, by, when).await?;
         cx.evidence("readers_let_in");
         second.release().await.seen("the second reader releases")?;
@@ -233,7 +233,7 @@ async fn mixed_queue_drains(cx: Cx) -> Verdict {
         }
         ensure!(
             !tasks.iter().any(Task::is_done),
-            "somebody in the queue {order} did not wait for the first writer"
+            "one of the queue {order} did not wait for the first writer"
         );
         first.release().await.seen("the first writer releases")?;
         let length = u32::try_from(order.len()).unwrap_or(u32::MAX);

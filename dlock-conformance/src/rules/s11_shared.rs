@@ -110,11 +110,11 @@ async fn last_reader_admits_the_writer(cx: Cx) -> Verdict {
     held[0].release().await.seen("the first reader releases")?;
     ensure!(
         cx.timeout(ms(50), &mut waits).await.is_none(),
-        "the waiting writer was let in when the first of two readers left"
+        "the waiting writer was admitted when the first of two readers left"
     );
     held[1].release().await.seen("the last reader releases")?;
     let bound = cx.claims().wake_p99 + cx.slack();
-    let what = "letting in the waiting writer after the last reader";
+    let what = "admitting the waiting writer after the last reader";
     let writer = cx.done(bound, what, waits).await?;
     cx.evidence("writer_grants");
     writer.release().await.seen("the writer releases")
@@ -146,7 +146,7 @@ async fn one_share_lapses(cx: &Cx, lapsing_first: bool) -> Verdict {
     } else {
         Some(b.is_granted(&name, &long, "the reader that stays").await?)
     };
-    let lapsing = a.is_granted(&name, &short, "the reader that goes").await?;
+    let lapsing = a.is_granted(&name, &short, "the reader that leaves").await?;
     let granted = cx.now();
     let staying = match before {
         Some(staying) => staying,
@@ -171,7 +171,7 @@ async fn one_share_lapses(cx: &Cx, lapsing_first: bool) -> Verdict {
     }
     ensure!(
         !lapsing.is_valid(),
-        "the reader that went is valid after the end of its lease"
+        "the reader that left is valid after the end of its lease"
     );
     ensure!(
         staying.is_valid(),

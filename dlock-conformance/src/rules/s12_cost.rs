@@ -44,7 +44,7 @@ async fn slow_consumer_is_told(cx: Cx) -> Verdict {
     for stream in &mut streams {
         while !stream.believes(&ids) && stream.items() <= most + 1 {
             if !stream.next(&cx, bound).await? {
-                fail!("a slow reader waits for {bound:?} and is not told who holds now");
+                fail!("a slow reader waits for {bound:?} and does not see the current holder");
             }
         }
         let items = stream.items() - 1;
@@ -58,7 +58,7 @@ async fn slow_consumer_is_told(cx: Cx) -> Verdict {
         stream.is_unbroken(&grants, cx.claims().merging)?;
         ensure!(
             stream.skips > 0 || cx.claims().merging == Merging::Silent,
-            "{} of {} changes were told, and nothing says that the others are missing",
+            "{} of {} changes were reported, and nothing says that the others are missing",
             items,
             2 * cycles
         );
@@ -118,18 +118,18 @@ async fn watching_slows_nobody(cx: Cx) -> Verdict {
         let seen = observer(&*b)?.inspect(&name).await.seen("inspect")?;
         ensure!(
             seen.holders.is_empty() && seen.waiting == 0,
-            "with watchers and nobody else there, {} hold and {} wait",
+            "with watchers only, {} hold and {} wait",
             seen.holders.len(),
             seen.waiting
         );
     }
-    let when = "a try, with watchers and nobody else there";
+    let when = "a try, with watchers only";
     let held = b.is_granted(&name, &ask, when).await?;
     let waiting = cx.waits(&a, &name, &ask);
     cx.in_line(&*b, &name, 1).await?;
     held.release().await.seen("B releases")?;
     let bound = cx.claims().wake_p99 + cx.slack();
-    let what = "the hand-over to the only waiter, with watchers there";
+    let what = "the hand-off to the only waiter, with watchers there";
     let next = cx.within(bound, what, waiting);
     next.await?.seen("A waits")?.release().await.seen("A releases")?;
     let watched = cycles(&cx, &*a, &name, CYCLES).await?;

@@ -64,10 +64,10 @@ async fn cut_is_told(cx: Cx) -> Verdict {
                 cx.note(format_args!("{what} ended with {kind:?}"));
                 ensure!(
                     changes.next().await.is_none(),
-                    "{what} goes on after its error, which is to be its last item"
+                    "{what} goes on after its error, which must be its last item"
                 );
                 let now = watch_again(&cx, &*f.a, &name, by).await?;
-                shows(&now, &[after.id()], "a stream that was begun after the cut")?;
+                shows(&now, &[after.id()], "a stream that was opened after the cut")?;
             }
             Told::WentOn => cx.note(format_args!("{what} went on")),
         }
@@ -139,8 +139,7 @@ async fn told(cx: &Cx, changes: &mut Changes, before: &str, after: &str, by: Tim
         let limit = cx.now().until(by);
         let change = match cx.timeout(limit, changes.next()).await {
             None => fail!(
-                "silent for {:?}: neither an error nor a snapshot, and not the hand-over that came after \
-                    the cut",
+                "silent for {:?}: neither an error nor a snapshot, nor the hand-off after the cut",
                 from.until(cx.now())
             ),
             Some(None) => fail!("ended without an error"),
@@ -158,7 +157,7 @@ async fn told(cx: &Cx, changes: &mut Changes, before: &str, after: &str, by: Tim
             Change::Granted(holder) if holder.id.to_string() == after => {
                 ensure!(
                     unbroken,
-                    "went on with the grant after the cut, and neither told of the release before it nor \
+                    "went on with the grant after the cut, and reported neither the release before it nor \
                         that it is missing"
                 );
                 return Ok(Told::WentOn);
@@ -179,7 +178,7 @@ async fn watch(cx: &Cx, client: &dyn Subject, name: &LockName) -> Verdict<(Chang
     let first = cx.within(bound, "the first item of a stream", changes.next());
     match first.await? {
         Some(Ok(Change::Snapshot { now, skipped: false })) => Ok((changes, now)),
-        other => fail!("the first item of a stream is {other:?}, not a snapshot of what is"),
+        other => fail!("the first item of a stream is {other:?}, not a snapshot of the current state"),
     }
 }
 
@@ -191,7 +190,10 @@ async fn watch_again(cx: &Cx, client: &dyn Subject, name: &LockName, by: Timesta
             Ok(mut changes) => match cx.timeout(cx.claims().op_bound, changes.next()).await {
                 Some(Some(Ok(Change::Snapshot { now, skipped: false }))) => return Ok(now),
                 Some(Some(Err(e))) => format!("{e} ({:?})", e.kind()),
-                other => fail!("the first item of a stream is {other:?}, not a snapshot of what is"),
+                other => fail!(
+                    "the first item of a stream is {other:?}, not a snapshot of the current \
+                                state"
+                ),
             },
         };
         if cx.now() >= by {
@@ -209,7 +211,7 @@ fn shows(now: &Inspection, ids: &[String], what: &str) -> Verdict {
     let told: Vec<_> = now.holders.iter().map(|h| h.id.to_string()).collect();
     ensure!(
         told == ids,
-        "{what} says that {told:?} hold, and those who do are {ids:?}"
+        "{what} says that the holders are {told:?}, but they are {ids:?}"
     );
     Ok(())
 }
@@ -240,7 +242,7 @@ async fn a_late_sign_of_life(cx: &Cx, f: &Faulty, w: &dyn Subject, taken: bool) 
     let held = f.a_holds(&name, &ask).await?;
     let kept = f.net.begin(Fault::DeliverLate);
     let renewing = cx.renews(&held);
-    struck(cx, &kept, "A's renewal is kept on its way").await?;
+    struck(cx, &kept, "A's renewal is delayed on its way").await?;
     let what = "a renewal whose connection broke";
     // What it is told is the matter of others.
     let _: Result<()> = cx.within(patience(cx), what, renewing).await?;
@@ -257,11 +259,11 @@ async fn a_late_sign_of_life(cx: &Cx, f: &Faulty, w: &dyn Subject, taken: bool) 
     watcher.until_holders(cx, cx.now() + cx.slack(), &holders).await?;
     kept.heal();
     let until = cx.now() + cx.slack().min(ms(200));
-    let when = "a late renewal of a holder that has let go has arrived";
+    let when = "a late renewal of a former holder has arrived";
     watcher.follow_until(cx, until).await.seen(when)?;
     ensure!(
         watcher.believes(&holders),
-        "{when}, and what is told last is {:?}; those who hold are {holders:?}",
+        "{when}, and the last item is {:?}; the holders are {holders:?}",
         watcher.told().last()
     );
     cx.evidence("late_messages");
@@ -290,7 +292,7 @@ async fn back_from_a_cut(cx: &Cx, f: &Faulty, w: &dyn Subject, taken: bool) -> V
     away.heal();
     let by = cx.now() + patience(cx);
     let now = watch_again(cx, &*f.a, &name, by).await?;
-    shows(&now, &holders, "a stream that was begun after a cut")?;
+    shows(&now, &holders, "a stream that was opened after a cut")?;
     cx.evidence("snapshots_after_a_cut");
     // The old stream, if it goes on, is not to bring the old holder back.
     let until = cx.now() + cx.slack().min(ms(100));
@@ -302,7 +304,7 @@ async fn back_from_a_cut(cx: &Cx, f: &Faulty, w: &dyn Subject, taken: bool) -> V
         };
         ensure!(
             told_of.iter().all(|h| h.id.to_string() != before),
-            "a stream tells after a cut that {before} holds, which had released meanwhile"
+            "after a cut a stream shows {before} as a holder, which had released in the meantime"
         );
     }
     if taken {

@@ -67,16 +67,19 @@ async fn names_in_use_are_listed(cx: Cx) -> Verdict {
             }
             tried => match tried.seen("a name to be listed")? {
                 Some(guard) => held.push(guard),
-                None => fail!("`{name}` was refused although nobody holds it"),
+                None => fail!("`{name}` was refused although it is free"),
             },
         }
         names.insert(name);
     }
     for name in &elsewhere {
-        held.push(a.is_granted(name, &ask, "a name that only looks alike").await?);
+        held.push(
+            a.is_granted(name, &ask, "a name that only resembles the prefix")
+                .await?,
+        );
     }
     let seen = listed(&*operator, &all, "while all are held").await?;
-    ensure!(seen == names, "held are {names:?}, and listed are {seen:?}");
+    ensure!(seen == names, "{names:?} are held, and {seen:?} are listed");
     for ending in [&b"*"[..], b"/a", b"\xff", b"/A", b"/abc"] {
         let prefix = of(ending);
         let expected: BTreeSet<_> = names
@@ -86,7 +89,7 @@ async fn names_in_use_are_listed(cx: Cx) -> Verdict {
         let seen = listed(&*operator, &prefix, "of a longer prefix").await?;
         ensure!(
             seen.iter().eq(expected.iter().copied()),
-            "{} begin with {prefix}, and listed are {seen:?}",
+            "{} begin with {prefix}, and {seen:?} are listed",
             expected.len()
         );
     }
@@ -105,7 +108,7 @@ async fn names_in_use_are_listed(cx: Cx) -> Verdict {
     let seen = listed(&*operator, &all, "after all but one were released").await?;
     ensure!(
         seen.iter().eq([&passed]),
-        "{passed} is held alone, and listed are {seen:?}"
+        "only {passed} is held, and {seen:?} are listed"
     );
     cx.evidence("listed");
     next.release().await.seen("B releases")?;
@@ -120,8 +123,8 @@ async fn names_in_use_are_listed(cx: Cx) -> Verdict {
         .await?;
     gone.vanish();
     cx.sleep(ttl + cx.skew(ttl) + cx.slack()).await;
-    let seen = listed(&*operator, &all, "after the last lease had run out").await?;
-    ensure!(seen.is_empty(), "nobody holds or waits, and listed are {seen:?}");
+    let seen = listed(&*operator, &all, "after the last lease had expired").await?;
+    ensure!(seen.is_empty(), "every name is free, and {seen:?} are listed");
     drop(held);
     Ok(())
 }

@@ -97,7 +97,7 @@ async fn inspection_is_true(cx: Cx) -> Verdict {
             client: &*c,
             name: &name,
         };
-        look.shows("before anybody came", &[], &ask, 0).await?;
+        look.shows("before the first holder", &[], &ask, 0).await?;
         let held = a.is_granted(&name, &ask, "at first").await?;
         look.shows("while A holds", &[&*held], &ask, 0).await?;
         let waiting = cx.waits(&b, &name, &ask);
@@ -115,7 +115,7 @@ async fn inspection_is_true(cx: Cx) -> Verdict {
         let bound = cx.prompt();
         let next = cx.within(bound, "B's wait, after A's release", waiting).await?;
         let next = next.seen("B waits for A")?;
-        look.shows("after the hand-over to B", &[&*next], &ask, 0).await?;
+        look.shows("after the hand-off to B", &[&*next], &ask, 0).await?;
         next.release().await.seen("B releases")?;
         look.shows("after both", &[], &ask, 0).await?;
     }
@@ -128,10 +128,10 @@ async fn inspection_is_true(cx: Cx) -> Verdict {
         };
         let first = a.is_granted(&name, &read, "the first reader").await?;
         let second = b.is_granted(&name, &read, "the second reader").await?;
-        look.shows("while two read", &[&*first, &*second], &read, 0)
+        look.shows("while there are two readers", &[&*first, &*second], &read, 0)
             .await?;
         first.release().await.seen("the first reader releases")?;
-        look.shows("while the second reads", &[&*second], &read, 0)
+        look.shows("while the second reader holds", &[&*second], &read, 0)
             .await?;
         second.release().await.seen("the second reader releases")?;
     }
@@ -155,7 +155,10 @@ async fn force_ends_every_hold(cx: Cx) -> Verdict {
     for (n, mode) in modes.into_iter().enumerate() {
         let (name, ask) = (cx.name(n), cx.ask().mode(mode));
         let nobody = force.force_release(&name).await.seen("forcing a free name")?;
-        ensure!(nobody == 0, "nobody held it, and {nobody} holds were ended");
+        ensure!(
+            nobody == 0,
+            "the name was free, and force_release says that it ended {nobody} holds"
+        );
         let mut held = vec![a.is_granted(&name, &ask, "at first").await?];
         if mode == Mode::READER {
             held.push(b.is_granted(&name, &ask, "a second reader").await?);
@@ -183,7 +186,7 @@ async fn force_ends_every_hold(cx: Cx) -> Verdict {
             )?;
             cx.evidence("late_releases");
         }
-        let when = "after the late release of what was ended by force";
+        let when = "after the late release of a hold that was ended by force";
         a.is_refused(&name, &cx.ask(), when).await?;
         // Whoever waits is next.
         let waiting = cx.waits(&b, &name, &cx.ask());
@@ -191,7 +194,7 @@ async fn force_ends_every_hold(cx: Cx) -> Verdict {
         force
             .force_release(&name)
             .await
-            .seen("forcing a name that somebody waits for")?;
+            .seen("forcing a name with a waiter")?;
         let bound = cx.claims().wake_p99 + cx.slack();
         let doing = "the waiter, after the holder was ended by force";
         let last = cx.within(bound, doing, waiting).await?;
@@ -232,7 +235,7 @@ async fn a_forced_end_is_no_release(cx: Cx) -> Verdict {
             let expected = if forced { "forced" } else { "released" };
             ensure!(
                 how.is_none_or(|how| how == expected),
-                "a hold that was {expected} is told as {how:?}"
+                "a hold that was {expected} is reported as {how:?}"
             );
             cx.evidence("ends");
         }

@@ -30,7 +30,7 @@ impl Comer {
         for _ in 0..times {
             let asked = self.cx.now();
             let held = self.client.acquire(&self.name, &ask).await;
-            let held = held.seen("one of those who come and go acquires")?;
+            let held = held.seen("one of many clients acquires")?;
             self.grants.note(held.id(), asked);
             self.rest(hold).await;
             held.release().await.seen("and releases")?;
@@ -271,11 +271,11 @@ async fn expiry_is_told_in_time(cx: Cx) -> Verdict {
     let ask = cx.ask().ttl(ttl);
     for round in 0..cx.rounds(1, 5) {
         let (name, a) = (cx.name(round), cx.connect().await?);
-        let mut before = Watching::begin(&cx, &*w, &name, "a watcher of before the grant").await?;
+        let mut before = Watching::begin(&cx, &*w, &name, "a watcher from before the grant").await?;
         let asked = cx.now();
         let held = a.acquire(&name, &ask).await.seen("A acquires")?;
         let granted = cx.now();
-        let mut after = Watching::begin(&cx, &*w, &name, "a watcher of after the grant").await?;
+        let mut after = Watching::begin(&cx, &*w, &name, "a watcher from after the grant").await?;
         // It renews nothing and releases nothing; where it cannot be stopped its guard is left alone.
         a.vanish();
         let id = held.id();
@@ -287,20 +287,20 @@ async fn expiry_is_told_in_time(cx: Cx) -> Verdict {
                 // The grant first, which one of them has in its snapshot.
                 while !stream.was_told_of(id) {
                     if cx.now() >= by || !stream.next(cx, cx.now().until(by)).await? {
-                        fail!("a watcher was not told of the grant");
+                        fail!("a watcher did not see the grant");
                     }
                 }
                 stream.until_holders(cx, by, &[]).await?;
                 let at = cx.now();
                 ensure!(
                     at + skew >= asked + ttl,
-                    "the expiry was told {:?} after the lease of {ttl:?} was asked for",
+                    "the expiry was reported {:?} after the lease of {ttl:?} was requested",
                     asked.until(at)
                 );
                 match stream.told().last() {
                     Some(Told::Ended(ended, "expired")) if ended == id => Ok(()),
                     Some(Told::Snapshot(_)) => Ok(()),
-                    other => fail!("an expiry was told as {other:?}"),
+                    other => fail!("an expiry was reported as {other:?}"),
                 }
             }
         });
@@ -337,14 +337,12 @@ async fn hand_over_is_visible(cx: Cx) -> Verdict {
         let before = held.id();
         held.release().await.seen("handing over")?;
         let bound = cx.claims().wake_p99 + cx.slack();
-        held = cx
-            .done(bound, "the hand-over to the one in line", waiting)
-            .await?;
+        held = cx.done(bound, "the hand-off to the waiter", waiting).await?;
         let (by, now) = (cx.now() + HOLD + cx.slack(), [held.id()]);
         all_believe(&cx, &mut streams, by, &now).await?;
         ensure!(
             streams.iter().all(|s| s.was_told_of(&before)),
-            "a watcher was not told of {before}, which held for {HOLD:?}"
+            "a watcher did not see {before}, which held for {HOLD:?}"
         );
         cx.evidence("hand_overs");
         cx.sleep(HOLD).await;

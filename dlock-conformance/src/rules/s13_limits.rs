@@ -57,7 +57,7 @@ async fn namespaces_isolate(cx: Cx) -> Verdict {
                 cx.evidence("held_apart");
             }
             Ok(None) => fail!(
-                "{what} is refused although nobody holds it there; held are {:?}",
+                "{what} is refused although it is free there; held are {:?}",
                 &PAIRS[..held.len()]
             ),
             // Control characters may be refused (13.05); what is not taken cannot be mistaken for something
@@ -76,7 +76,7 @@ async fn namespaces_isolate(cx: Cx) -> Verdict {
         let seen = observe.inspect(&elsewhere).await.seen("inspecting")?;
         ensure!(
             seen.holders.is_empty(),
-            "`{elsewhere}` is shown as held in a namespace where nobody holds it"
+            "`{elsewhere}` is shown as held in a namespace where it is free"
         );
         if cx.has(Need::ForceRelease) {
             let ended = observe
@@ -178,15 +178,15 @@ async fn let_die(cx: &Cx, generation: u64, names: u64) -> Verdict {
         let name = cx.name(format_args!("{generation}-{n}"));
         let reader = n % 3 == 1 && cx.has(Need::Shared);
         let asks = if reader { ask.clone().reader() } else { ask.clone() };
-        let what = "a name that nobody used before";
+        let what = "a name that was not used before";
         let held = a.is_granted(&name, &asks, what).await?;
         if n % 3 == 2 {
-            let what = "trying a name that was just taken";
+            let what = "trying a name that was just acquired";
             let granted = b.try_acquire(&name, &ask).await.seen(what)?;
             // Over a slow way it may have run out meanwhile.
             ensure!(
                 granted.is_none() || !held.is_valid(),
-                "`{name}`, which was just taken, was granted although it is held"
+                "`{name}`, which was just acquired, was granted although it is held"
             );
             left.extend(granted);
         }
@@ -195,7 +195,7 @@ async fn let_die(cx: &Cx, generation: u64, names: u64) -> Verdict {
     }
     if !a.vanish() {
         // It then gives back by itself what runs out; some libraries do not.
-        cx.note("a client cannot vanish: its names were left to it");
+        cx.note("a client cannot vanish: it kept its names");
     }
     // Nobody lets go of a guard before it has run out.
     cx.sleep(ask.ttl + cx.skew(ask.ttl)).await;
@@ -234,7 +234,7 @@ async fn dead_names_leave_nothing(cx: Cx) -> Verdict {
         }
         ensure!(
             cx.now() < by,
-            "{} names that were left to run out, {names} at a time, left {} records behind",
+            "{} names that expired, {names} at a time, left {} records behind",
             GENERATIONS * names,
             after.saturating_sub(before)
         );
@@ -277,7 +277,7 @@ fn is_at_limit<T>(cx: &Cx, what: &str, answer: dlock_core::Result<T>) -> Verdict
             Ok(())
         }
         Err(e) => fail!("{what} answers {e} ({:?}) rather than LimitReached", e.kind()),
-        Ok(_) => fail!("{what} is granted, or called held, rather than to answer LimitReached"),
+        Ok(_) => fail!("{what} is granted or refused as held, instead of answering LimitReached"),
     }
 }
 
@@ -338,7 +338,7 @@ async fn waits_are_limited(cx: &Cx, most: u64) -> Verdict {
         &what,
         cx.within(bound, &what, late.acquire(&name, &ask)).await?,
     )?;
-    let when = "a try, which does not wait, while all may wait who may";
+    let when = "a try, which does not wait, while the queue is full";
     late.is_refused(&name, &ask, when).await?;
     // One who goes makes room for one.
     if let Some(one) = waiting.pop() {
@@ -354,7 +354,7 @@ async fn waits_are_limited(cx: &Cx, most: u64) -> Verdict {
                 cx.sleep(ms(2)).await;
             }
             Some(answer) => fail!(
-                "a waiter in the place of one that went away does not wait: {:?}",
+                "a waiter in the place of one that left does not wait: {:?}",
                 answer.map(drop)
             ),
         }
@@ -394,7 +394,7 @@ rule! { "13.14" Must phase 3 [Lock, Try, OwnerLabel, Inspect] Both A D labels_co
 async fn labels_come_back(cx: Cx) -> Verdict {
     let (a, b) = (cx.connect().await?, cx.connect().await?);
     let max = cx.claims().capabilities.max_owner_len;
-    ensure!(max > 0, "labels are claimed, and none of any length");
+    ensure!(max > 0, "labels are claimed, with a maximum length of 0");
     // Labels of more than 64 KiB prove no more than labels of that length.
     let longest = max.min(64 * 1024);
     let Some(observer) = b.observe() else {
@@ -406,10 +406,7 @@ async fn labels_come_back(cx: Cx) -> Verdict {
         let held = a.is_granted(&name, &ask, "with a label").await?;
         let seen = observer.inspect(&name).await.seen("inspecting")?;
         let [holder] = &seen.holders[..] else {
-            fail!(
-                "{} holders are shown of a lock that one holds",
-                seen.holders.len()
-            );
+            fail!("{} holders are shown of a lock that has one", seen.holders.len());
         };
         ensure!(
             holder.owner.as_deref() == Some(label.as_str()),

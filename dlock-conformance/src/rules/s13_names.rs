@@ -44,7 +44,7 @@ async fn names_up_to_the_limit_work(cx: Cx) -> Verdict {
     }
     match single {
         Some(guard) => guard.release().await.seen("releasing a name of one byte")?,
-        None => crate::inconclusive!("somebody holds every name of one byte that was tried"),
+        None => crate::inconclusive!("every name of one byte that was tried is held already"),
     }
     cx.evidence("lengths");
     let least = cx.namespace().len() + 2;
@@ -63,7 +63,7 @@ async fn names_up_to_the_limit_work(cx: Cx) -> Verdict {
             .seen(format_args!("{doing}: A tries"))?
         {
             Some(guard) => guard,
-            None => fail!("{doing} is refused although nobody holds it"),
+            None => fail!("{doing} is refused although it is free"),
         };
         ensure!(
             b.try_acquire(&name, &ask)
@@ -287,7 +287,7 @@ async fn names_are_never_executed(cx: Cx) -> Verdict {
                 guard.release().await.seen(format_args!("B releases `{name}`"))?;
                 a.passes(&name, &ask, "after B's release").await?;
             }
-            Ok(None) => fail!("`{name}` is refused although nobody holds it"),
+            Ok(None) => fail!("`{name}` is refused although it is free"),
             // Control characters may be refused (13.05); a refused name must do no harm either.
             Err(e) if e.kind() == ErrorKind::InvalidInput && payload.contains('\r') => {}
             Err(e) => fail!("acquiring `{name}`: {e} ({:?})", e.kind()),
@@ -335,7 +335,7 @@ async fn oversize_names_are_refused(cx: Cx) -> Verdict {
                 Err(e) if e.kind() == ErrorKind::InvalidInput => cx.evidence("refusals"),
                 Err(e) => fail!("{what} answers {e} ({:?}) rather than InvalidInput", e.kind()),
                 Ok(Some(_)) => fail!("{what} was granted"),
-                Ok(None) => fail!("{what} was called held rather than refused"),
+                Ok(None) => fail!("{what} was answered as held instead of InvalidInput"),
             }
         }
         let cut = name_of_length(&cx, max, b"");
@@ -363,7 +363,7 @@ pub(super) async fn all_apart(cx: &Cx, names: &[LockName], refusal: Refusal) -> 
         match a.try_acquire(name, &ask).await {
             Ok(Some(guard)) => held.push((name, guard)),
             Ok(None) => fail!(
-                "`{name}` is refused although nobody holds it; held are {:?}: two names are one lock",
+                "`{name}` is refused although it is free; held are {:?}: two names are one lock",
                 held.iter().map(|(n, _)| *n).collect::<Vec<_>>()
             ),
             Err(e) if refusal == Refusal::InvalidInput && e.kind() == ErrorKind::InvalidInput => {

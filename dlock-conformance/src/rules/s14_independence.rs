@@ -29,7 +29,7 @@ async fn no_head_of_line_blocking(cx: Cx) -> Verdict {
     let mut waiting = Vec::new();
     for i in 0..limit {
         let name = cx.name(format!("contended-{i}"));
-        held.push(b.is_granted(&name, &ask, "before anybody waits").await?);
+        held.push(b.is_granted(&name, &ask, "before the first wait").await?);
         let (a, ask) = (a.clone(), ask.clone());
         waiting.push(cx.spawn(async move { a.acquire(&name, &ask).await.map(drop) }));
     }
@@ -64,7 +64,11 @@ async fn one_client_many_operations(cx: Cx) -> Verdict {
     let mut held = Vec::new();
     for i in 0..names {
         let name = cx.name(format!("n{i}"));
-        held.push(other.is_granted(&name, &cx.ask(), "before anybody waits").await?);
+        held.push(
+            other
+                .is_granted(&name, &cx.ask(), "before the first wait")
+                .await?,
+        );
     }
     let at_once = Arc::new(AtomicU64::new(0));
     let mut running = Vec::new();
@@ -144,7 +148,7 @@ async fn release_passes_the_waiter(cx: Cx) -> Verdict {
         ensure!(!waiter.is_done(), "round {round}: the waiter does not wait");
         let what = "releasing a name that the same client waits for";
         cx.done(bound, what, guard.release()).await?;
-        let doing = "handing it to the waiter of the same client";
+        let doing = "handing it off to the waiter of the same client";
         let next = cx.done(bound + cx.slack(), doing, waiter).await?;
         next.release().await.seen("the second holder releases")?;
         cx.evidence("releases_beside_a_waiter");
@@ -207,7 +211,7 @@ async fn clones_share_no_ownership(cx: Cx) -> Verdict {
     }
     drop(a);
     let released = guard.release().await;
-    released.seen("releasing after the client's last handle but the guard's is gone")
+    released.seen("releasing after all handles of the client but the guard's are gone")
 }
 
 rule! { "14.05" Must phase 1 [Lock, Try, Wait] Both A X names_do_not_meet,

@@ -113,7 +113,7 @@ async fn one_call_one_entry(cx: Cx) -> Verdict {
         // Time for the retry.
         cx.sleep(cx.slack()).await;
         before.release().await.seen("B releases")?;
-        let what = "A's wait, of which a reply was lost";
+        let what = "A's wait, with a lost reply";
         let held = cx.within(patience(&cx), what, acquiring).await?;
         let held = match held {
             Ok(held) => held,
@@ -122,7 +122,7 @@ async fn one_call_one_entry(cx: Cx) -> Verdict {
         };
         held.release().await.seen("A releases")?;
         let by = cx.now() + cx.slack();
-        let when = "after A, which had asked once, has released";
+        let when = "after A, which had acquired once, has released";
         cx.passes_by(&*c, &name, &ask, by, when).await?;
     }
     Ok(())
@@ -207,7 +207,7 @@ async fn no_success_without_an_answer(cx: Cx) -> Verdict {
         )
     };
     let (renewed, release, tried, acquired) = cx
-        .within(patience(&cx), "calls while the server is away", calls)
+        .within(patience(&cx), "calls while the server is unreachable", calls)
         .await?;
     let outcomes = [
         ("a renewal", renewed.err()),
@@ -217,7 +217,7 @@ async fn no_success_without_an_answer(cx: Cx) -> Verdict {
     ];
     for (what, error) in outcomes {
         match error {
-            None => fail!("{what} while the server was away was reported as done"),
+            None => fail!("{what} while the server was unreachable was reported as done"),
             Some(_) => cx.evidence("failed_calls"),
         }
     }
@@ -259,11 +259,11 @@ async fn unknown_is_said(cx: Cx) -> Verdict {
         drop((hold, slow));
         cx.evidence("unheard_grants");
         match cx.within(patience(&cx), what, asking).await? {
-            Ok(Some(_)) => fail!("{what} of which A did not hear the outcome was reported as a grant"),
-            Ok(None) => fail!("{what} of which A did not hear the outcome was reported as a refusal"),
+            Ok(Some(_)) => fail!("{what} whose outcome A cannot know was reported as a grant"),
+            Ok(None) => fail!("{what} whose outcome A cannot know was reported as a refusal"),
             Err(e) => ensure!(
                 e.kind() == ErrorKind::Unknown || was_dropped(&cx, &e),
-                "{what} was granted, A did not hear of it, and is told {:?}: {e}",
+                "{what} was granted, its reply was lost, and A gets {:?}: {e}",
                 e.kind()
             ),
         }
@@ -311,14 +311,14 @@ async fn duplicates_are_harmless(cx: Cx) -> Verdict {
                 task.evidence("grants");
                 task.sleep(rng.duration(ms(1), ms(12))).await;
                 match rng.below(4) {
-                    0 => lane.renew(&held).await.seen("renews what it holds")?,
+                    0 => lane.renew(&held).await.seen("renews its lock")?,
                     1 if task.has(Need::DropFrees) => {
                         lane.drop_guard(held);
                         continue;
                     }
                     _ => {}
                 }
-                lane.release(&held).await.seen("releases what it holds")?;
+                lane.release(&held).await.seen("releases its lock")?;
             }
             Ok::<(), Failure>(())
         }));
@@ -330,7 +330,7 @@ async fn duplicates_are_harmless(cx: Cx) -> Verdict {
     cx.sleep(LATER * 2).await;
     let by = cx.now() + cx.claims().drop_prompt + cx.slack();
     let beside = cx.connect().await?;
-    cx.passes_by(&*beside, &name, &ask, by, "after everybody let go of it")
+    cx.passes_by(&*beside, &name, &ask, by, "after every client released it")
         .await?;
     cx.check_history()
 }

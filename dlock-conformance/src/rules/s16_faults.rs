@@ -28,18 +28,18 @@ async fn a_reset_is_survived(cx: Cx) -> Verdict {
         let lost = held.lost();
         f.cut(how)?;
         if let Some(reason) = cx.timeout(ask.ttl + ask.ttl / 4, lost).await {
-            fail!("a guard that renews itself was lost to a connection that broke ({how:?}): {reason:?}");
+            fail!("a guard with auto-renewal was lost to a broken connection ({how:?}): {reason:?}");
         }
         ensure!(
             held.is_valid(),
-            "a guard that renews itself is not valid after its connection broke"
+            "a guard with auto-renewal is not valid after its connection broke"
         );
         cx.evidence("kept");
     }
     let lost = held.lost();
     let away = f.net.begin(Fault::Away);
     let limit = ask.ttl + cx.slack();
-    let what = "the loss signal of a guard whose server is away";
+    let what = "the loss signal of a guard whose server is unreachable";
     cx.within(limit, what, lost).await?;
     cx.evidence("lost");
     away.heal();
@@ -113,7 +113,7 @@ async fn a_black_hole_ends_every_call(cx: Cx) -> Verdict {
         let took = from.until(cx.now());
         ensure!(
             took <= renewing.ttl + cx.slack(),
-            "loss was told {took:?} after the last thing that arrived; the ttl is {:?}",
+            "the loss was signalled {took:?} after the last message that arrived; the ttl is {:?}",
             renewing.ttl
         );
         Ok(())
@@ -154,7 +154,7 @@ async fn a_cut_wait_goes_on(cx: Cx) -> Verdict {
             cx.sleep(ms(20)).await;
             before.release().await.seen("B releases")?;
         }
-        let what = format!("A's wait, the connection of which broke ({how:?})");
+        let what = format!("A's wait, whose connection broke ({how:?})");
         if let Ok(held) = cx.within(patience(&cx), what, waiting).await? {
             held.release().await.seen("A releases")?;
         }
@@ -177,7 +177,7 @@ async fn a_server_comes_back(cx: Cx) -> Verdict {
         let name = cx.name(round);
         let away = f.net.begin(Fault::Away);
         if round == 0 {
-            let what = "a try while the server is away";
+            let what = "a try while the server is unreachable";
             let by = cx.now() + patience(&cx);
             // One may go into the connection that has just broken, and another into one that was being made:
             // these do not know. Then there is no server.
@@ -250,7 +250,7 @@ async fn latency_shortens_validity(cx: Cx) -> Verdict {
     let now = cx.now();
     ensure!(
         deadline <= now + cx.skew(ask.ttl),
-        "B was granted {:?} before A stopped to believe",
+        "B was granted {:?} before A's deadline",
         now.until(deadline)
     );
     cx.evidence("hand_overs");
@@ -293,7 +293,7 @@ async fn lapsed_place_is_not_granted(cx: Cx) -> Verdict {
         // To get in line may take more than one request.
         cx.sleep(IN_LINE).await;
         let away = f.net.begin(*fault);
-        struck(&cx, &away, "A, which waits, is not heard any more").await?;
+        struck(&cx, &away, "A, which waits, can no longer reach the store").await?;
         // Nothing has kept its place since.
         cx.sleep(short.ttl + cx.skew(short.ttl)).await;
         ensure!(!waiting.is_done(), "A does not wait while B holds");
@@ -306,9 +306,9 @@ async fn lapsed_place_is_not_granted(cx: Cx) -> Verdict {
             Err(e) => return Err(e).seen("B releases"),
         }
         let by = cx.now() + cx.slack();
-        let when = "after B's release, with a waiter whose place had lapsed";
+        let when = "after B's release, with a waiter whose queue entry had lapsed";
         let taken = cx.free_by(&*c, &name, &long, by, when).await?;
-        let what = "A, whose place in line lapsed while it was cut off,";
+        let what = "A, whose queue entry lapsed while it was cut off,";
         // Now it is back, and the name is C's.
         away.heal();
         let early = cx.timeout(short.ttl, &mut waiting).await;
@@ -322,11 +322,11 @@ async fn lapsed_place_is_not_granted(cx: Cx) -> Verdict {
         if early.is_none() {
             match cx.within(patience(&cx) + short.ttl, what, waiting).await? {
                 Ok(held) => {
-                    ensure!(held.is_valid(), "{what} was given a guard that is not valid");
+                    ensure!(held.is_valid(), "{what} got a guard that is not valid");
                     let released = held.release().await;
                     released.seen("A releases what it was granted in the end")?;
                 }
-                Err(e) => cx.note(format_args!("{what} was told {:?}", e.kind())),
+                Err(e) => cx.note(format_args!("{what} got {:?}", e.kind())),
             }
         }
     }
@@ -379,7 +379,7 @@ async fn partition_costs_one_client(cx: Cx) -> Verdict {
             let mut n = 0;
             while cx.now() < by {
                 let name = cx.name(format_args!("{way:?}-others-{n}"));
-                let what = "C, which is not cut off, acquires what nobody holds";
+                let what = "C, which is not cut off, acquires a free name";
                 let held = cx.within(cx.claims().op_bound, what, c.acquire(&name, &plain));
                 held.await?.seen(what)?.release().await.seen("C releases")?;
                 cx.evidence("undisturbed");

@@ -307,13 +307,13 @@ async fn healed(
     let bound = ask.ttl * 4 + cx.claims().give_up + cx.slack();
     let by = cx.now() + bound;
     for (n, task) in work.into_iter().enumerate() {
-        let what = format!("client {n} ends its work, after nothing goes wrong any more");
+        let what = format!("client {n} ends its work, after the last fault");
         cx.within(cx.now().until(by), what, task).await??;
     }
     let bound = ask.ttl + cx.prompt();
     for name in names {
         for (n, client) in clients.iter().enumerate() {
-            let when = format!("after all was healed: client {n} of those that were there");
+            let when = format!("after all faults were healed: client {n} of those that were there");
             let held = answered(client.acquire_timeout(name, &ask, bound).await, &when)?;
             cx.evidence("recovered");
             answered(held.release().await, &when)?;

@@ -106,34 +106,33 @@ async fn a_resumed_holder_knows(cx: Cx) -> Verdict {
             _ => None,
         };
         let resumed = child.resume()?;
-        let doing = "the look of a process that goes on";
+        let doing = "the first look of a process that continues";
         let look = cx.within(cx.claims().op_bound, doing, look).await?;
         let look = look.seen("the child looks at its guard")?.value;
         ensure!(
             !look.is_valid,
-            "the process was stopped for {:?}, its ttl is {:?}; when it goes on its guard calls itself \
-                valid for another {:?}",
+            "the process was stopped for {:?}, its ttl is {:?}; when it continues its guard says that {:?} \
+                are left",
             stopped.answered.until(resumed.asked),
             ask.ttl,
             look.remaining
         );
         cx.evidence("looks");
         if let Some(signal) = signal {
-            let what = "the loss signal of a process that goes on after its ttl";
+            let what = "the loss signal of a process that continues after its ttl";
             cx.done(cx.slack(), what, signal).await?;
         }
         if let Some((new, late)) = late {
             let late = late.await.seen("the child writes late")?.value;
             ensure!(
                 late == Admission::Refused { highest: new },
-                "the late write of a process that was stopped was answered {late:?}, and not refused \
-                    because of token {}",
+                "the late write of a stopped process got {late:?}, and was not refused because of token {}",
                 new.get()
             );
         }
         is_lost(
             held.release().await,
-            "the release of a hold that was lost meanwhile",
+            "the release of a hold that was lost in the meantime",
         )?;
         cx.expect_held(&*cx.connect().await?, &name, &cx.ask(), "after the late release")
             .await?;
@@ -179,7 +178,7 @@ async fn a_short_stop_loses_nothing(cx: Cx) -> Verdict {
         let look = look.await.seen("the child looks at its guard")?.value;
         ensure!(
             look.is_valid,
-            "the process was stopped for {:?}, with a ttl of {ttl:?} just renewed; its guard calls itself \
+            "the process was stopped for {:?}, with a ttl of {ttl:?} just renewed; its guard says that it is \
                 lost ({:?})",
             stopped.asked.until(resumed.asked),
             look.loss
@@ -193,7 +192,7 @@ async fn a_short_stop_loses_nothing(cx: Cx) -> Verdict {
         let look = held.look().await.seen("the child looks at its guard")?.value;
         ensure!(
             look.is_valid,
-            "a ttl after a short stop the guard calls itself lost: {:?}",
+            "one ttl after a short stop the guard says that it is lost: {:?}",
             look.loss
         );
         held.release().await.seen("the child releases")?;

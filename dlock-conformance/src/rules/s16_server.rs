@@ -52,14 +52,15 @@ async fn a_restart_is_survived(cx: Cx) -> Verdict {
                     .await?;
                 cx.note(format_args!("{what}: kept"));
             }
-            Through::ToldFirst => cx.note(format_args!("{what}: lost, and A was told first")),
+            Through::ToldFirst => cx.note(format_args!("{what}: lost, and A knew it first")),
             Through::Stolen(taken) => {
                 ensure!(
                     Some(how) > claimed,
-                    "{what}: B was granted while A still believed that it holds"
+                    "{what}: B was granted while A still believed that it held the lock"
                 );
                 cx.note(format_args!(
-                    "{what}: B was granted while A believed; that is not claimed"
+                    "{what}: B was granted while A still believed that it held the lock; surviving this is \
+                     not claimed"
                 ));
                 // Even then A's guard does B no harm.
                 let _ = held.release().await;
@@ -146,7 +147,7 @@ async fn across(cx: &Cx, step: Step, by: Duration) -> Verdict {
     let granted = cx.now();
     // A client that is awake gives its lease back at its deadline, and the store would never see it end.
     if !a.vanish() {
-        cx.note("A cannot vanish: what ends its lease may be A itself");
+        cx.note("A cannot vanish, so A itself may end its lease");
     }
     cx.step_clock(step).await?;
     let (mut earliest, latest) = end_of(cx, asked, granted, ask.ttl);
@@ -251,7 +252,7 @@ async fn a_fail_over_is_survived(cx: Cx) -> Verdict {
         return Err(failure);
     }
     let doubles = doubles.load(Ordering::Acquire);
-    cx.note(format_args!("{doubles} grants while somebody else held"));
+    cx.note(format_args!("{doubles} grants while another client held"));
     match cx.check_history() {
         Err(Failure::Broken(what)) if !cx.has(Need::SafeFailover) => {
             cx.note(format_args!("not claimed to be safe: {what}"));
@@ -287,7 +288,7 @@ async fn foreign_data_is_no_lock(cx: Cx) -> Verdict {
         tried?;
         ensure!(
             stands?,
-            "what somebody else had stored at a name that was {was} is gone after locks were asked for there"
+            "foreign data at a name that was {was} is gone after a lock was requested there"
         );
         let by = cx.now() + cx.prompt();
         cx.passes_by(&*b, &name, &cx.ask(), by, "after the foreign data was removed")
@@ -325,14 +326,14 @@ async fn is_refused(
     if let Some(held) = held {
         ensure!(
             !cx.has(Need::Renew) || held.renew().await.is_err(),
-            "A's hold was renewed although something else is stored there now"
+            "A's hold was renewed although foreign data is stored there now"
         );
         ensure!(
             held.release().await.is_err(),
-            "A's hold was released although something else is stored there now"
+            "A's hold was released although foreign data is stored there now"
         );
     }
-    let other = cx.name(format_args!("beside what was {was}"));
+    let other = cx.name(format_args!("beside a name that was {was}"));
     b.passes(&other, &ask, "beside a name with foreign data").await?;
     Ok(())
 }
@@ -359,7 +360,7 @@ async fn a_full_store_lets_holders_go(cx: Cx) -> Verdict {
     tried?;
     let next = cx.done(cx.prompt(), "the waiter of a lock that was released", waiting);
     next.await?.release().await.seen("B releases")?;
-    b.passes(&plain, &ask, "A has released, and there is room again")
+    b.passes(&plain, &ask, "A has released, and there is space again")
         .await
 }
 

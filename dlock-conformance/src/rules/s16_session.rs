@@ -49,18 +49,18 @@ async fn what_lapsed_is_never_adopted(cx: Cx) -> Verdict {
     // The others are over as well, and nobody has touched them: what is left of them A finds first.
     cx.sleep_until(by).await;
     away.heal();
-    let what = "A takes anew what it has lost";
+    let what = "A acquires a name that it has lost";
     let anew = cx
         .done(patience(&cx) + ttl, what, f.a.acquire(&names[1], &plain))
         .await?;
     ensure!(
         anew.id() != held[1].id(),
-        "A's new grant of `{}` has the id of the one that it has lost",
+        "A's new grant of `{}` has the id of the lost one",
         names[1]
     );
     ensure!(
         anew.token() > held[1].token() || !cx.has(Need::Fence),
-        "A's new grant of `{}` has the token {:?}; the one that it has lost had {:?}",
+        "A's new grant of `{}` has the token {:?}; the lost one had {:?}",
         names[1],
         anew.token(),
         held[1].token()
@@ -72,17 +72,17 @@ async fn what_lapsed_is_never_adopted(cx: Cx) -> Verdict {
             "A is back, and its guard of `{name}`, which was lost, is valid"
         );
         if cx.has(Need::Renew) {
-            is_lost(held.renew().await, "A renews what it has lost")?;
+            is_lost(held.renew().await, "A renews a lost guard")?;
         }
-        is_lost(held.release().await, "A releases what it has lost")?;
+        is_lost(held.release().await, "A releases a lost guard")?;
         cx.evidence("stale_guards");
     }
-    let when = "A has released what it had lost";
-    f.a.is_refused(&names[0], &plain, "B holds what A has lost")
+    let when = "A has released its lost guard";
+    f.a.is_refused(&names[0], &plain, "B holds a name that A has lost")
         .await?;
     f.b.is_refused(&names[1], &plain, when).await?;
-    anew.release().await.seen("A releases what it took anew")?;
-    taken.release().await.seen("B releases what A has lost")
+    anew.release().await.seen("A releases its new grant")?;
+    taken.release().await.seen("B releases a name that A has lost")
 }
 
 rule! { "8.14" Must phase 2 [Lock, Wait, Fair, OutlivesConnection] Both P T
@@ -120,7 +120,7 @@ async fn a_turn_reaches_a_waiter_that_was_cut_off(cx: Cx) -> Verdict {
             }
         };
         let (next, passed_over) = cx
-            .within(patience(&cx), "serving one of those in line", served)
+            .within(patience(&cx), "granting one of the waiters", served)
             .await?;
         let next = next.seen("a waiter acquires")?;
         if passed_over {
@@ -133,10 +133,10 @@ async fn a_turn_reaches_a_waiter_that_was_cut_off(cx: Cx) -> Verdict {
         let held = held.await?;
         ensure!(
             !third.is_done(),
-            "{what} is served after two that stood behind it"
+            "{what} is granted after two waiters that stood behind it"
         );
         held.release().await.seen("the second of them releases")?;
-        let last = cx.done(patience(&cx), "the last in line", third).await?;
+        let last = cx.done(patience(&cx), "the last waiter", third).await?;
         last.release().await.seen("the last of them releases")?;
     }
     Ok(())
@@ -157,11 +157,11 @@ async fn a_stopped_client_costs_one_claim_window(cx: Cx) -> Verdict {
     let alone = held_up(&cx, 1).await?;
     let many = held_up(&cx, TASKS).await?;
     cx.note(format_args!(
-        "one task held up the line for {alone:?}, {TASKS} for {many:?}"
+        "one task delayed the queue for {alone:?}, {TASKS} for {many:?}"
     ));
     ensure!(
         many <= alone * 2 + cx.slack(),
-        "a stopped client with one task in line held up the next one for {alone:?}, with {TASKS} tasks for \
+        "a stopped client with one queued task delayed the next waiter for {alone:?}, with {TASKS} tasks for \
             {many:?}"
     );
     Ok(())
@@ -183,7 +183,7 @@ async fn held_up(cx: &Cx, tasks: usize) -> Verdict<Duration> {
     stop_outside(cx, &child, &*b, tasks).await?;
     let from = cx.now();
     held.release().await.seen("A releases")?;
-    let what = "the waiter behind a client that is stopped";
+    let what = "the waiter behind a stopped client";
     let limit = (ask.ttl + cx.slack()) * (tasks as u32 + 1);
     let granted = cx.done(limit, what, behind).await?;
     let took = from.until(cx.now());

@@ -29,7 +29,7 @@ async fn errors_have_their_kinds(cx: Cx) -> Verdict {
     let mut seen = BTreeMap::new();
     let mut note = |expected: ErrorKind, scenario: &'static str, answer: dlock_core::Result<()>| -> Verdict {
         match answer {
-            Ok(()) => fail!("{scenario} succeeds rather than to answer {expected:?}"),
+            Ok(()) => fail!("{scenario} succeeds instead of answering {expected:?}"),
             Err(e) if e.kind() == expected => {
                 if seen.insert(format!("{expected:?}"), scenario).is_none() {
                     cx.evidence("kinds_produced");
@@ -118,7 +118,7 @@ async fn undeclared_is_refused(cx: Cx) -> Verdict {
             Err(e) if e.kind() == ErrorKind::Unsupported => refused.push(format!("{capability:?}")),
             Err(e) => fail!("{what}, answers {e} ({:?}) rather than Unsupported", e.kind()),
             Ok(probes::Answer::Served) if *capability == Capability::Fencing => {
-                fail!("{what}, was not refused: the grant has a token. Is the part handed out?")
+                fail!("{what}, was not refused: the grant has a token. Does `part` return the part?")
             }
             Ok(probes::Answer::Served) => fail!("{what}, was accepted"),
             Ok(probes::Answer::Wrong(answer)) => fail!("{what}, was not refused: {answer}"),
@@ -141,12 +141,14 @@ async fn undeclared_is_refused(cx: Cx) -> Verdict {
 /// Says what was tried, and what could not be.
 fn note_probed(cx: &Cx, how: &str, probed: &[String], out_of_reach: &[String]) {
     match probed {
-        [] => cx.note(format_args!("nothing could be probed that would be {how}")),
+        [] => cx.note(format_args!(
+            "there is no capability to probe that would be {how}"
+        )),
         _ => cx.note(format_args!("{how}: {}", probed.join(", "))),
     }
     if !out_of_reach.is_empty() {
         cx.note(format_args!(
-            "not probed, since a client cannot ask for it by itself: {}",
+            "not probed, since a client cannot request it on its own: {}",
             out_of_reach.join(", ")
         ));
     }
@@ -173,7 +175,7 @@ async fn declared_is_delivered(cx: Cx) -> Verdict {
             Ok(probes::Answer::NotReachable) => out_of_reach.push(format!("{capability:?}")),
             Ok(probes::Answer::Wrong(answer)) => fail!("{capability:?} is declared, and {answer}"),
             Ok(probes::Answer::Absent) => {
-                fail!("{capability:?} is declared and there is nothing that offers it")
+                fail!("{capability:?} is declared, and the subject does not offer it")
             }
             Err(e) => fail!("{capability:?} is declared and answers {e} ({:?})", e.kind()),
         }
@@ -347,7 +349,7 @@ async fn close_ends_everything(cx: Cx) -> Verdict {
     let next = cx.free_by(&*b, &name, &ask, by, when).await?;
     ensure!(
         !held.is_valid(),
-        "a guard is valid after its client's close, and somebody else holds the lock"
+        "a guard is valid after its client's close, and another client holds the lock"
     );
     ensure!(
         matches!(held.loss(), Some(LossReason::Closed | LossReason::Expired)),

@@ -83,7 +83,7 @@ rule! { "17.05" Must phase 2 [Secrets] Both A D secrets_stay_secret,
 async fn secrets_stay_secret(cx: Cx) -> Verdict {
     let ear = cx.listen();
     if ear.is_none() {
-        cx.note("what tracing is told was not read: this process has a subscriber of its own");
+        cx.note("tracing events were not read: this process has its own subscriber");
     }
     let secret = format!("sentinel{:016x}", cx.rng().bits());
     let reader = Reader { cx: &cx, secret };
@@ -99,9 +99,8 @@ async fn secrets_stay_secret(cx: Cx) -> Verdict {
         match cx.connect_with_secret(&password).await {
             None => {
                 return Err(Failure::NotRun(
-                    "the harness gives no client a password (connect_with_secret); where nobody has one, it \
-                        claims so: \
-                     without(Need::Secrets)"
+                    "the harness gives no client a password (connect_with_secret); if the store has none, \
+                        claim without(Need::Secrets)"
                         .to_owned(),
                 ));
             }
@@ -110,7 +109,7 @@ async fn secrets_stay_secret(cx: Cx) -> Verdict {
         }
     }
     for told in ear.iter().flat_map(Ear::heard) {
-        reader.read("what tracing is told", &told.to_string())?;
+        reader.read("the tracing output", &told.to_string())?;
     }
     Ok(())
 }
@@ -149,8 +148,8 @@ impl Tale<'_> {
             .map(Told::to_string)
             .collect();
         fail!(
-            "{what}: {} events `*{kind}` were told of the grant {} of `{}` with the token {:?}, rather than \
-                {times}; told were {all:?}",
+            "{what}: {} events `*{kind}` were emitted for the grant {} of `{}` with the token {:?}, instead \
+                of {times}; the events were {all:?}",
             told.len(),
             held.id,
             held.lock,
@@ -187,7 +186,7 @@ rule! { "17.08" Should phase 3 [Lock, Try, Wait, Events] Engine A D each_turn_is
 async fn each_turn_is_told_once(cx: Cx) -> Verdict {
     let Some(ear) = cx.listen() else {
         return Err(Failure::NotRun(
-            "this process has a subscriber of its own for what tracing is told".to_owned(),
+            "this process has its own tracing subscriber".to_owned(),
         ));
     };
     let tale = Tale { cx: &cx, ear };
@@ -206,7 +205,7 @@ async fn each_turn_is_told_once(cx: Cx) -> Verdict {
     if cx.has(Need::Renew) {
         for times in 1..3 {
             held.renew().await.seen("renewing")?;
-            tale.told(".renewed", &first, times, "a renewal by hand").await?;
+            tale.told(".renewed", &first, times, "a manual renewal").await?;
         }
     }
     let waiting = cx.waits(&b, &name, &ask);
@@ -233,17 +232,12 @@ async fn each_turn_is_told_once(cx: Cx) -> Verdict {
         let renewals = tale.of(".renewed", &third).len();
         ensure!(
             (1..=20).contains(&renewals),
-            "{renewals} renewals were told within half the ttl of a guard that renews itself"
+            "{renewals} renewals were emitted within half the ttl of a guard with auto-renewal"
         );
         cx.evidence("renewals_told");
         kept.release().await.seen("A releases")?;
-        tale.told(
-            ".released",
-            &third,
-            1,
-            "the release of a guard that renews itself",
-        )
-        .await?;
+        tale.told(".released", &third, 1, "the release of a guard with auto-renewal")
+            .await?;
     }
     let lapsing = cx.name("lapsing");
     if cx.has(Need::LossSignal) && cx.has(Need::PerGrantTtl) {
@@ -284,7 +278,7 @@ async fn each_turn_is_told_once(cx: Cx) -> Verdict {
     }
     ensure!(
         of.len() == 2,
-        "two grants of `{name}` are told as those of {:?}",
+        "two grants of `{name}` are reported as grants of {:?}",
         of.keys().collect::<Vec<_>>()
     );
     cx.evidence("grants_told");

@@ -25,7 +25,7 @@ fn members(cx: &Cx) -> Verdict<(usize, usize)> {
     match cx.claims().members {
         Some(members) if members >= 3 => Ok((members, members / 2 + 1)),
         members => Err(Failure::NotRun(format!(
-            "it needs three members or more, and {members:?} are claimed"
+            "it needs at least three members, and {members:?} are claimed"
         ))),
     }
 }
@@ -54,9 +54,9 @@ impl Party {
     fn loses(&mut self, member: usize) -> Verdict {
         let Some(way) = self.net.server(member) else {
             return Err(Failure::Kit(format!(
-                "there is no way to member {member} by itself: `Claims::quorum` names more members than \
-                    `Harness::servers` has servers, or \
-                 the harness has networks of its own without `Network::server`"
+                "member {member} cannot be cut off alone: `Claims::quorum` names more members than \
+                    `Harness::servers` has servers, or the harness has networks of its own without \
+                    `Network::server`"
             )));
         };
         let away = way.begin(Fault::Away);
@@ -123,7 +123,8 @@ async fn no_majority_too_many(cx: Cx) -> Verdict {
             let second = tries(&cx, other, &name, &ask).await;
             ensure!(
                 second.is_none(),
-                "client {n} was granted over its majority what client {first} holds over another one"
+                "client {n} was granted through its majority a lock that client {first} holds through \
+                 another one"
             );
         }
         held.release().await.seen("releasing over a bare majority")?;
@@ -146,7 +147,7 @@ async fn no_majority_too_many(cx: Cx) -> Verdict {
             .collect();
         ensure!(
             won.len() <= 1,
-            "round {round}: {} of {} that tried at once over different majorities were granted",
+            "round {round}: {} of {} simultaneous tries through different majorities were granted",
             won.len(),
             parties.len()
         );
@@ -166,13 +167,13 @@ async fn readers_and_a_writer(cx: &Cx, parties: &[Party]) -> Verdict {
         let held = holds(cx, party, &name, &read, "reading over a bare majority").await?;
         ensure!(
             tries(cx, writer, &name, &write).await.is_none(),
-            "a writer was granted over its majority what a reader holds over another one"
+            "a writer was granted through its majority a lock that a reader holds through another one"
         );
         held.release().await.seen("the reader releases")?;
         let held = holds(cx, writer, &name, &write, "writing over a bare majority").await?;
         ensure!(
             tries(cx, party, &name, &read).await.is_none(),
-            "a reader was granted over its majority what a writer holds over another one"
+            "a reader was granted through its majority a lock that a writer holds through another one"
         );
         held.release().await.seen("the writer releases")?;
     }
@@ -212,7 +213,7 @@ async fn extension_needs_a_majority_of_all(cx: Cx) -> Verdict {
     let mut a = party(&cx, "a", majority..members).await?;
     let b = party(&cx, "b", 0..majority - 1).await?;
     let held = holds(&cx, &a, &name, &ask, "A acquires over a bare majority").await?;
-    held.renew().await.seen("A renews at all that granted")?;
+    held.renew().await.seen("A renews at all members that granted")?;
     // One fewer: more than half of those that granted, perhaps, and not of all.
     a.loses(majority - 1)?;
     let deadline = held.deadline();
@@ -221,7 +222,7 @@ async fn extension_needs_a_majority_of_all(cx: Cx) -> Verdict {
         while held.is_valid() {
             if held.renew().await.is_ok() {
                 fail!(
-                    "a renewal that reached {} of {members} members was answered as a success, of a hold \
+                    "a renewal that reached {} of {members} members was answered as a success, for a hold \
                         that {majority} had granted",
                     majority - 1
                 );

@@ -135,7 +135,7 @@ async fn told(
     limit: Duration,
     who: &str,
 ) -> Verdict<Holder> {
-    let what = format!("{who} is told of a leader");
+    let what = format!("{who} sees a leader");
     match cx.within(limit, &what, leaders.next()).await? {
         Some(leader) => leader.seen(what),
         None => fail!("{who}: the stream of leaders has ended"),
@@ -169,7 +169,7 @@ async fn observers_see_leaders_in_order(cx: Cx) -> Verdict {
             let leader = told(&cx, leaders, bound, who).await?;
             ensure!(
                 leader.token == leadership.token(),
-                "{who} is told of token {:?}, and the leader has {:?}",
+                "{who} sees token {:?}, and the leader has {:?}",
                 leader.token,
                 leadership.token()
             );
@@ -189,7 +189,7 @@ async fn observers_see_leaders_in_order(cx: Cx) -> Verdict {
         let leader = told(&cx, &mut early, bound, "an observer of many").await?;
         ensure!(
             leader.token > before && leader.token <= last.token(),
-            "after token {before:?} an observer is told of {:?}; the last leader has {:?}",
+            "after token {before:?} an observer sees {:?}; the last leader has {:?}",
             leader.token,
             last.token()
         );
@@ -216,9 +216,9 @@ async fn value_belongs_to_its_token(cx: Cx) -> Verdict {
         let candidate = election(if round % 2 == 0 { &*a } else { &*b }, &name, &cx.ask())?;
         let candidate = candidate.value(&*value).seen("a candidate with a value")?;
         let leadership = candidate.campaign().await.seen("a campaign")?;
-        let looked = observer.leader().await.seen("a look at the leader")?;
+        let looked = observer.leader().await.seen("a query of the leader")?;
         let Some(looked) = looked else {
-            fail!("round {round}: nobody is seen to lead");
+            fail!("round {round}: no leader is shown");
         };
         let leader = told(&cx, &mut leaders, cx.prompt(), "an observer").await?;
         for (way, leader) in [("a look", looked), ("the stream", leader)] {
@@ -232,10 +232,10 @@ async fn value_belongs_to_its_token(cx: Cx) -> Verdict {
             cx.evidence("values_told");
         }
         leadership.resign().await.seen("a leader resigns")?;
-        let left = observer.leader().await.seen("a look after a resignation")?;
+        let left = observer.leader().await.seen("a query after a resignation")?;
         ensure!(
             left.is_none(),
-            "round {round}: {left:?} is seen to lead after it resigned"
+            "round {round}: {left:?} is shown as the leader after it resigned"
         );
     }
     Ok(())
@@ -393,19 +393,18 @@ async fn leading_goes_on_after_a_loss(cx: Cx) -> Verdict {
     });
     let by = cx.now() + cx.prompt() + Duration::from_secs(8);
     while work.begun.load(Ordering::SeqCst) < 4 {
-        ensure!(!leading.is_done(), "leading has ended by itself");
+        ensure!(!leading.is_done(), "`lead` ended although its client is open");
         let begun = work.begun.load(Ordering::SeqCst);
-        ensure!(cx.now() < by, "after {begun} leaderships there was no other one");
+        ensure!(
+            cx.now() < by,
+            "after {begun} leaderships there was no further one"
+        );
         cx.sleep(ms(5)).await;
     }
     cx.evidence_by("leaderships", work.begun.load(Ordering::SeqCst));
     client.close().await.seen("the client closes")?;
-    let ended = cx.within(cx.prompt(), "leading, of a client that was closed", leading);
-    refused(
-        ended.await?,
-        ErrorKind::Closed,
-        "leading, of a client that was closed",
-    )?;
+    let ended = cx.within(cx.prompt(), "`lead` of a closed client", leading);
+    refused(ended.await?, ErrorKind::Closed, "`lead` of a closed client")?;
     let (begun, ended) = (&work.begun, &work.ended);
     ensure!(
         begun.load(Ordering::SeqCst) == ended.load(Ordering::SeqCst),
@@ -449,7 +448,7 @@ async fn observers_outlive_a_cut(cx: Cx) -> Verdict {
         let leader = told(&cx, &mut leaders, limit, "an observer whose connection broke").await?;
         ensure!(
             leader.token == second.token(),
-            "{how}: told of token {:?}, and the new leader has {:?}",
+            "{how}: the stream shows token {:?}, and the new leader has {:?}",
             leader.token,
             second.token()
         );
@@ -471,7 +470,10 @@ async fn nothing_is_told(
         Some(None) => fail!("{how}: the stream of leaders has ended"),
         Some(Some(again)) => {
             let again = again.seen(format_args!("{how}: an observer whose connection broke"))?;
-            fail!("{how}: {:?} was told, and no new leader has come", again.token);
+            fail!(
+                "{how}: {:?} was reported, although there is no new leader",
+                again.token
+            );
         }
     }
 }
@@ -499,7 +501,7 @@ async fn cut_off_work_ends_before_the_next(cx: Cx) -> Verdict {
     }
     let hole = f.net.begin(Fault::BlackHole(Direction::Both));
     let next = campaigns(&cx, &next);
-    struck(&cx, &hole, "a renewal of A does not arrive").await?;
+    struck(&cx, &hole, "a renewal of A is lost on the way").await?;
     let bound = ask.ttl + cx.skew(ask.ttl) + cx.claims().wake_p99 + cx.slack();
     let next = cx
         .done(bound, "the campaign of B after A was cut off", next)
@@ -507,7 +509,7 @@ async fn cut_off_work_ends_before_the_next(cx: Cx) -> Verdict {
     let (at_work, begun) = AtWork::begin(&work, next.held());
     at_work.takes_over(&cx, begun).await;
     let beside = work.beside.load(Ordering::SeqCst);
-    ensure!(beside == 0, "B leads, and A does, or its work goes on");
+    ensure!(beside == 0, "B leads while A still leads or works");
     next.resign().await.seen("B resigns")?;
     cx.evidence("successions");
     hole.heal();
@@ -562,7 +564,7 @@ async fn a_paused_leader_does_no_more(cx: Cx) -> Verdict {
         }
         let leadership = campaigns(&cx, &next);
         let bound = (ttl + cx.skew(ttl) + cx.slack()) * 2 + cx.claims().wake_p99;
-        let doing = "the campaign of B, while A stands still";
+        let doing = "the campaign of B, while A is paused";
         let leadership = cx.done(bound, doing, leadership).await?;
         // On a busy machine its lease may be over before it stands still.
         if pauses.load(Ordering::SeqCst) == 0 {
@@ -575,13 +577,13 @@ async fn a_paused_leader_does_no_more(cx: Cx) -> Verdict {
                 cx.sleep(ms(1)).await;
             }
         };
-        cx.within(bound, "A goes on", gone_on).await?;
+        cx.within(bound, "A continues", gone_on).await?;
         cx.sleep(cx.slack()).await;
         let taken = steps.load(Ordering::SeqCst);
         ensure!(
             taken == 1,
-            "round {round}: A stood still past its lease, and its work took {taken} steps after that: it is \
-                told before the second"
+            "round {round}: A was paused past its lease, and its work took {taken} steps afterwards instead \
+                of one"
         );
         cx.evidence("pauses");
         let _ = leads.cancel().await;

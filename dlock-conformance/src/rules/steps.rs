@@ -32,7 +32,7 @@ impl dyn Subject + '_ {
         let tried = self.try_acquire(name, ask).await;
         match tried.seen(format_args!("{when}: try_acquire"))? {
             Some(held) => Ok(held),
-            None => fail!("{when}: `{name}` was refused although nobody holds it"),
+            None => fail!("{when}: `{name}` was refused although it is free"),
         }
     }
 
@@ -104,7 +104,7 @@ impl Cx {
     pub(super) async fn force(&self, operator: &dyn Subject, name: &LockName) -> Verdict<u32> {
         match operator.observe() {
             Some(operator) => operator.force_release(name).await.seen("an operator ends a hold"),
-            None => fail!("ending holds by force is claimed, and the subject offers nobody to do so"),
+            None => fail!("ending holds by force is claimed, and the subject does not offer it"),
         }
     }
 
@@ -144,7 +144,7 @@ impl Cx {
             }
             Ok(())
         };
-        let what = format!("seeing {n} in line for a held name");
+        let what = format!("seeing {n} waiters of a held name");
         self.within(self.claims().op_bound, what, in_line).await?
     }
 }
@@ -162,8 +162,8 @@ pub(super) async fn all<T>(tasks: impl IntoIterator<Item = Task<Verdict<T>>>) ->
 pub(super) fn refused<T>(answer: Result<T, Error>, kind: ErrorKind, what: impl fmt::Display) -> Verdict {
     match answer {
         Err(e) if e.kind() == kind => Ok(()),
-        Err(e) => fail!("{what}: {e} ({:?}), and not `{kind:?}`", e.kind()),
-        Ok(_) => fail!("{what}: answered Ok, and not `{kind:?}`"),
+        Err(e) => fail!("{what}: {e} ({:?}) instead of `{kind:?}`", e.kind()),
+        Ok(_) => fail!("{what}: answered Ok instead of `{kind:?}`"),
     }
 }
 
@@ -216,7 +216,7 @@ pub(super) async fn granted_within(
         }
         ensure!(
             asked < latest,
-            "{what}: still refused to others {:?} after the latest time at which it may have ended",
+            "{what}: others are still refused {:?} after its latest possible end",
             latest.until(asked)
         );
         cx.sleep(ms(3)).await;

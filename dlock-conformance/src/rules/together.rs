@@ -13,7 +13,7 @@ rules! { one_of_many_ends_alone, many_unheard_are_each_unknown, one_of_many_fail
 fn names(cx: &Cx, of: &str) -> Verdict<Vec<LockName>> {
     let most = cx.claims().capabilities.max_held.unwrap_or(96) / 2;
     if most < 7 {
-        let why = "it needs a client that may hold at least fourteen locks".to_owned();
+        let why = "it needs a client that can hold at least fourteen locks".to_owned();
         return Err(Failure::NotRun(why));
     }
     let names = (0..most.min(48)).map(|n| cx.name(format_args!("{of} {n}")));
@@ -40,14 +40,14 @@ async fn one_of_many_ends_alone(cx: Cx) -> Verdict {
         let third = names.len() / 3;
         let refused = rng.index(names.len());
         let [dropped, kept] = [third, 2 * third].map(|n| (refused + n) % names.len());
-        let before = b.is_granted(&names[refused], &long, "before the others ask");
+        let before = b.is_granted(&names[refused], &long, "before the others try");
         let before = before.await?;
         let asks = |n| if n == dropped || n == kept { &short } else { &long };
         let trying = names.iter().enumerate();
         let trying = trying.map(|(n, name)| a.try_acquire(name, asks(n))).collect();
         let (tried, was_cut) = all_but(&cx, dropped, after, trying).await?;
         in_flight += u32::from(was_cut);
-        before.release().await.seen("who was there before releases")?;
+        before.release().await.seen("the former holder releases")?;
         let mut held = Vec::new();
         for (n, answer) in tried {
             let name = &names[n];
@@ -82,7 +82,7 @@ async fn one_of_many_ends_alone(cx: Cx) -> Verdict {
         cx.passes_by(&*b, &names[n], &short, by, when).await?;
         cx.evidence("rounds");
     }
-    cx.note(format_args!("{in_flight} were dropped on their way"));
+    cx.note(format_args!("{in_flight} were dropped in flight"));
     Ok(())
 }
 
@@ -100,7 +100,7 @@ async fn all_but<T>(
         }
         Ok((n, asking.await))
     });
-    let what = "many requests at once, of which one is dropped";
+    let what = "many concurrent requests, one of them dropped";
     let answers = cx.within(Duration::from_secs(60), what, join_all(all)).await?;
     let was_cut = answers.iter().any(|answer| matches!(answer, Err(true)));
     Ok((
@@ -139,11 +139,11 @@ async fn many_unheard_are_each_unknown(cx: Cx) -> Verdict {
     for (name, trying) in asked.iter().zip(trying) {
         let what = format!("a try for `{name}` whose reply was lost with others");
         match cx.within(patience(&cx), &what, trying).await? {
-            Ok(answer) => fail!("{what} is told that it was granted: {}", answer.is_some()),
+            Ok(answer) => fail!("{what} answers that it was granted: {}", answer.is_some()),
             Err(e) if e.kind() == ErrorKind::Unknown => cx.evidence("unknown"),
             Err(e) => {
                 refused::<()>(Err(e), ErrorKind::Unavailable, &what)?;
-                f.b.passes(name, &ask, "after A was told that nothing was sent")
+                f.b.passes(name, &ask, "after A's answer says that nothing was sent")
                     .await?;
             }
         }
@@ -155,7 +155,7 @@ async fn many_unheard_are_each_unknown(cx: Cx) -> Verdict {
             Err(ErrorKind::Unknown | ErrorKind::Unavailable) => cx.evidence("unheard_releases"),
             // A session may have ended meanwhile, and all that it held.
             Err(ErrorKind::Lost) if cx.has(Need::Session) => cx.evidence("unheard_releases"),
-            answer => fail!("{what} is told {answer:?}"),
+            answer => fail!("{what} answers {answer:?}"),
         }
     }
     drop(guards);
@@ -192,7 +192,7 @@ async fn one_of_many_fails_alone(cx: Cx) -> Verdict {
             }
             match answer.seen(&what)? {
                 Some(guard) => held.push((n, guard)),
-                None => fail!("{what}: it was refused although nobody holds it"),
+                None => fail!("{what}: it was refused although it is free"),
             }
             cx.evidence("granted_beside");
         }

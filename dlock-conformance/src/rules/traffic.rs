@@ -37,9 +37,9 @@ async fn round_trips_are_few(cx: Cx) -> Verdict {
             "{} of {}",
             if tries { "a try" } else { "an acquire" },
             if fresh {
-                "a name that is new"
+                "a new name"
             } else {
-                "one name again and again"
+                "one name repeatedly"
             }
         );
         let most = claimed * cycles as u64;
@@ -52,7 +52,7 @@ async fn round_trips_are_few(cx: Cx) -> Verdict {
                     false => cx.name(tries),
                 };
                 let held = match tries {
-                    true => f.a.is_granted(&name, &ask, "nobody asks but A").await?,
+                    true => f.a.is_granted(&name, &ask, "only A uses the store").await?,
                     false => f.a.acquire(&name, &ask).await.seen("A acquires")?,
                 };
                 held.release().await.seen("A releases")?;
@@ -69,7 +69,7 @@ async fn round_trips_are_few(cx: Cx) -> Verdict {
         ));
         ensure!(
             least <= most,
-            "{what} and its release cost {least} round trips in {cycles} cycles; {claimed} in each are \
+            "{what} and its release cost {least} round trips in {cycles} cycles; {claimed} per cycle are \
                 claimed"
         );
     }
@@ -109,7 +109,7 @@ async fn renewals_leave_time_for_another(cx: Cx) -> Verdict {
     let end = cx.now();
     ensure!(
         held.iter().all(|h| h.is_valid()),
-        "a guard that renews itself is not valid after {:?}",
+        "a guard with auto-renewal is not valid after {:?}",
         ttl * 11 / 5
     );
     let mut gaps = Vec::new();
@@ -120,13 +120,13 @@ async fn renewals_leave_time_for_another(cx: Cx) -> Verdict {
         let most = between.iter().copied().chain(open).max().unwrap_or_default();
         ensure!(
             most <= ttl / 2 + cx.slack(),
-            "client {n} sent nothing for {most:?} of a ttl of {ttl:?}: when one renewal is lost there is no \
+            "client {n} sent nothing for {most:?} of a ttl of {ttl:?}: if one renewal is lost, there is no \
                 time for another"
         );
         gaps.extend(between);
     }
     let (Some(shortest), Some(longest)) = (gaps.iter().min(), gaps.iter().max()) else {
-        inconclusive!("nobody renewed twice");
+        inconclusive!("no client renewed twice");
     };
     cx.note(format_args!(
         "{} renewals, {shortest:?} to {longest:?} apart, of a ttl of {ttl:?}",
@@ -134,8 +134,8 @@ async fn renewals_leave_time_for_another(cx: Cx) -> Verdict {
     ));
     ensure!(
         *longest - *shortest >= *longest / 50,
-        "{} renewals of {CLIENTS} clients are {shortest:?} to {longest:?} apart: those who begin together \
-            renew together for ever",
+        "{} renewals of {CLIENTS} clients are {shortest:?} to {longest:?} apart: clients that start together \
+            renew in step for ever",
         gaps.len()
     );
     for held in held {
@@ -219,9 +219,8 @@ async fn one_client(cx: &Cx, b: &dyn Subject, clients: &[Arc<dyn Subject>]) -> V
         // everything.
         if quiet + FEW > crowd.waiting {
             inconclusive!(
-                "{quiet} of {} who wait in one client are woken without any release; where each looks for \
-                    itself, \
-                 `BoundedWakes` is not to be claimed",
+                "{quiet} of {} waiters in one client are woken without any release; if each waiter polls, do \
+                    not claim `BoundedWakes`",
                 crowd.waiting
             );
         }
@@ -233,7 +232,7 @@ async fn one_client(cx: &Cx, b: &dyn Subject, clients: &[Arc<dyn Subject>]) -> V
         cx.evidence("releases");
         ensure!(
             woken <= quiet + FEW,
-            "one release woke {woken} of {} who waited in one client; {quiet} were woken in as long a time \
+            "one release woke {woken} of {} waiters in one client; {quiet} were woken in the same time \
                 without one",
             crowd.waiting + 1
         );
@@ -248,7 +247,7 @@ async fn many_clients(cx: &Cx, b: &dyn Subject, clients: &[Arc<dyn Subject>], ne
     let mut held = b.acquire(&name, &ask).await.seen("B acquires")?;
     let mut crowd = Crowd::gather(cx, b, &name, &ask, clients).await?;
     if net.traffic().requests < clients.len() as u64 {
-        inconclusive!("{} clients asked, and that was not counted", clients.len());
+        inconclusive!("the requests of {} clients were not counted", clients.len());
     }
     // A herd comes with each release; what clients send besides, their signs of life say, falls into some of
     // the rounds.
@@ -273,15 +272,14 @@ async fn many_clients(cx: &Cx, b: &dyn Subject, clients: &[Arc<dyn Subject>], ne
     }
     if least == u64::MAX {
         inconclusive!(
-            "{} clients that wait sent {most_quiet} requests without any release; where each looks for \
-                itself, \
-             `BoundedWakes` is not to be claimed",
+            "{} waiting clients sent {most_quiet} requests without any release; if each waiter polls, do not \
+                claim `BoundedWakes`",
             crowd.waiting
         );
     }
     ensure!(
         least <= FEW_REQUESTS,
-        "one release caused {} requests of {} clients that waited; {quiet_then} were sent in as long a time \
+        "one release caused {} requests of {} waiting clients; {quiet_then} were sent in the same time \
             without one",
         least + quiet_then,
         crowd.waiting + 1
@@ -347,7 +345,7 @@ impl Crowd {
         let granted = self.tasks.iter().filter(|task| task.is_done()).count();
         ensure!(
             granted + self.waiting <= self.tasks.len(),
-            "{granted} of {} who wait were granted, with one release for {} of them",
+            "{granted} of {} waiters were granted, with one release for {} of them",
             self.tasks.len(),
             self.tasks.len() - self.waiting
         );
@@ -375,13 +373,13 @@ impl Crowd {
     /// The next one that is granted.
     async fn next(&mut self, cx: &Cx) -> Verdict<Box<dyn Held>> {
         let bound = cx.claims().wake_p99 + cx.slack() * 2;
-        let what = "the grant of one of those who wait, after a release";
+        let what = "the grant of one of the waiters, after a release";
         match cx.within(bound, what, self.granted.next()).await? {
             Some(granted) => {
                 self.waiting -= 1;
-                granted.seen("one of those who wait")
+                granted.seen("one of the waiters")
             }
-            None => fail!("{what}: nobody waits any more"),
+            None => fail!("{what}: no waiter is left"),
         }
     }
 

@@ -64,9 +64,9 @@ pub(super) struct Watching {
 
 /// The part of a client that watches, where that is claimed.
 pub(super) fn observer(client: &dyn Subject) -> Verdict<&dyn Observe> {
-    client.observe().ok_or_else(|| {
-        Failure::Broken("a client has nothing to watch with although it is claimed".to_owned())
-    })
+    client
+        .observe()
+        .ok_or_else(|| Failure::Broken("watching is claimed, and the client does not offer it".to_owned()))
 }
 
 /// All of them take what comes until these hold, and no others.
@@ -103,7 +103,7 @@ impl Watching {
     ) -> Verdict<Self> {
         let bound = cx.claims().op_bound;
         let who = who.to_string();
-        let what = format!("{who} begins to watch");
+        let what = format!("{who} starts to watch");
         let changes = cx.within(bound, &what, observer(client)?.watch(name)).await?;
         let mut watching = Self {
             changes: changes.seen(&what)?,
@@ -157,8 +157,8 @@ impl Watching {
             let now = cx.now();
             if now >= by || !self.next(cx, now.until(by)).await? && !self.believes(ids) {
                 fail!(
-                    "{}: the last state was not told: it believes that {:?} hold, and those who do are \
-                        {ids:?}; {} items came, the latest {:?}",
+                    "{}: the final state was not reported: the watcher believes that the holders are {:?}, \
+                        but they are {ids:?}; {} items came, the latest {:?}",
                     self.who,
                     self.holders.keys().collect::<Vec<_>>(),
                     self.told.len(),
@@ -199,8 +199,8 @@ impl Watching {
             Change::Snapshot { now, skipped } => {
                 ensure!(
                     skipped != self.told.is_empty(),
-                    "{who}: item {} is a snapshot with skipped: {skipped}; the first item is one that \
-                        begins, later ones stand for what is missing",
+                    "{who}: item {} is a snapshot with skipped: {skipped}; only the first item is a snapshot \
+                        without missing changes",
                     self.told.len() + 1
                 );
                 self.skips += usize::from(skipped);
@@ -220,14 +220,15 @@ impl Watching {
                 let beside: Vec<_> = self.holders.iter().filter(|(other, _)| **other != id).collect();
                 ensure!(
                     beside.is_empty() || !exclusive(&holder) && !beside.iter().any(|(_, h)| exclusive(h)),
-                    "{who}: told that {id} was granted ({}) while {:?} hold: the end of theirs was not told",
+                    "{who}: the grant of {id} ({}) was reported while {:?} hold, without the end of their \
+                     holds",
                     holder.mode,
                     beside.iter().map(|(id, _)| id).collect::<Vec<_>>()
                 );
                 ensure!(
                     holder.token >= self.newest,
-                    "{who}: told of the grant {id} with token {:?} after one with {:?}: not in the order of \
-                        the grants",
+                    "{who}: the grant {id} with token {:?} was reported after one with {:?}: not in the \
+                        order of the grants",
                     holder.token,
                     self.newest
                 );
@@ -247,7 +248,8 @@ impl Watching {
     fn ended(&mut self, id: String, how: &'static str) -> Verdict {
         if self.holders.remove(&id).is_none() {
             fail!(
-                "{}: told that {id} was {how}, and not that it held: a change is missing",
+                "{}: the stream reports that {id} was {how}, but never reported its grant: a change is \
+                 missing",
                 self.who
             );
         }
@@ -280,12 +282,15 @@ impl Watching {
                 }
             };
             let Some(&at) = place.get(id.as_str()) else {
-                fail!("{}: told of a grant {id} that nobody was given", self.who);
+                fail!(
+                    "{}: the stream reports a grant {id} that does not exist",
+                    self.who
+                );
             };
             ensure!(
                 at >= from && (at <= to || skips),
-                "{}: item {item} tells of grant {} of {}, when grant {} had to come by now, and nothing \
-                    says that changes are missing",
+                "{}: item {item} is grant {} of {}, although grant {} was due, and nothing says that changes \
+                    are missing",
                 self.who,
                 at + 1,
                 grants.len(),

@@ -1,5 +1,4 @@
-//! What the rules about networks have in common: a client whose network is in the rule's hands, and one
-//! beside it.
+//! Shared code of the rules about networks: a client whose network the rule controls, and one beside it.
 
 use std::fmt;
 
@@ -16,7 +15,7 @@ pub(super) struct Faulty {
 
 pub(super) type Acquiring = Task<dlock_core::Result<Box<dyn Held>>>;
 
-/// Both connected: the faults to come meet connections that stand.
+/// Both are connected, so that later faults hit established connections.
 pub(super) async fn faulty(cx: &Cx) -> Verdict<Faulty> {
     let net = cx.network()?;
     let (a, b) = (cx.connect_over(&net).await?, cx.connect().await?);
@@ -30,7 +29,7 @@ pub(super) async fn faulty(cx: &Cx) -> Verdict<Faulty> {
 }
 
 impl Faulty {
-    /// Breaks A's connections. Where there was none to break, nothing can be said.
+    /// Breaks A's connections. If there was none, the rule is inconclusive.
     pub(super) fn cut(&self, how: Cut) -> Verdict {
         if self.net.cut(how) == 0 {
             inconclusive!("there was no connection to break ({how:?})");
@@ -44,7 +43,7 @@ impl Faulty {
         Ok(Arc::from(held.seen(format_args!("A acquires `{name}`"))?))
     }
 
-    /// A asks in a task of its own.
+    /// A acquires in a separate task.
     pub(super) fn a_acquires(
         &self,
         cx: &Cx,
@@ -61,7 +60,7 @@ impl Faulty {
         })
     }
 
-    /// A asks, the store has answered, and A does not hear it while the guard lives.
+    /// A acquires and the store answers, but A does not get the answer while the guard lives.
     pub(super) async fn a_is_granted_unheard(
         &self,
         cx: &Cx,
@@ -76,7 +75,7 @@ impl Faulty {
     }
 }
 
-/// Waits until the fault has struck: what it did not strike proves nothing.
+/// Waits until the fault has struck. A fault that struck nothing proves nothing.
 pub(super) async fn struck(cx: &Cx, fault: &FaultGuard, what: impl fmt::Display + Send) -> Verdict {
     let by = cx.now() + cx.prompt();
     while fault.hits() == 0 {
@@ -88,12 +87,12 @@ pub(super) async fn struck(cx: &Cx, fault: &FaultGuard, what: impl fmt::Display 
     Ok(())
 }
 
-/// By how much replies are late while one of them is looked for.
+/// How late replies are while one of them is being caught.
 pub(super) const SLOW: Duration = Duration::from_millis(100);
 
-/// Keeps the reply to what A asks, and no reply to what A may have said before it, such as whether its
-/// connection stands. Replies are `slow` meanwhile. The store has done it when the name is free, or taken; B
-/// looks, and gives what it was granted.
+/// Keeps the reply to A's request, and no reply to an earlier message of A, such as a keep-alive. Replies are
+/// `slow` in the meantime. The store has carried the request out when the name is free, or held. B tries, and
+/// returns its grant.
 pub(super) async fn kept(
     cx: &Cx,
     f: &Faulty,
@@ -123,7 +122,7 @@ pub(super) async fn kept(
     }
 }
 
-/// How long an operation may go on while nobody answers.
+/// How long an operation may take while the store does not answer.
 pub(super) fn patience(cx: &Cx) -> Duration {
     cx.claims().give_up + cx.slack()
 }

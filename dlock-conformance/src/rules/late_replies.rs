@@ -39,8 +39,8 @@ async fn a_grant_is_live(cx: Cx) -> Verdict {
                 let released = held.release().await;
                 released.seen("A releases what it was granted in the end")?;
             }
-            // `Unavailable` of a session that ended meanwhile: nothing of it is left, and there is no other
-            // one yet.
+            // `Unavailable`, because the session ended in the meantime: nothing of it is left, and there is
+            // no new one yet.
             Err(e) => ensure!(
                 matches!(
                     e.kind(),
@@ -64,7 +64,7 @@ rule! { "3.03" Must phase 1 [Lock, Lease, PerGrantTtl] Both P T the_deadline_cou
 }
 async fn the_deadline_counts_from_the_send(cx: Cx) -> Verdict {
     let f = faulty(&cx).await?;
-    // A quorum asks twice for a grant, and waits for a quarter of the ttl at the most.
+    // A quorum sends two requests for a grant, and waits for at most a quarter of the ttl.
     let (ttl, share) = match cx.claims().members {
         Some(_) => (Duration::from_millis(1_600), 16),
         None => (ms(600), 3),
@@ -112,11 +112,12 @@ async fn a_retried_grant_keeps_its_end(cx: Cx) -> Verdict {
         }
         Err(e) => return Err(e).seen("an acquire whose reply was lost"),
     };
-    // Unless it is another grant, after that one: then it says so by being later than its end.
+    // Unless this is a new grant after that one: then its deadline is later than that one's end.
     let end = granted_by + ask.ttl + cx.skew(ask.ttl);
     if cx.now() < end {
         if held.deadline() > end {
-            // Right if the first was taken back and this is another: then the store keeps it for so long.
+            // Right if the first grant was withdrawn and this is a new one: then the store keeps it for that
+            // long.
             let by = cx.lapsed_by(ask.ttl);
             let next = cx.free_by(&*f.b, &name, &ask, by, "after A's grant").await?;
             let granted = cx.now();
@@ -127,7 +128,7 @@ async fn a_retried_grant_keeps_its_end(cx: Cx) -> Verdict {
             );
             next.release().await.seen("B releases")?;
         }
-        // Answered after the end of that grant it is another one, which says nothing about the first.
+        // An answer after the end of that grant is a new grant, which says nothing about the first.
         cx.evidence("lost_replies");
     }
     Ok(())
@@ -160,7 +161,7 @@ async fn only_an_answer_moves_the_deadline(cx: Cx) -> Verdict {
     {
         fail!("a renewal that did not arrive was reported as done");
     }
-    // What is lost with its connection has no deadline any more, which is sooner.
+    // A hold that is lost with its connection has no deadline any more, which counts as earlier.
     ensure!(
         held.deadline() == before || (!cx.has(Need::OutlivesConnection) && held.deadline() < before),
         "the deadline moved by {:?} with a renewal that failed",
@@ -170,7 +171,7 @@ async fn only_an_answer_moves_the_deadline(cx: Cx) -> Verdict {
     hole.heal();
     let (held, before) = match cx.has(Need::OutlivesConnection) {
         true => (held, before),
-        // It was lost with its connection. Another one is renewed over a network that is well.
+        // It was lost with its connection. A new one is renewed over a healthy network.
         false => {
             let name = cx.name("renewed over another connection");
             let held = f.a_holds(&name, &cx.ask()).await?;
@@ -180,7 +181,7 @@ async fn only_an_answer_moves_the_deadline(cx: Cx) -> Verdict {
         }
     };
     let by = cx.now() + patience(&cx);
-    // The next one may go into a connection that was being made while nothing arrived.
+    // The next renewal may use a connection that was being opened while nothing arrived.
     while let Err(e) = held.renew().await {
         let again = matches!(e.kind(), ErrorKind::Unavailable | ErrorKind::Unknown);
         if !again || cx.now() >= by {

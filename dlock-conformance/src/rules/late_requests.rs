@@ -32,15 +32,15 @@ async fn retried_release_frees_nobody_else(cx: Cx) -> Verdict {
             if tries == 5 {
                 inconclusive!("A gave up its connection each time before it was broken ({how:?})");
             }
-            // Not at the same moment of what A says every so often.
+            // Not at the same phase of A's periodic messages.
             cx.sleep(ms(130)).await;
         }
     }
     release_retried_after_a_relock(&cx, &f, &*c).await
 }
 
-/// `false`: A asked for something else at that moment, whose reply was kept instead, and gave up its
-/// connection, behind which the release had waited.
+/// `false`: A sent another request at that moment. Its reply was kept instead, and A gave up the connection
+/// on which the release had waited.
 async fn release_retried_after_a_cut(
     cx: &Cx,
     f: &Faulty,
@@ -71,16 +71,16 @@ async fn release_retried_after_a_cut(
     Ok(was_cut)
 }
 
-/// The successor is the same client, by another of its tasks: what the retry ends by client, session or
-/// connection is that one's.
+/// The successor is another task of the same client: a retry that releases by client, session or connection
+/// ends its hold.
 async fn release_retried_after_a_relock(cx: &Cx, f: &Faulty, c: &dyn Subject) -> Verdict {
     let (name, ask) = (cx.name("relocked"), cx.ask());
     let held = f.a_holds(&name, &ask).await?;
     let hold = f.net.begin(Fault::Hold(Direction::ToClient));
     let releasing = cx.releases(&held);
     struck(cx, &hold, "the reply to A's release is kept").await?;
-    // While nothing gets through the client tries again ever more seldom: A has time to take the lock before
-    // the next try.
+    // While nothing gets through, the client retries less and less often. So A has time to take the lock
+    // before the next retry.
     let away = f.net.begin(Fault::Away);
     drop(hold);
     cx.evidence("lost_replies");
@@ -112,7 +112,7 @@ async fn retries_spare_the_successor(
         c.is_refused(name, &cx.ask(), format!("{who} holds, and after {what}"))
             .await?;
     }
-    // And by what the client says again by itself.
+    // And by what the client retries automatically.
     cx.sleep(cx.slack()).await;
     let when = format!("{who} holds, and some time after a release was retried");
     c.is_refused(name, &cx.ask(), when).await?;
@@ -149,8 +149,8 @@ async fn retry_is_one_level(cx: Cx) -> Verdict {
             Err(e) if e.kind() == ErrorKind::Unknown => continue,
             Err(e) => return Err(e).seen(what),
         };
-        // Where a level is taken at the store, its reply is lost as well; where it is only counted here
-        // nothing is.
+        // If a level is taken at the store, its reply is lost as well. If it is only counted in the client,
+        // nothing is lost.
         let hold = f.net.begin(Fault::Hold(Direction::ToClient));
         let entering = f.a_acquires(&cx, &name, &ask, None);
         cx.sleep(ms(20)).await;
@@ -174,7 +174,7 @@ async fn retry_is_one_level(cx: Cx) -> Verdict {
         }
         let by = match outer.release().await {
             Ok(()) => cx.now() + cx.slack(),
-            // It went into the connection that broke; the client says it again by itself.
+            // It was sent on the broken connection, and the client retries it automatically.
             Err(e) if e.kind() == ErrorKind::Unknown => cx.now() + patience(&cx),
             Err(e) => return Err(e).seen("releasing the outermost level"),
         };
@@ -203,7 +203,7 @@ rule! { "15.07" Must phase 2 [Lock, Try, Renew] Both P D what_is_late_is_refused
 async fn what_is_late_is_refused(cx: Cx) -> Verdict {
     let f = faulty(&cx).await?;
     let c = cx.connect().await?;
-    // A library of its own may say a release once and leave the rest to the ttl.
+    // A library with its own engine may send a release once and leave the rest to the ttl.
     let ask = match cx.claims().engine {
         Engine::Inherited => cx.ask(),
         Engine::Own => cx.ask().ttl(cx.steady_ttl()),
@@ -224,7 +224,7 @@ async fn what_is_late_is_refused(cx: Cx) -> Verdict {
             };
             struck(&cx, &kept, format!("A's {late:?} is delayed on its way")).await?;
             let what = format!("A's {late:?}, whose connection broke");
-            // Whether it heard of it, and what it is told, is the matter of others.
+            // Other rules check what it answers.
             let _: Released = cx.within(patience(&cx), &what, saying).await?;
             let what = "A's release after that, over a new connection";
             is_an_answer(what, &cx.within(patience(&cx), what, held.release()).await?)?;
@@ -252,7 +252,7 @@ async fn what_is_late_is_refused(cx: Cx) -> Verdict {
     Ok(())
 }
 
-/// Time for a message that is on its way, and for what is said in return.
+/// Time for a message in flight, and for its reply.
 fn settling(cx: &Cx) -> Duration {
     cx.slack().min(ms(100))
 }
@@ -278,7 +278,7 @@ async fn late_acquire_leaves_nothing(cx: Cx) -> Verdict {
     Ok(())
 }
 
-/// A gives up what it asked for while B holds; then it is delivered, while B holds yet or afterwards.
+/// A abandons its request while B holds. Then the request is delivered, while B still holds or afterwards.
 async fn given_up(
     cx: &Cx,
     f: &Faulty,
@@ -306,7 +306,7 @@ async fn given_up(
         Err(e) if matches!(e.kind(), ErrorKind::Timeout | ErrorKind::Unknown) => {}
         Err(e) => return Err(e).seen(what),
     }
-    // What is taken back in the background.
+    // Requests that are withdrawn in the background.
     cx.sleep(cx.slack()).await;
     if held_then {
         kept.heal();
@@ -348,7 +348,7 @@ async fn copy_of_a_released_acquire_is_refused(cx: Cx) -> Verdict {
                 cx.evidence("released_before");
                 held.release().await.seen("A releases")?;
             }
-            // It was given up, and is withdrawn in the background.
+            // It was abandoned, and is withdrawn in the background.
             Err(e) if e.kind() == ErrorKind::Unknown => {}
             Err(e) => return Err(e).seen(what),
         }

@@ -1,4 +1,4 @@
-//! Using each capability once, for the rules that compare claims with deeds.
+//! Uses each capability once, for the rules that compare claims with behaviour.
 
 use dlock_core::spi::{self, Attempt, LeaseKey, Raised, Release};
 use dlock_core::{Capability, Mode, RequestId, Result, Token};
@@ -7,16 +7,16 @@ use futures::StreamExt;
 use super::prelude::*;
 use crate::subject::Upgraded;
 
-/// What came of it, if it was no error.
+/// The result, if it was no error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
-    /// It did what was asked.
+    /// It did what was requested.
     Served,
-    /// It answered something else than what was asked, and no error.
+    /// It answered something unexpected, and no error.
     Wrong(String),
     /// The subject has no such part.
     Absent,
-    /// A subject's user cannot ask for this by itself.
+    /// A user cannot request this on its own.
     NotReachable,
 }
 
@@ -96,8 +96,8 @@ pub(super) async fn exercise(
     }
 }
 
-/// Raises the token of a lease that is held, as a quorum does. A request of its own, which the client knows
-/// nothing of.
+/// Raises the token of a held lease, as a quorum does. It uses its own request, which the client does not
+/// know.
 async fn raise(cx: &Cx, backend: &dyn spi::Lock, name: &LockName, ask: &Ask) -> Result<Answer> {
     let Some(fencing) = backend.fencing() else {
         return Ok(Answer::Absent);
@@ -119,7 +119,7 @@ async fn raise(cx: &Cx, backend: &dyn spi::Lock, name: &LockName, ask: &Ask) -> 
     answer
 }
 
-/// The key of a request that is no client's.
+/// The key of a request that belongs to no client.
 pub(super) fn key_of_nobody(cx: &Cx, name: &LockName) -> LeaseKey {
     let mut rng = cx.rng();
     let client = u128::from(rng.bits()) << 64 | u128::from(rng.bits());

@@ -18,7 +18,7 @@ rules! {
     one_holder_over_processes, grant_ids_are_unique,
 }
 
-/// Tasks over half as many clients, so that neighbours in one process compete as well as strangers.
+/// Tasks on half as many clients, so that tasks of one client compete as well as tasks of several.
 async fn clients(cx: &Cx, tasks: usize) -> Verdict<Vec<Arc<dyn Subject>>> {
     let mut all = Vec::new();
     for _ in 0..tasks.div_ceil(2) {
@@ -37,14 +37,14 @@ rule! { "1.01" Must phase 1 [Lock, Wait] Both A X one_holder_at_a_time,
 }
 async fn one_holder_at_a_time(cx: Cx) -> Verdict {
     let hold = (ms(3), ms(6));
-    // Some end their hold by a drop: the history only knows then that it ended at some time later.
+    // Some end their hold by a drop. The history then only shows that it ended at some later time.
     compete(&cx, clients(&cx, 8).await?, cx.rounds(30, 200), hold, |rng| {
         rng.one_in(4)
     })
     .await
 }
 
-/// All of them acquire, hold for a while and let go, again and again.
+/// Each of them repeatedly acquires, holds for a while and releases.
 async fn compete(
     cx: &Cx,
     clients: Vec<Arc<dyn Subject>>,
@@ -63,7 +63,7 @@ async fn compete(
                 asking.fetch_add(1, Ordering::SeqCst);
                 let held = lane.acquire(&name, &ask).await.seen("one of them acquires")?;
                 cx.evidence("grants");
-                // Granted while others ask: a race was won.
+                // Granted while others try: a race was won.
                 if asking.fetch_sub(1, Ordering::SeqCst) > 1 {
                     cx.evidence("contended");
                 }
@@ -80,7 +80,7 @@ async fn compete(
     for task in tasks {
         ended = ended.and(task.await);
     }
-    // What the history shows comes first: it explains why a release went wrong.
+    // The history is checked first: it explains why a release failed.
     cx.check_history()?;
     ended
 }
@@ -107,7 +107,7 @@ async fn one_winner_of_a_race(cx: Cx) -> Verdict {
         for client in &racers {
             let (client, name, ask, start) = (Arc::clone(client), name.clone(), cx.ask(), start.clone());
             tasks.push(cx.spawn(async move {
-                // A barrier: nobody asks before everybody stands at the line.
+                // A barrier: no task tries before all are ready.
                 let _ = start.await;
                 client.try_acquire(&name, &ask).await
             }));
@@ -164,12 +164,11 @@ async fn no_lost_update(cx: Cx) -> Verdict {
             for round in 0..rounds {
                 asking.fetch_add(1, Ordering::SeqCst);
                 let held = client.acquire(&name, &ask).await.seen("one of eight acquires")?;
-                // Granted while others ask: a race was won.
+                // Granted while others try: a race was won.
                 if asking.fetch_sub(1, Ordering::SeqCst) > 1 {
                     cx.evidence("contended");
                 }
-                // Read, think, write: the mutex is held for neither, only the lock under test spans the
-                // three.
+                // Read, compute, write. The mutex does not span the three, only the lock under test does.
                 let mut copy = lock(&set).clone();
                 cx.sleep(rng.duration(ms(1), ms(4))).await;
                 let element = number * 1_000_000 + round;
@@ -242,9 +241,9 @@ async fn refused_wait(cx: &Cx, client: &dyn Subject, name: &LockName) -> Verdict
     cx.expect_timeout(client, name, &cx.ask(), ms(20), when).await
 }
 
-/// That many processes, started at once.
+/// Starts `n` processes at once.
 async fn children(cx: &Cx, n: usize) -> Verdict<Vec<Arc<Child>>> {
-    // The first alone: where there can be none, it says so.
+    // The first alone, because it reports if no process can be started.
     let mut all = vec![cx.child().await?];
     all.extend(try_join_all((1..n).map(|_| cx.child())).await?);
     Ok(all)
@@ -268,7 +267,7 @@ async fn one_holder_over_processes(cx: Cx) -> Verdict {
     compete(&cx, clients, cx.rounds(8, 100), (ms(1), ms(4)), |_| false).await
 }
 
-/// Names for that many clients of a process, and that many holds of each.
+/// Names for the clients of a process, and for the holds of each client.
 fn names(cx: &Cx, process: usize, clients: usize, holds: usize) -> Vec<Vec<LockName>> {
     let of_client = |client| (0..holds).map(move |n| cx.name(format_args!("{process}-{client}-{n}")));
     (0..clients).map(|client| of_client(client).collect()).collect()
@@ -295,7 +294,7 @@ async fn grant_ids_are_unique(cx: Cx) -> Verdict {
         }
         Ok(())
     };
-    // Clients of this process first: that needs no other.
+    // Clients of this process first, since that needs no other process.
     for client in 0..CLIENTS {
         let subject = cx.connect().await?;
         let mut ids = Vec::new();
@@ -308,7 +307,7 @@ async fn grant_ids_are_unique(cx: Cx) -> Verdict {
         }
         note(ids, format!("client {client} of this process"))?;
     }
-    // The second time they are the same processes after a restart.
+    // The second time stands for the same processes after a restart.
     for start in ["first", "second"] {
         let processes = children(&cx, of_each_start).await?;
         let asked = processes

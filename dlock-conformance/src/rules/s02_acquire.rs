@@ -55,7 +55,7 @@ async fn no_spurious_refusal(cx: Cx) -> Verdict {
     let client = cx.connect().await?;
     let ask = cx.ask();
     for round in 0..cx.rounds(120, 1000) {
-        // The same name again and again, and names that were never seen before.
+        // The same name repeatedly, and new names.
         let name = if round % 3 == 2 {
             cx.name(format!("new-{round}"))
         } else {
@@ -80,7 +80,7 @@ async fn a_release_wakes_a_waiter(cx: Cx) -> Verdict {
     for round in 0..cx.rounds(5, 50) {
         let held = a.acquire(&name, &ask).await.seen("A acquires a free name")?;
         let waiting = cx.waits(&b, &name, &ask);
-        // From "not yet queued" to "long asleep".
+        // From "not yet queued" to "waiting for long".
         cx.sleep(Duration::from_millis(20 * round as u64 % 100)).await;
         ensure!(!waiting.is_done(), "round {round}: B does not wait while A holds");
         held.release().await.seen("A releases")?;
@@ -173,7 +173,7 @@ rule! { "2.04" Must phase 1 [Lock, Wait] Both A T timeout_at_the_deadline, evide
         limit again?"
 }
 async fn timeout_at_the_deadline(cx: Cx) -> Verdict {
-    /// How far a timer and a clock may be apart.
+    /// How far a timer and a clock may differ.
     const CLOCK_STEP: Duration = ms(1);
     let (a, b) = (cx.connect().await?, cx.connect().await?);
     let (name, ask) = (cx.name("held"), cx.ask());
@@ -249,7 +249,7 @@ async fn zero_wait_is_a_try(cx: Cx) -> Verdict {
             cx.evidence("refused");
         }
         held.release().await.seen("A releases")?;
-        // Nothing of B's is in the way: not a hold, not a place in line.
+        // B leaves nothing behind: no hold, and no queue entry.
         a.passes(&name, &ask, "after waits of zero and A's release")
             .await?;
     }
@@ -268,9 +268,9 @@ async fn live_guard_or_timeout(cx: Cx) -> Verdict {
     let (name, ask) = (cx.name("raced"), cx.ask());
     let mut limit = ms(12);
     let mut rng = cx.rng();
-    // When the release is sent, counted from the wait's begin. It hunts the border between the two outcomes,
-    // wherever a network puts it: earlier after a timeout, later after a grant. A store that is slower than
-    // the limit gets a longer one.
+    // When the release is sent, counted from the begin of the wait. It searches for the border between the
+    // two outcomes, which depends on the network: earlier after a timeout, later after a grant. A store that
+    // is slower than the limit gets a longer limit.
     let mut aim = limit;
     for round in 0..cx.rounds(60, 2_000) {
         let held = a.acquire(&name, &ask).await;

@@ -7,10 +7,10 @@ rules! {
     huge_durations_never_wrap, unbounded_wait_has_no_end,
 }
 
-/// What is left of the times below in a counter that is too narrow for them.
+/// The value that a too narrow counter makes of the times below.
 const REST: Duration = ms(150);
 
-/// Longer than anybody means, and each a little longer than what some counter holds.
+/// Longer than any real use, and each a little longer than some counter can hold.
 fn huge() -> [(&'static str, Duration); 9] {
     let days = |n: u64| Duration::from_secs(n * 24 * 3600);
     [
@@ -65,7 +65,7 @@ async fn huge_ttls(cx: &Cx) -> Verdict {
         let name = cx.name(n);
         match a.try_acquire(&name, &ask).await {
             Ok(Some(guard)) => {
-                // Half of it: what margins and round trips take is not the question here.
+                // Half of it, since margins and round trips do not matter here.
                 ensure!(
                     !cx.has(Need::PerGrantTtl) || guard.remaining() >= least / 2,
                     "{what} gives a guard with {:?} left",
@@ -136,8 +136,7 @@ async fn huge_limits(cx: &Cx) -> Verdict {
     Ok(())
 }
 
-/// How long to wait for the claimed longest default to show; a run in real time that is to be short looks for
-/// shorter ones.
+/// How long to wait for the claimed longest default to show. A quick run in real time looks for shorter ones.
 pub(super) fn endurance(cx: &Cx) -> Duration {
     let whole = (cx.claims().largest_default * 3).max(Duration::from_secs(1));
     if cx.is_virtual() || cx.effort() == Effort::Full {

@@ -1,4 +1,4 @@
-//! §3, the rules about how exactly a lease ends, and who believes what when it does.
+//! §3, the rules about the exact end of a lease, and what its holders believe then.
 
 use std::sync::Mutex;
 
@@ -70,10 +70,10 @@ async fn finer_ttls_round_up(cx: Cx) -> Verdict {
     Ok(())
 }
 
-/// Until when the one who was granted last believed, as its guard said.
+/// The last holder's deadline, from its guard.
 type LastDeadline = Arc<Mutex<Option<Timestamp>>>;
 
-/// Says until when this holder believes; answers the same of whoever said so before.
+/// Records this holder's deadline, and returns the one of the holder before.
 fn believes(last: &LastDeadline, until: Timestamp) -> Option<Timestamp> {
     lock(last).replace(until)
 }
@@ -111,12 +111,12 @@ async fn beliefs_do_not_overlap(cx: Cx) -> Verdict {
                 }
                 if renews && rng.one_in(2) {
                     cx.sleep(ask.ttl / 4).await;
-                    // A stalled machine may have lost it by now; then it ends as it is.
+                    // A stalled machine may have lost it by now. Then it ends here.
                     if lane.renew(&held).await.is_ok() {
                         believes(&last, held.deadline());
                     }
                 }
-                // Nobody lets go: it ends by its time.
+                // It is not released: it expires.
                 while held.is_valid() {
                     cx.sleep(held.remaining().max(ms(1))).await;
                 }

@@ -11,7 +11,7 @@ rules! {
     each_grant_its_own_ttl, expiry_wakes_a_waiter, the_least_ttl_works, validity_ignores_the_wall_clock,
 }
 
-/// A ttl that is worth waiting for several times.
+/// A ttl short enough to wait for several times.
 fn brief(cx: &Cx) -> Duration {
     cx.ttl(ms(150))
 }
@@ -100,8 +100,8 @@ async fn validity_is_computed(cx: Cx) -> Verdict {
             // collection.
             cx.stall(ttl + ms(20));
         } else {
-            // The client may hear of its session meanwhile, on another thread: then the lease goes on with
-            // that, until its ttl is over.
+            // On another thread the client may have news of its session: then the lease goes on with the
+            // session, until its ttl is over.
             let over = match cx.claims().capabilities.nature {
                 Nature::Session => ttl,
                 _ => remaining,
@@ -145,8 +145,7 @@ async fn each_grant_its_own_ttl(cx: Cx) -> Verdict {
     let short = brief(&cx);
     let long = cx.ttl(short * 3);
     for ttl in [short, long, short] {
-        // A holder of its own for each, so that it can vanish: what ends the lease is the store's clock
-        // alone.
+        // Each has its own holder, which can vanish, so that only the store's clock ends the lease.
         let holder = cx.connect().await?;
         let ask = cx.ask().ttl(ttl);
         let asked = cx.now();
@@ -160,7 +159,7 @@ async fn each_grant_its_own_ttl(cx: Cx) -> Verdict {
         );
         let by = cx.lapsed_by(ttl);
         holder.vanish();
-        // With a third ttl, so that a record that takes over what the prober asks for shows too.
+        // With a third ttl, so that a record that takes over the prober's ttl shows too.
         let probe = cx.ask();
         let window = (asked + ttl.saturating_sub(cx.skew(ttl)), by);
         let what = format!("a lease of {ttl:?}");
@@ -298,7 +297,7 @@ async fn validity_ignores_the_wall_clock(cx: Cx) -> Verdict {
         }
         cx.evidence("steps");
         let look = held.look().await.seen("the child looks at its guard")?;
-        // A machine that stood still until the lease was nearly over says nothing.
+        // If the machine stalled until the lease was nearly over, this proves nothing.
         if look.answered > taken.asked + ask.ttl * 3 / 4 {
             inconclusive!("the clock was set too late: the lease was nearly over");
         }

@@ -29,7 +29,7 @@ async fn a_minimum_hold_is_kept(cx: Cx) -> Verdict {
         let (name, ask) = (cx.name(round), cx.ask().min_hold(least));
         let asked = cx.now();
         let held = a.is_granted(&name, &ask, "at first").await?;
-        // A renewal is about the lease, and leaves alone how long it is held at least.
+        // A renewal extends the lease, and does not change the minimum hold.
         if round % 2 == 1 && cx.has(Need::Renew) {
             held.renew().await.seen("A renews")?;
         }
@@ -57,7 +57,7 @@ async fn a_minimum_hold_is_kept(cx: Cx) -> Verdict {
     }
 }
 
-/// Nobody changes anything when it is over: whoever waits has to know when.
+/// No event marks its end: a waiter has to know when it is.
 async fn a_minimum_hold_is_waited_for(
     cx: &Cx,
     a: &Arc<dyn Subject>,
@@ -135,7 +135,7 @@ async fn no_second_release(cx: Cx) -> Verdict {
         let name = cx.name(round);
         let held = a.acquire(&name, &ask).await.seen("A acquires a free name")?;
         held.release().await.seen("A releases")?;
-        // The successor is a stranger, or the same client again.
+        // The successor is another client, or the same one.
         let successor = if round % 2 == 0 { &b } else { &a };
         let live = successor.acquire(&name, &ask).await;
         let live = live.seen("the successor acquires the released name")?;
@@ -217,7 +217,7 @@ async fn drop_works_anywhere(cx: Cx) -> Verdict {
 
 /// Drops the guard on a thread without a runtime; if `unwinding`, as part of a panic.
 fn dropped_on_a_thread(held: Box<dyn Held>, unwinding: bool) -> Verdict {
-    /// In real time even in a simulation: a drop that blocks blocks everything.
+    /// In real time even in a simulation, since a blocking drop blocks everything.
     const PROMPT: Duration = Duration::from_secs(5);
     struct Planned;
     let (tell, told) = mpsc::channel();
@@ -225,7 +225,7 @@ fn dropped_on_a_thread(held: Box<dyn Held>, unwinding: bool) -> Verdict {
         let dropping = std::panic::AssertUnwindSafe(move || {
             let _held = held;
             if unwinding {
-                // Without the hook: nothing is printed for a panic that is meant.
+                // Without the hook, so that an intended panic prints nothing.
                 std::panic::resume_unwind(Box::new(Planned));
             }
         });
@@ -367,7 +367,7 @@ async fn a_leaked_guard_lapses(cx: Cx) -> Verdict {
     let ask = cx.ask().ttl(cx.short_ttl());
     let (idle, renewing) = (cx.name("idle"), cx.name("renewing"));
     let renews = cx.has(Need::AutoRenew);
-    // Beside the idle one: what keeps the one alive must not keep the other.
+    // Beside the idle guard: what keeps one guard alive must not keep the other.
     if renews {
         let held = a.acquire(&renewing, &ask.clone().auto_renew()).await;
         let held = held.seen("A acquires with auto-renewal")?;

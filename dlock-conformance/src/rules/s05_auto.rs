@@ -10,7 +10,7 @@ rules! {
     auto_renewal_lasts, a_maximum_hold_ends_the_hold, a_thousand_guards_stay_renewed,
 }
 
-/// A hold that renews itself, and what is special about it.
+/// A hold with auto-renewal, and what is special about it.
 struct Kept {
     kind: &'static str,
     name: LockName,
@@ -84,7 +84,7 @@ async fn auto_renewal_lasts(cx: Cx) -> Verdict {
     Ok(())
 }
 
-/// A holds the name until an operator takes it away, and has heard of it.
+/// A holds the name until an operator ends the hold and A learns of it.
 async fn loses(cx: &Cx, a: &dyn Subject, b: &dyn Subject, name: &LockName, ask: &Ask) -> Verdict {
     let held = a.acquire(name, ask).await.seen("A acquires a free name")?;
     cx.force(b, name).await?;
@@ -143,7 +143,7 @@ async fn ends_at(cx: &Cx, kind: &str, ask: &Ask, limit: Duration) -> Verdict {
         !held.is_valid() && held.remaining().is_zero(),
         "a {kind} guard is valid after its maximum hold of {limit:?}"
     );
-    // It is given back, or lapses.
+    // It is released, or lapses.
     let by = latest + cx.ttl(ms(200)) + cx.slack() * 2;
     cx.passes_by(&*b, &name, &cx.ask(), by, "A's maximum hold is over")
         .await?;
@@ -206,7 +206,7 @@ async fn a_thousand_guards_stay_renewed(cx: Cx) -> Verdict {
     }
     all(load).await?;
     cx.evidence_by("guards", held.len() as u64);
-    // By the store's word too: what it had given away could not be released.
+    // In the store too: if it had granted the lock to another client, the release would fail.
     for guard in held {
         guard.release().await.seen("A releases the locks that it kept")?;
     }

@@ -105,8 +105,8 @@ async fn renewal_after_the_end_is_lost(cx: Cx) -> Verdict {
         ),
     ];
     let over = cx.now() + ask.ttl + cx.slack();
-    // Ended in the store without the holder's knowledge: only then does a renewal of a well-behaved client
-    // get that far.
+    // Ended in the store without the holder's knowledge. Only then does a well-behaved client send the
+    // renewal.
     if cx.has(Need::ForceRelease) {
         let held = a.acquire(&forced, &cx.ask()).await.seen("A acquires")?;
         cx.force(&*b, &forced).await?;
@@ -225,7 +225,7 @@ async fn renewal_racing_release_ends_released(cx: Cx) -> Verdict {
         let name = cx.name(round);
         let held = a.acquire(&name, &ask).await;
         let held = held.seen(format_args!("round {round}: A acquires"))?;
-        // Both are on their way at once; every other time one of them starts a little later.
+        // Both are in flight at once. Every other time one of them starts a little later.
         let pause = rng.duration(Duration::ZERO, ms(1));
         let (renew_first, at_once) = (rng.one_in(2), rng.one_in(2));
         let wait = |late: bool| {

@@ -12,7 +12,7 @@ rules! {
     loss_needs_no_poll,
 }
 
-/// A guard that renews itself, of a client that reaches nobody any more; and the fault.
+/// A guard with auto-renewal whose client is cut off, and the fault.
 async fn cut_off(cx: &Cx, f: &Faulty, what: &str) -> Verdict<(Arc<dyn Held>, FaultGuard)> {
     let ask = cx.ask().ttl(cx.short_ttl()).auto_renew();
     let held = f.a_holds(&cx.name(what), &ask).await?;
@@ -103,7 +103,7 @@ async fn loss_needs_no_poll(cx: Cx) -> Verdict {
     let f = faulty(&cx).await?;
     let (held, hole) = cut_off(&cx, &f, "left alone").await?;
     let signal = cx.spawn(held.lost());
-    // Nobody asks the guard anything meanwhile.
+    // The guard is not called in the meantime.
     let limit = held.ttl() + cx.slack();
     let what = "the loss signal of a guard that the application never calls";
     cx.within(limit, what, signal).await?;
@@ -123,15 +123,15 @@ rule! { "5.10" Must phase 1 [Lock, Lease, Try, AutoRenew, LossSignal] Engine P T
 async fn renewal_ends_with_the_hold(cx: Cx) -> Verdict {
     let f = faulty(&cx).await?;
     let ask = cx.ask().ttl(cx.ttl(ms(200))).auto_renew();
-    // A session is kept alive whether or not anything is held: what that takes is no renewal.
+    // A session is kept alive with or without locks: its keep-alive is no renewal.
     let idle = match cx.has(Need::Session) {
         true => {
             let before = f.net.traffic().requests;
             cx.sleep(ask.ttl * 2).await;
             let idle = f.net.traffic().requests - before;
-            // Signs of life do not keep step with the clock that this is measured by, and a protocol below
-            // them may answer by itself, in the same packet or in one more. A renewal that goes on is as
-            // many again, and what it asks beside.
+            // Keep-alives are not in step with this measurement, and a protocol below them may answer
+            // automatically, in the same packet or in another one. A renewal that goes on would double the
+            // number of requests.
             idle * 2 + 1
         }
         false => 0,
@@ -163,7 +163,7 @@ async fn renewal_ends_with_the_hold(cx: Cx) -> Verdict {
                 drop(held);
             }
         }
-        // What the end itself has to send, again if it failed at first.
+        // The messages of the end itself, with retries.
         cx.sleep(cx.slack() + ask.ttl).await;
         let settled = f.net.traffic().requests;
         cx.sleep(ask.ttl * 2).await;
@@ -270,7 +270,7 @@ async fn a_failed_release_lapses(cx: Cx) -> Verdict {
     if released.is_err() {
         cx.evidence("failed_releases");
     }
-    // From now on a renewer that is left behind would reach the store.
+    // From now on a leftover renewer would reach the store.
     hole.heal();
     let by = cx.lapsed_by(ask.ttl);
     cx.passes_by(&*f.b, &name, &ask, by, "after A's release had failed")

@@ -123,7 +123,7 @@ rule! { "6.02" Must phase 1 [Lock, Try, Lease, Renew, AutoRenew, LossSignal] Eng
 async fn a_refusal_is_told_soon(cx: Cx) -> Verdict {
     let (a, b) = (cx.connect().await?, cx.connect().await?);
     let every = ms(150);
-    // The deadline is far: it is not what tells the loss.
+    // The deadline is far away, so it does not cause the signal.
     let long = cx.ask().ttl(cx.ttl(every * 40)).renew_every(every);
     let name = cx.name("renews itself");
     let held = a.acquire(&name, &long).await.seen("A acquires")?;
@@ -156,7 +156,7 @@ async fn a_refusal_is_told_soon(cx: Cx) -> Verdict {
     Ok(())
 }
 
-/// What the loss is called, by the signal, by the guard, and by the error of a renewal after it.
+/// The reason of the loss, from the signal, the guard, and the error of a later renewal.
 async fn reason_of(cx: &Cx, held: &dyn Held, within: Duration, how: &str) -> Verdict<LossReason> {
     let what = format!("the loss signal of a guard that {how}");
     let told = cx.within(within, what, held.lost()).await?;
@@ -234,7 +234,7 @@ async fn loss_says_why(cx: Cx) -> Verdict {
     Ok(())
 }
 
-/// A server that is away refuses nothing: the lease has run out, as far as its holder can know.
+/// An unreachable server refuses nothing: the lease has expired, as far as its holder can know.
 async fn server_away(cx: &Cx) -> Verdict {
     let net = match cx.network() {
         Ok(net) => net,

@@ -27,7 +27,7 @@ fn increasing(tokens: &[Token]) -> Verdict {
     Ok(())
 }
 
-/// Tokens in the order in which they were granted: each is put in by its holder, while it holds.
+/// Tokens in the order of their grants: each holder adds its own while it holds.
 #[derive(Clone, Default)]
 struct InOrder(Arc<Mutex<Vec<Token>>>);
 
@@ -170,10 +170,10 @@ async fn tokens_increase_across_expiry(cx: Cx) -> Verdict {
         if round > 0 {
             cx.evidence("expiries");
         }
-        // Not a sleep: a client that is awake gives the lease back at its deadline, and the store never sees
-        // it expire.
+        // Not a sleep: an awake client releases the lease at its deadline, and the store never sees it
+        // expire.
         cx.stall(ask.ttl + cx.skew(ask.ttl));
-        // Now another client is next, now the same one again: it is no less stale to itself.
+        // Sometimes another client is next, sometimes the same one again: its old token is just as stale.
         if round % 2 == 0 {
             clients.swap(0, 1);
         }
@@ -218,8 +218,8 @@ async fn token_and_grant_are_one_step(cx: Cx) -> Verdict {
     let name: LockName = cx.name("raced");
     let rounds = cx.rounds(20, 150);
     let order = InOrder::default();
-    // All are connected before the first one tries: to connect may take longer than all that one of them
-    // does.
+    // All are connected before the first one tries, since connecting may take longer than all operations of
+    // one client.
     let clients = cx.clients(6).await?;
     let mut tasks = Vec::new();
     for client in clients {
@@ -232,13 +232,13 @@ async fn token_and_grant_are_one_step(cx: Cx) -> Verdict {
                 if task.claims().has(Need::Priority) {
                     ask = ask.priority(1 + rng.below(10) as u8);
                 }
-                // Tries, and not waits: the name must be free for an instant for a grant to be raced for.
+                // Tries, not waits: clients race for a grant only while the name is free for an instant.
                 match lane.try_acquire(&name, &ask).await.seen("try_acquire")? {
                     Some(held) => {
                         order.push(token_of(&*held, "try_acquire")?);
                         task.evidence("grants");
-                        // Held for a moment, or nobody would ever be refused where the store takes a
-                        // microsecond.
+                        // Held for a moment, because otherwise no client would be refused by a store that
+                        // takes a microsecond.
                         task.sleep(rng.duration(Duration::ZERO, ms(1))).await;
                         lane.release(&held).await.seen("release")?;
                         grants += 1;
@@ -258,7 +258,7 @@ async fn token_and_grant_are_one_step(cx: Cx) -> Verdict {
     cx.check_history()
 }
 
-/// Between two looks at how much a store keeps.
+/// The pause between two counts of the store's records.
 const LOOK_EVERY: Duration = ms(20);
 
 /// What each holder was given, in the order in which they held.
@@ -316,7 +316,8 @@ async fn all_at_once(cx: &Cx) -> Verdict {
                 let writes = rng.one_in(3);
                 let ask = if writes { cx.ask() } else { cx.ask().reader() };
                 let held = lane.acquire(&name, &ask).await.seen("acquiring")?;
-                // While it is held: whoever conflicts with it comes before or after, in the list as in truth.
+                // While it is held, so that conflicting grants come before or after it, in the list as in
+                // reality.
                 note(&cx, &given, writes, token_of(&*held, "a grant")?);
                 cx.sleep(rng.duration(Duration::ZERO, ms(2))).await;
                 lane.release(&held).await.seen("releasing")?;
@@ -369,7 +370,7 @@ rule! { "7.16" Should phase 3 [Lock, Fence, BoundedTokens] Both A T dead_names_k
 async fn dead_names_keep_no_tokens(cx: Cx) -> Verdict {
     let a = cx.connect().await?;
     let names = cx.rounds(200, 5_000) as u64;
-    // What the first names make the store set up is not what each name leaves.
+    // The first names make the store set things up, which is not a leftover of each name.
     use_up(&cx, &*a, 0..names).await?;
     let before = counted(&cx, &*a).await?;
     use_up(&cx, &*a, names..names * 2).await?;
@@ -392,8 +393,7 @@ async fn dead_names_keep_no_tokens(cx: Cx) -> Verdict {
     }
 }
 
-/// What the store keeps when nobody does anything, of a harness that counts: names that are held are kept
-/// somewhere.
+/// The number of records at rest, from a harness that counts: held names must have records.
 async fn counted(cx: &Cx, client: &dyn crate::Subject) -> Verdict<u64> {
     const HELD: u64 = 20;
     let mut seen = (0, 0);
@@ -410,7 +410,7 @@ async fn counted(cx: &Cx, client: &dyn crate::Subject) -> Verdict<u64> {
                     .seen("A acquires a free name")?,
             );
         }
-        // A member of a quorum that nobody waited for may have its part a little later.
+        // A quorum member that was not waited for may act a little later.
         let by = cx.now() + cx.claims().op_bound;
         let mut with = footprint(cx).await?;
         while with < before + HELD && cx.now() < by {
@@ -431,9 +431,8 @@ async fn counted(cx: &Cx, client: &dyn crate::Subject) -> Verdict<u64> {
     )))
 }
 
-/// What the store keeps when nobody does anything: a release that was answered may still be carried out at
-/// some member of a quorum that nobody waited for, and what is read meanwhile counts a record that is not
-/// there to stay.
+/// The number of records at rest. A quorum member that was not waited for may still carry out a confirmed
+/// release, so an earlier count may include a record that goes away.
 async fn settled(cx: &Cx) -> Verdict<u64> {
     const ALIKE: u32 = 10;
     let by = cx.now() + cx.claims().op_bound;

@@ -16,8 +16,7 @@ fn gate_of(client: &dyn Subject) -> Verdict<&dyn FenceGate> {
     }
 }
 
-/// That many tokens of grants of one name, in the order of the grants, for writers that are all stale but the
-/// last.
+/// Tokens of `n` grants of one name, in the order of the grants. All writers but the last are stale.
 async fn tokens(cx: &Cx, client: &dyn Subject, name: &LockName, n: usize) -> Verdict<Vec<Token>> {
     let mut tokens = Vec::new();
     for _ in 0..n {
@@ -130,7 +129,7 @@ async fn resource_refuses_stale_tokens(cx: Cx) -> Verdict {
         "the resource has {:?} after the last admitted write of \"newer\"",
         String::from_utf8_lossy(&value.value)
     );
-    // Who is admitted counts as who writes does.
+    // An admission counts like a write.
     let what = "the next holder, which asks before it writes";
     admitted(here.asks(newest, Access::Exclusive).await?, what)?;
     let what = "a write of the holder before one that was admitted";
@@ -142,7 +141,7 @@ async fn resource_refuses_stale_tokens(cx: Cx) -> Verdict {
     resources_are_apart(&cx, &*a, old, new).await
 }
 
-/// Each resource has a memory of its own, whatever it is called and however many others there are.
+/// Each resource has its own highest token, whatever its name and however many others there are.
 async fn resources_are_apart(cx: &Cx, client: &dyn Subject, old: Token, new: Token) -> Verdict {
     let gate = gate_of(client)?;
     let long = "x".repeat(200);
@@ -174,8 +173,8 @@ async fn resources_are_apart(cx: &Cx, client: &dyn Subject, old: Token, new: Tok
     Ok(())
 }
 
-/// Two readers that hold at the same time: whoever comes first, the other is not refused. The writer before
-/// them is.
+/// Two readers that hold at the same time: neither is refused because of the other. The writer before them is
+/// refused.
 async fn live_readers(
     cx: &Cx,
     [a, b]: [&dyn Subject; 2],
@@ -293,7 +292,8 @@ async fn a_zombie_is_refused(cx: Cx) -> Verdict {
             first.is_admitted(),
             "A's write under its lock was refused: {first:?}"
         );
-        // A does nothing in the store now, and will not by itself: it can be stopped in no transaction.
+        // A has no request in flight now, and sends none on its own. So it is not stopped within a
+        // transaction.
         let stopped = a.stop()?;
         let by = stopped.answered + ask.ttl + cx.slack();
         let when = "A is stopped for longer than its ttl";
@@ -304,8 +304,8 @@ async fn a_zombie_is_refused(cx: Cx) -> Verdict {
             written.is_admitted(),
             "the newest holder's write was refused: {written:?}"
         );
-        // On its way before A continues: the first thing that it does. And once more, as one who was not told
-        // tries again.
+        // Sent before A continues, so that it is the first thing that A does. And once more, like a client
+        // that retries.
         let late = [
             a.write(&resource, old, b"A's late one"),
             a.write(&resource, old, b"A's late one, again"),

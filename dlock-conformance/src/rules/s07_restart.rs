@@ -1,4 +1,4 @@
-//! §7, tokens that something is done to: restarts, clocks, very large ones, and those that are raised.
+//! §7, tokens under special conditions: restarts, clock steps, very large tokens, and raises.
 
 use dlock_core::spi::{Acquire, Attempt, Raised, Release};
 use dlock_core::{Admission, FenceGate, Token};

@@ -1,4 +1,4 @@
-//! §8, the rules about whose turn it is.
+//! §8, the rules about the order of grants.
 
 use std::sync::Mutex;
 
@@ -11,7 +11,7 @@ rules! {
     a_live_waiter_keeps_its_place, the_most_urgent_is_next, the_least_urgent_is_served,
 }
 
-/// Those who wait for one name, and the order in which they were granted.
+/// The waiters of one name, and the order in which they were granted.
 pub(super) struct Line {
     cx: Cx,
     name: LockName,
@@ -27,7 +27,7 @@ impl Line {
         }
     }
 
-    /// Somebody who waits in a task, holds for a moment, and lets go.
+    /// A waiter in a task, which holds for a moment and releases.
     pub(super) fn join(&self, client: &Arc<dyn Subject>, ask: &Ask, number: usize) -> Task<Verdict> {
         let (cx, client, name, ask) = (self.cx.clone(), client.clone(), self.name.clone(), ask.clone());
         let granted = self.granted.clone();
@@ -41,7 +41,7 @@ impl Line {
         })
     }
 
-    /// Nobody is granted as long as the holder has not let go.
+    /// No waiter is granted before the holder releases.
     fn nobody_passed(&self) -> Verdict {
         let passed = self.order();
         ensure!(
@@ -51,13 +51,12 @@ impl Line {
         Ok(())
     }
 
-    /// Who was granted so far.
+    /// The grants so far.
     pub(super) fn order(&self) -> Vec<usize> {
         lock(&self.granted).clone()
     }
 
-    /// Comes back when so many wait, as far as the store shows; otherwise after long enough for a request to
-    /// get there.
+    /// Returns when the store shows that many waiters, or after enough time for a request to arrive.
     pub(super) async fn until_waiting(&self, client: &dyn Subject, number: usize) -> Verdict {
         let look = client.observe().filter(|_| self.cx.has(Need::Inspect));
         let Some(look) = look else {
@@ -106,7 +105,7 @@ async fn first_come_first_served(cx: Cx) -> Verdict {
     Ok(())
 }
 
-/// So many waiters come one after the other, and are granted in that order.
+/// Waiters arrive one after the other, and must be granted in that order.
 async fn granted_in_order(
     cx: &Cx,
     holder: &dyn Subject,
@@ -119,7 +118,7 @@ async fn granted_in_order(
     let held = held.seen("the holder acquires")?;
     let mut waits = Vec::new();
     for number in 0..waiters {
-        // Of one client several wait: its own do not overtake one another either.
+        // Some waiters share a client: they must not overtake each other either.
         waits.push(line.join(&clients[number % clients.len()], &ask, number));
         line.until_waiting(holder, number + 1).await?;
     }
@@ -162,7 +161,7 @@ async fn a_try_does_not_overtake(cx: Cx) -> Verdict {
     Ok(())
 }
 
-/// The name changes hands, and somebody tries all the time.
+/// The name changes hands while a client tries all the time.
 async fn tries_during_hand_overs(cx: &Cx) -> Verdict {
     let (holder, waiter, other) = (cx.connect().await?, cx.connect().await?, cx.connect().await?);
     let ask = cx.ask();
@@ -199,7 +198,7 @@ async fn tries_during_hand_overs(cx: &Cx) -> Verdict {
     line.drain(waits).await
 }
 
-/// A try that the holders would not mind, and the waiter would.
+/// A try that is compatible with the holders, but not with the waiter.
 async fn readers_behind_a_writer(cx: &Cx) -> Verdict {
     let (reader, writer, other) = (cx.connect().await?, cx.connect().await?, cx.connect().await?);
     for round in 0..cx.rounds(2, 20) {
@@ -245,8 +244,8 @@ async fn a_live_waiter_keeps_its_place(cx: Cx) -> Verdict {
     let ask = cx.ask().ttl(cx.short_ttl());
     let from = cx.now();
     let mut waits = Vec::new();
-    // Uneven, so that whoever falls out after a fixed time, and comes back, changes the order whenever one
-    // looks.
+    // Uneven, so that a waiter that is dropped after a fixed time, and comes back, changes the order at any
+    // time.
     for (number, percent) in [0, 37, 61, 113, 149].into_iter().enumerate() {
         cx.sleep_until(from + ask.ttl * percent / 100).await;
         waits.push(line.join(&client, &ask, number));
@@ -316,8 +315,8 @@ async fn the_most_urgent_is_next(cx: Cx) -> Verdict {
     }
 }
 
-/// Whether they read or write: the readers are apart in the order that is due, or two of them would come at
-/// once.
+/// Whether they read or write. In the due order no two readers are adjacent, because they would be granted
+/// together.
 async fn urgent_readers_are_next(cx: &Cx, holder: &dyn Subject, clients: &[Arc<dyn Subject>; 2]) -> Verdict {
     let line = Line::new(cx, cx.name("readers-and-writers"));
     let held = holder.acquire(&line.name, &cx.ask()).await;
@@ -368,7 +367,7 @@ async fn the_least_urgent_is_served(cx: Cx) -> Verdict {
         line.nobody_passed()?;
         held.release().await.seen("the holder releases")?;
         match ageing {
-            // Strict: it is its turn when the others have had theirs.
+            // Strict: it is granted when all the others have been.
             None => line.drain(storm).await?,
             // As many more as it takes.
             Some(bound) => {

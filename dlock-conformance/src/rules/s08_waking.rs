@@ -25,8 +25,8 @@ async fn no_lost_wake_up(cx: Cx) -> Verdict {
     let clients = [cx.connect().await?, cx.connect().await?];
     let name = cx.name("ping-pong");
     let ask = cx.ask();
-    // A lost wake-up is made up for by a look much later, a third of the ttl say; what a busy machine costs
-    // is not one.
+    // After a lost wake-up a poll comes much later, for example after a third of the ttl. The delay of a busy
+    // machine is no lost wake-up.
     let bound = cx.claims().wake_p99 + cx.slack() * 2;
     let mut rng = cx.rng();
     let mut held = clients[1].acquire(&name, &ask).await.seen("B acquires")?;
@@ -136,7 +136,7 @@ async fn cancelled_waiters_pass_it_on(cx: Cx) -> Verdict {
         }
         cx.sleep(ms(4)).await;
         held.release().await.seen("the holder releases")?;
-        // Three go while the first of them are being granted: the head, and then others.
+        // Three are cancelled while the first ones are being granted: the head, and then others.
         let mut order = [0, 1, 2, 3, 4, 5];
         rng.shuffle(&mut order[1..]);
         for &victim in &order[..3] {
@@ -181,7 +181,7 @@ async fn nobody_starves(cx: Cx) -> Verdict {
         let (granted, waits, mut rng) = (granted.clone(), waits.clone(), cx.rng());
         tasks.push(cx.spawn(async move {
             let cx = task;
-            // Whoever waits when the others have had their fill was overtaken by all of them.
+            // A client that still waits when the others are done was overtaken by all of them.
             while granted.load(Ordering::Relaxed) < total {
                 if rng.one_in(one_in) {
                     let limit = rng.duration(Duration::ZERO, ms(2));
@@ -229,8 +229,8 @@ rule! { "8.11" Must phase 2 [Lock, Wait] Both A X every_waiter_once, evidence ["
 }
 async fn every_waiter_once(cx: Cx) -> Verdict {
     let limit = cx.claims().capabilities.max_waiters.unwrap_or(u64::MAX);
-    // A store that every client looks at after each hand-over takes its time for so many: in real time a
-    // short run has fewer.
+    // A store that every client polls after each hand-off is slow with that many clients: in real time a
+    // quick run has fewer.
     let (most, connections) = match cx.effort() {
         Effort::Quick if !cx.is_virtual() => (40, 4),
         _ => (500, 10),
@@ -260,7 +260,7 @@ async fn every_waiter_once(cx: Cx) -> Verdict {
             released.seen(format_args!("waiter {number} releases"))
         }));
         if number % 50 == 49 {
-            // They come in bursts; no store is asked for five hundred things in one instant.
+            // They arrive in bursts, since no store gets five hundred requests in one instant.
             cx.sleep(ms(1)).await;
         }
     }
@@ -286,9 +286,8 @@ async fn every_waiter_once(cx: Cx) -> Verdict {
     Ok(())
 }
 
-/// Stops the child while nothing of it is in the store. One that waits may be asking just now, and in some
-/// stores a process that is stopped at that moment keeps everybody from everything; that is no matter of the
-/// queue's.
+/// Stops the child while it has no request in the store. A waiting child may be sending one just now, and in
+/// some stores a process that is stopped at that moment blocks all clients. That does not concern the queue.
 pub(super) async fn stop_outside(cx: &Cx, child: &Child, client: &dyn Subject, round: usize) -> Verdict {
     for attempt in 0..20 {
         child.stop()?;
@@ -330,7 +329,7 @@ async fn a_dead_head_does_not_block(cx: Cx) -> Verdict {
             let head: Asked<Hold> = child.wait_for(&name, &ask, None);
             Line::new(&cx, name.clone()).until_waiting(&*a, 1).await?;
             let waiting = {
-                // With a place that does not lapse, however busy this machine is.
+                // With a queue entry that does not lapse, however busy this machine is.
                 let (b, name, ask) = (b.clone(), name.clone(), cx.ask());
                 cx.spawn(async move { b.acquire(&name, &ask).await })
             };
@@ -338,14 +337,14 @@ async fn a_dead_head_does_not_block(cx: Cx) -> Verdict {
             let bound = match how {
                 "cancelled" => {
                     drop(head);
-                    // What was cancelled a moment ago may be on its way yet.
+                    // A request that was cancelled a moment ago may still be in flight.
                     cx.claims().cancel_prompt + cx.slack()
                 }
                 "killed before the release" => {
                     child.kill()?;
                     ask.ttl + cx.slack()
                 }
-                // It is stopped first: it must have no time to take what it is given and let go of it.
+                // It is stopped first, so that it has no time to take its grant and release it.
                 _ => {
                     stop_outside(&cx, &child, &*b, round).await?;
                     ask.ttl + cx.slack()

@@ -1,4 +1,4 @@
-//! §9 Cancellation and async contract: what is left when an operation is dropped.
+//! §9 Cancellation and async contract: what a dropped operation leaves behind.
 
 use futures::channel::oneshot;
 use futures::future::try_join_all;
@@ -30,8 +30,8 @@ const MOST_POLLS: usize = 200;
 
 /// Counts a sweep of that operation, and says how much of it there was to cut.
 ///
-/// An operation that completes at its first poll, as that of a store in this process may, has no point at
-/// which it could be cut short; that its sweep came to the end is all there is to see.
+/// An operation that completes at its first poll, for example on a store in this process, cannot be cut. The
+/// only evidence is then that its sweep completed.
 fn swept(cx: &Cx, sweep: &Sweep, what: &str) -> Verdict {
     let cuts = sweep.cut_points();
     if !sweep.is_complete() {
@@ -71,7 +71,7 @@ impl Stage {
     /// One operation of that kind, cut by the sweep. `None` when the sweep is over.
     async fn cut(&mut self, sweep: &mut Sweep, kind: Kind, name: &LockName) -> Verdict<Option<()>> {
         let (cx, a, ask) = (&self.cx, &self.a, &self.ask);
-        // The holder lets go only once the wait has begun, so that there is a wait to cut.
+        // The holder releases only after the wait has begun, so that there is a wait to cut.
         let (begun, begins) = oneshot::channel::<()>();
         let blocking = match kind {
             Kind::Waiting => {
@@ -111,7 +111,7 @@ impl Stage {
         Ok(Some(()))
     }
 
-    /// Drops a waiting acquire when the release that will grant it is under way, without another poll of it.
+    /// Drops a waiting acquire, without another poll, while the release that will grant it is in flight.
     async fn drop_with_a_grant_on_its_way(&mut self, name: &LockName) -> Verdict {
         let cx = &self.cx;
         let held = self.b.acquire(name, &cx.ask()).await.seen("B acquires")?;
@@ -127,7 +127,7 @@ impl Stage {
         Ok(())
     }
 
-    /// The name is to be had within `bound`, and nobody is left in its queue by then.
+    /// The name must be free within `bound`, with an empty queue.
     async fn is_free(&self, name: &LockName, bound: Duration, contend: bool, when: String) -> Verdict {
         let cx = &self.cx;
         let by = cx.now() + bound;
@@ -244,7 +244,7 @@ async fn cancelled_release_still_ends_it(cx: Cx) -> Verdict {
                     "the guard is valid after its release was begun and dropped"
                 ),
             }
-            // The guard stays where it is: its renewal must have stopped without it being dropped.
+            // The guard is not dropped: its renewal must have stopped all the same.
             let when = format!("release, {waking:?} waker, dropped after {k} polls");
             stage
                 .is_free(&name, stage.ask.ttl + cx.slack(), k % 2 == 1, when)
@@ -288,8 +288,8 @@ async fn cancelled_renewal_promises_nothing(cx: Cx) -> Verdict {
                 now.until(deadline),
                 stage.ask.ttl
             );
-            // When the store gives it to another, the holder must have stopped believing. All of them at
-            // once.
+            // When the store grants the lock to another client, the holder must no longer believe that it
+            // holds. All cuts are checked at once.
             let (cx, b, ask) = (cx.clone(), stage.b.clone(), stage.ask.clone());
             ends.push(async move {
                 let by = now + ask.ttl + cx.slack();

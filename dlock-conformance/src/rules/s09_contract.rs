@@ -107,7 +107,7 @@ async fn futures_may_change_threads(cx: Cx) -> Verdict {
         let what = format!("round {round}: an acquire that is polled by another thread each time");
         let held = cx.done(cx.prompt(), what, moved).await?;
         releasing.await.seen("B releases")?;
-        // A guard is dropped on whichever thread it has got to.
+        // A guard is dropped on the thread that it was moved to.
         thread::spawn(move || drop(held))
             .join()
             .unwrap_or_else(|panic| resume_unwind(panic));
@@ -153,7 +153,7 @@ pub(super) async fn through_tasks<T: Send + 'static>(cx: &Cx, mut future: BoxFut
             return value;
         }
         future = back;
-        // The task whose waker it has is over. Asked again without being woken, which a future has to bear.
+        // The task of its waker is over. It is polled without being woken, which a future must tolerate.
         cx.sleep(ms(1)).await;
     }
 }
@@ -176,7 +176,7 @@ async fn blocked_acquire_is_quiet(cx: Cx) -> Verdict {
         let mut waiting = a.acquire(&name, &ask);
         let counted = poll_fn(|task| {
             polls.fetch_add(1, Ordering::Relaxed);
-            // Nobody asked for this poll, and its waker wakes nobody: only the latest one counts.
+            // A spurious poll, whose waker wakes nothing: only the latest waker counts.
             let nobody = &mut Context::from_waker(Waker::noop());
             if let Poll::Ready(done) = waiting.as_mut().poll(nobody) {
                 return Poll::Ready(done);
@@ -201,8 +201,8 @@ async fn blocked_acquire_is_quiet(cx: Cx) -> Verdict {
             "{what}: granted only {:?} after the release",
             released_at.until(granted_at)
         );
-        // What it takes to begin to wait and to be granted is not counted as being busy. Of a quorum each
-        // member has its share in that.
+        // The polls for starting to wait and for the grant do not count as busy. Each member of a quorum adds
+        // to them.
         let members = cx.claims().members.unwrap_or(1);
         let most = 20 * members + (blocked.as_secs_f64() * MOST_PER_SECOND) as usize;
         let polled = polls.load(Ordering::Relaxed);

@@ -86,7 +86,7 @@ async fn watching_leaks_nothing(cx: Cx) -> Verdict {
     let observe = observer(&*w)?;
     let mut before = None;
     for round in 0..rounds + 20 {
-        // What the first ones make the client and its store set up is not what each leaves.
+        // The first ones make the client and its store set things up, which is not a leftover of each.
         if round == 20 {
             before = Some(Count::take(&cx, executor.as_deref()).await?);
         }
@@ -110,7 +110,7 @@ async fn watching_leaks_nothing(cx: Cx) -> Verdict {
             }
         }
         if round % 50 == 49 {
-            // There is something to tell to those who are gone.
+            // There are changes for the dropped streams.
             a.passes(&name, &ask, "a watched name").await?;
         }
         cx.evidence("subscriptions_dropped");
@@ -140,7 +140,7 @@ async fn watching_leaks_nothing(cx: Cx) -> Verdict {
         );
         cx.sleep(ms(5)).await;
     }
-    // And whoever watches now is told.
+    // And a current watcher sees changes.
     let held = a.is_granted(&name, &ask, "after all streams").await?;
     let mut changes = observe.watch(&name).await.seen("watching at last")?;
     let what = "the first item of one more stream";
@@ -212,7 +212,7 @@ async fn shutdown_ends_everything(cx: Cx) -> Verdict {
     let doing = "a release after the shutdown";
     let _ = cx.within(bound, doing, held.release()).await?;
     cx.evidence("calls_ended");
-    // A guard is dropped on a thread that knows nothing of all this.
+    // A guard is dropped on an unrelated thread.
     let dropping = thread::spawn(move || drop((held, other)));
     if dropping.join().is_err() {
         fail!("dropping a guard after the shutdown panics");
@@ -226,7 +226,7 @@ async fn shutdown_ends_everything(cx: Cx) -> Verdict {
         cx.evidence("locks_lapsed");
     }
     blocking.release().await.seen("B releases")?;
-    // A place in line lapses, and what it was granted meanwhile does.
+    // A queue entry lapses, and so does a grant that it got in the meantime.
     let by = cx.now() + over * 2;
     let when = "waited for by a client whose executor was shut down";
     cx.passes_by(&*b, &theirs, &ask, by, when).await
@@ -336,7 +336,7 @@ async fn any_executor_will_do(cx: Cx) -> Verdict {
             .await?
             .seen("a renewal")?;
     }
-    // Somebody waits there until it is released there.
+    // Another client waits there until it is released there.
     let waiter = {
         let (task, waiting) = (cx.clone(), owned!(b, name, ask, |c, n, k| c.acquire(&n, &k)));
         cx.spawn(async move { elsewhere(&task, "an acquire", bound * 2, waiting).await })

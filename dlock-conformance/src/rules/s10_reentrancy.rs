@@ -110,7 +110,7 @@ async fn last_release_frees(cx: Cx) -> Verdict {
         let client = cx.connect().await?;
         tasks.push(cx.spawn(async move {
             let cx = task;
-            // The history has the outermost hold alone: in between nobody else may be granted.
+            // The history has only the outermost hold: no other client may be granted during it.
             let (lane, ask) = (cx.lane(&client), cx.ask().reentrant(n));
             for _ in 0..rounds {
                 let outer = lane.acquire(&name, &ask).await.seen("the outermost acquire")?;
@@ -220,7 +220,7 @@ async fn three_levels(cx: &Cx, a: &dyn Subject, name: &LockName, ask: &Ask) -> V
     Ok(levels)
 }
 
-/// No level is valid, and each has been told by `by`.
+/// No level is valid, and each has got the loss signal by `by`.
 async fn every_level_is_lost(cx: &Cx, levels: &[Box<dyn Held>], how: &str) -> Verdict {
     for (level, guard) in (1..).zip(levels) {
         ensure!(
@@ -293,7 +293,7 @@ async fn loss_ends_every_level(cx: Cx) -> Verdict {
     let Some(observe) = observe.filter(|_| claims.has(Need::ForceRelease) && claims.has(Need::Renew)) else {
         return Ok(());
     };
-    // The same for a lease that somebody else ended, as the next renewal finds out.
+    // The same for a lease that an operator ended, which the next renewal finds out.
     let (name, ask) = (cx.name("forced"), cx.ask().reentrant(OWNER));
     let mut levels = Vec::new();
     for level in 1..=3 {

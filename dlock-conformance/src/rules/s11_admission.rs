@@ -1,4 +1,4 @@
-//! §11 Readers, writers and permits: who is let in, and who is not let in line.
+//! §11 Readers, writers and permits: who is admitted, and who is refused before queueing.
 
 use super::prelude::*;
 
@@ -147,7 +147,7 @@ async fn mismatched_permits_are_refused(cx: Cx) -> Verdict {
     Ok(())
 }
 
-/// One too many is refused, and one that is given back makes room for one.
+/// One too many is refused, and one that is released makes room for one.
 async fn n_are_held_and_no_more(cx: &Cx, clients: &[&dyn Subject; 2], n: u32) -> Verdict {
     let (name, ask) = (cx.name(format_args!("{n}-at-once")), cx.ask().permit(n));
     let client = |i: u32| clients[i as usize % 2];

@@ -17,8 +17,8 @@ fn converts(held: &dyn Held) -> Verdict<&dyn Convert> {
         .ok_or_else(|| Failure::Broken("a guard has no conversions although they are claimed".to_owned()))
 }
 
-/// A conversion starts the ttl anew at most: who believes in more holds on when the store has let go. The ttl
-/// is that of before.
+/// A conversion can at most restart the ttl, which stays the same. A longer deadline would outlive the lease
+/// in the store.
 fn within_its_ttl(held: &dyn Held, ttl: Duration, what: &str) -> Verdict {
     let left = held.remaining();
     ensure!(left <= ttl, "{what} has {left:?} left, and its ttl was {ttl:?}");
@@ -38,7 +38,7 @@ async fn downgrade_is_one_step(cx: Cx) -> Verdict {
     let bound = cx.claims().wake_p99 + cx.slack();
     for round in 0..cx.rounds(6, 60) {
         let name = cx.name(round);
-        // What a writer writes as soon as it is let in.
+        // What a writer writes as soon as it is admitted.
         let written = Arc::new(AtomicU64::new(0));
         let held = a.is_granted(&name, &write, "the first writer").await?;
         let writer = cx.spawn({
@@ -80,7 +80,7 @@ async fn downgrade_is_one_step(cx: Cx) -> Verdict {
         held.release().await.seen("the downgraded hold is released")?;
         let what = "admitting the waiting writer, after the downgraded hold";
         cx.done(bound * 2, what, async {
-            // In whichever order these two are served.
+            // In whichever order these two are granted.
             match reader {
                 Some(reader) => {
                     let reads = async { reader.await?.release().await };
@@ -116,7 +116,7 @@ async fn downgrade_admits_readers(cx: Cx) -> Verdict {
             "a reader was admitted, or refused, while the writer holds"
         );
         converts(&*held)?.downgrade().await.seen("the downgrade")?;
-        // Nobody else touches the name: any request might admit.
+        // No other client uses the name, since any request might admit the readers.
         let bound = cx.claims().wake_p99 + cx.slack();
         let read = cx
             .done(bound, "admitting a reader after a downgrade", reader)
@@ -177,7 +177,7 @@ async fn upgraders_never_deadlock(cx: Cx) -> Verdict {
                             held.release().await.seen("a reader that gives up releases")?;
                             return Ok(false);
                         }
-                        // As one who waits for the others to leave.
+                        // As a reader that waits for the others to leave.
                         Upgraded::Busy => cx.sleep(ms(3)).await,
                     }
                 }

@@ -1,4 +1,4 @@
-//! §11 Readers, writers and permits: who goes first among those who wait.
+//! §11 Readers, writers and permits: which waiters go first.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -39,7 +39,7 @@ async fn nobody_starves(cx: Cx) -> Verdict {
     Ok(())
 }
 
-/// Somebody asks while others come and go without a gap.
+/// A client acquires while others come and go without a gap.
 async fn storm(cx: &Cx, name: &LockName, gust: &Ask, (who, ask): (&str, &Ask)) -> Verdict {
     let (over, inside) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
     let mut tasks = Vec::new();
@@ -64,7 +64,7 @@ async fn storm(cx: &Cx, name: &LockName, gust: &Ask, (who, ask): (&str, &Ask)) -
     }
     let client = cx.connect().await?;
     cx.sleep(GUST * 4).await;
-    // Those who hold, and all of the others if they came before.
+    // The holders, and all of the others if they came before.
     let bound = (GUST + cx.claims().wake_p99) * STORMERS + cx.slack();
     let answer = client.acquire_timeout(name, ask, bound).await;
     let beside = inside.load(Ordering::SeqCst);
@@ -176,7 +176,7 @@ async fn withdrawn_writer_blocks_nobody(cx: Cx) -> Verdict {
         }
         cx.evidence("sweeps_completed");
     }
-    // One that has long been in line, with a reader that waits behind it.
+    // A writer that has been queued for long, with a reader behind it.
     for round in 0..cx.rounds(2, 20) {
         let name = cx.name(format_args!("in-line-{round}"));
         let reading = a.is_granted(&name, &read, "the first reader").await?;

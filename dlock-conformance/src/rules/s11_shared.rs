@@ -152,11 +152,11 @@ async fn one_share_lapses(cx: &Cx, lapsing_first: bool) -> Verdict {
         Some(staying) => staying,
         None => b.is_granted(&name, &long, "the reader that stays").await?,
     };
-    // It renews nothing and releases nothing; where it cannot be stopped its guard is left alone.
+    // It renews nothing and releases nothing. If it cannot be stopped, its guard is left alone.
     a.vanish();
-    // Once without a renewal: it would mend what the second reader's lease did to the first one's.
+    // Once without a renewal, which would repair what the second reader's lease did to the first one's.
     if lapsing_first && cx.has(Need::Renew) {
-        // Whoever renews all that it finds keeps a dead reader alive.
+        // A client that renews every entry keeps a dead reader alive.
         cx.sleep_until(granted + short.ttl / 2).await;
         let renewed = staying.renew().await;
         renewed.seen("the reader that stays renews beside the other one")?;
@@ -198,7 +198,7 @@ async fn readers_release_their_own(cx: Cx) -> Verdict {
     let (a, b, w) = (cx.connect().await?, cx.connect().await?, cx.connect().await?);
     let name = cx.name("own");
     let held = readers(&cx, &name, &[&*a, &*a, &*b, &*b]).await?;
-    // The youngest first: whoever ends any other than its own ends an older one.
+    // The youngest first: a release that ends another entry ends an older one.
     for (i, reader) in held.iter().enumerate().rev() {
         let released = reader.release().await;
         released.seen(format_args!("reader {i} releases its own grant"))?;

@@ -11,7 +11,7 @@ rules! {
     slow_consumer_is_told, watching_slows_nobody,
 }
 
-/// How many changes may be on their way besides those that wait.
+/// How many changes may be in flight besides the unread ones.
 const ON_THE_WAY: usize = 64;
 
 rule! { "12.07" Must phase 3 [Watch, Wait] Backend A D slow_consumer_is_told,
@@ -64,7 +64,7 @@ async fn slow_consumer_is_told(cx: Cx) -> Verdict {
         );
         cx.evidence("slow_consumers");
     }
-    // Told of what it missed, it goes on as any other.
+    // Once it knows what it missed, it goes on like any other stream.
     last.release().await.seen("the last holder releases")?;
     let by = cx.now() + cx.slack();
     all_believe(&cx, &mut streams, by, &[]).await?;

@@ -77,8 +77,8 @@ async fn cut_is_told(cx: Cx) -> Verdict {
     Ok(())
 }
 
-/// The connection of the watcher breaks, and B hands over to C. Without another change after that: a stream
-/// that has died says nothing until there is one.
+/// The connection of the watcher breaks, and B hands off to C. No change follows, since a dead stream might
+/// otherwise react to it.
 async fn hand_over(
     cx: &Cx,
     f: &Faulty,
@@ -108,7 +108,7 @@ async fn hand_over(
         Break::InFlight => {
             let hold = f.net.begin(Fault::Hold(Direction::ToClient));
             let held = hand_over.await?;
-            // A stream that looks for itself sends nothing unless it is polled. What it tells is kept.
+            // A polling stream sends nothing unless it is polled. Its items are kept.
             {
                 let striking = pin!(struck(cx, &hold, "the news is on its way"));
                 match select(striking, Pin::new(changes).peek()).await {
@@ -123,7 +123,7 @@ async fn hand_over(
     }
 }
 
-/// How a stream tells that its connection broke.
+/// How a stream reports that its connection broke.
 enum Told {
     /// By an error.
     Ended(ErrorKind),
@@ -131,7 +131,7 @@ enum Told {
     WentOn,
 }
 
-/// Follows a stream until it has told of the cut, or of the hand-over from one holder to another.
+/// Follows a stream until it has reported the cut, or the hand-off from one holder to another.
 async fn told(cx: &Cx, changes: &mut Changes, before: &str, after: &str, by: Timestamp) -> Verdict<Told> {
     let from = cx.now();
     let mut unbroken = false;
@@ -235,7 +235,7 @@ async fn nothing_is_told_that_never_was(cx: Cx) -> Verdict {
     Ok(())
 }
 
-/// A renewal of A arrives after A's hold has ended. It is nobody's hold, and nobody is to be told of one.
+/// A renewal of A arrives after A's hold has ended. There is no hold, and no watcher may see one.
 async fn a_late_sign_of_life(cx: &Cx, f: &Faulty, w: &dyn Subject, taken: bool) -> Verdict {
     let (name, ask) = (cx.name(format_args!("late-{taken}")), cx.ask());
     let mut watcher = Watching::begin(cx, w, &name, "a watcher").await?;
@@ -244,9 +244,9 @@ async fn a_late_sign_of_life(cx: &Cx, f: &Faulty, w: &dyn Subject, taken: bool) 
     let renewing = cx.renews(&held);
     struck(cx, &kept, "A's renewal is delayed on its way").await?;
     let what = "a renewal whose connection broke";
-    // What it is told is the matter of others.
+    // Other rules check its answer.
     let _: Result<()> = cx.within(patience(cx), what, renewing).await?;
-    // Where the answer to this is lost the client asks again by itself.
+    // If the answer to this is lost, the client retries automatically.
     let _: Result<()> = cx.within(patience(cx), "A releases", held.release()).await?;
     let by = cx.now() + patience(cx);
     let when = "after A has released";
@@ -273,8 +273,8 @@ async fn a_late_sign_of_life(cx: &Cx, f: &Faulty, w: &dyn Subject, taken: bool) 
     Ok(())
 }
 
-/// A watches, and is cut off while the lock changes hands. What it is shown then is what is, and nothing from
-/// before.
+/// A watches, and is cut off while the lock changes hands. Afterwards it must see the current state, and
+/// nothing older.
 async fn back_from_a_cut(cx: &Cx, f: &Faulty, w: &dyn Subject, taken: bool) -> Verdict {
     let (name, ask) = (cx.name(format_args!("back-{taken}")), cx.ask());
     let first = f.b.acquire(&name, &ask).await.seen("B acquires")?;
@@ -294,7 +294,7 @@ async fn back_from_a_cut(cx: &Cx, f: &Faulty, w: &dyn Subject, taken: bool) -> V
     let now = watch_again(cx, &*f.a, &name, by).await?;
     shows(&now, &holders, "a stream that was opened after a cut")?;
     cx.evidence("snapshots_after_a_cut");
-    // The old stream, if it goes on, is not to bring the old holder back.
+    // The old stream, if it continues, must not show the old holder again.
     let until = cx.now() + cx.slack().min(ms(100));
     while let Some(Some(Ok(change))) = cx.timeout(cx.now().until(until), changes.next()).await {
         let told_of = match change {

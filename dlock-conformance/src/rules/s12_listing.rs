@@ -115,7 +115,7 @@ async fn names_in_use_are_listed(cx: Cx) -> Verdict {
     if !cx.has(Need::Lease) {
         return Ok(());
     }
-    // Nobody has touched a name since its lease ran out.
+    // No client has used the name since its lease expired.
     let (ttl, gone) = (cx.short_ttl(), cx.connect().await?);
     let ask = ask.ttl(ttl);
     let held = gone
@@ -142,7 +142,7 @@ async fn a_long_list_is_whole(cx: Cx) -> Verdict {
     const OTHERS: usize = 8;
     const LISTS: usize = 3;
     let (b, operator) = (cx.connect().await?, cx.connect().await?);
-    // By what some claim it is more than one client may hold.
+    // Some claims allow a single client fewer locks.
     let holders = cx.clients(4).await?;
     let (all, ask) = (cx.name("many"), cx.ask());
     let names: BTreeSet<_> = (0..MANY).map(|n| cx.name(format_args!("many/{n}"))).collect();

@@ -25,7 +25,7 @@ impl Look<'_> {
             .seen(format_args!("inspect, {when}"))
     }
 
-    /// These hold it, in that mode, and nobody else does.
+    /// Exactly these hold it, in that mode.
     async fn shows(&self, when: &str, held: &[&dyn Held], ask: &Ask, waiting: u32) -> Verdict {
         let seen = self.now(when).await?;
         ensure!(
@@ -102,8 +102,8 @@ async fn inspection_is_true(cx: Cx) -> Verdict {
         look.shows("while A holds", &[&*held], &ask, 0).await?;
         let waiting = cx.waits(&b, &name, &ask);
         let by = cx.now() + cx.claims().op_bound;
-        // A waiter that asks now and then, and has no entry of its own, is not shown: what is shown must be
-        // true, not complete.
+        // A waiter that polls, without a queue entry, is not shown: the number of waiters must be true, not
+        // complete.
         while look.now("while B waits").await?.waiting == 0 && cx.now() < by {
             cx.sleep(ms(2)).await;
         }
@@ -188,7 +188,7 @@ async fn force_ends_every_hold(cx: Cx) -> Verdict {
         }
         let when = "after the late release of a hold that was ended by force";
         a.is_refused(&name, &cx.ask(), when).await?;
-        // Whoever waits is next.
+        // The waiter is next.
         let waiting = cx.waits(&b, &name, &cx.ask());
         cx.in_line(&*operator, &name, 1).await?;
         force

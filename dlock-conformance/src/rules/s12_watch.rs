@@ -1,4 +1,4 @@
-//! §12 Watch: what a stream of changes tells.
+//! §12 Watch: what a stream of changes reports.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -14,7 +14,7 @@ rules! {
     hand_over_is_visible,
 }
 
-/// One who comes and goes, and writes down its grants.
+/// A client that comes and goes, and records its grants.
 pub(super) struct Comer {
     pub(super) cx: Cx,
     pub(super) client: Arc<dyn Subject>,
@@ -47,7 +47,7 @@ impl Comer {
     }
 }
 
-/// Starts those who come and go, each `times` times; `done` is set when the last has gone.
+/// Starts the clients that come and go, each `times` times. `done` is set when the last has gone.
 fn churn(
     cx: &Cx,
     clients: &[Arc<dyn Subject>],
@@ -100,7 +100,7 @@ async fn snapshot_and_then_every_change(cx: Cx) -> Verdict {
         cx.evidence_by("changes_after_a_snapshot", stream.items() as u64 - 1);
         streams.push(stream);
         cx.sleep(rng.duration(Duration::ZERO, ms(4))).await;
-        // The earlier ones are dropped: what they were told is kept.
+        // The earlier ones are dropped. Their items are kept.
         if let Some(stream) = streams.last_mut() {
             stream.stop();
         }
@@ -321,13 +321,13 @@ rule! { "12.09" Should phase 3 [Watch, Wait] Backend A X hand_over_is_visible, e
     check "Is a release that grants the next waiter reported as no change?"
 }
 async fn hand_over_is_visible(cx: Cx) -> Verdict {
-    // Long enough for a store that only looks now and then to see each holder.
+    // Long enough for a polling store to see each holder.
     const HOLD: Duration = ms(80);
     let (a, b, w) = (cx.connect().await?, cx.connect().await?, cx.connect().await?);
     let (name, ask) = (cx.name("baton"), cx.ask());
     let mut streams = beside_and_elsewhere(&cx, &name, (&*a, &*w), "a watcher").await?;
     let mut held = a.acquire(&name, &ask).await.seen("the first holder")?;
-    // A store that is looked at shows the first one only to who looks while it holds.
+    // A polled store shows the first one only to a poll while it holds.
     let (by, now) = (cx.now() + HOLD + cx.slack(), [held.id()]);
     all_believe(&cx, &mut streams, by, &now).await?;
     for round in 0..cx.rounds(6, 60) {

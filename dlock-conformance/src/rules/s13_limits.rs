@@ -66,7 +66,7 @@ async fn namespaces_isolate(cx: Cx) -> Verdict {
             Err(e) => return Err(e).seen(what),
         }
     }
-    // Who comes into the same namespace by another way meets who is there.
+    // Clients that enter the same namespace in different ways share its locks.
     let again = inside(&cx, PAIRS[0].0).await?;
     let shared = LockName::new(PAIRS[0].1)?;
     let when = "in a namespace, where another client of it holds";
@@ -169,7 +169,7 @@ async fn many_names_are_held(cx: Cx) -> Verdict {
     Ok(())
 }
 
-/// Names that fall out of use in every way but a plain release, which rule 7.16 has.
+/// Names whose use ends in every way but a plain release, which rule 7.16 covers.
 async fn let_die(cx: &Cx, generation: u64, names: u64) -> Verdict {
     let (a, b) = (cx.connect().await?, cx.connect().await?);
     let ask = cx.ask().ttl(cx.ttl(ms(50)));
@@ -194,10 +194,10 @@ async fn let_die(cx: &Cx, generation: u64, names: u64) -> Verdict {
         cx.evidence("dead_names");
     }
     if !a.vanish() {
-        // It then gives back by itself what runs out; some libraries do not.
+        // It then releases expired locks automatically; some libraries do not.
         cx.note("a client cannot vanish: it kept its names");
     }
-    // Nobody lets go of a guard before it has run out.
+    // No guard is dropped before its lease has expired.
     cx.sleep(ask.ttl + cx.skew(ask.ttl)).await;
     drop(left);
     Ok(())
@@ -312,7 +312,7 @@ async fn holds_are_limited(cx: &Cx, most: u64) -> Verdict {
         a.is_granted(&beyond, &ask, "in the place of one that was released")
             .await?,
     );
-    // At their limit, all of them are still to be let go.
+    // At their limit, all of them can still be released.
     for guard in held {
         guard.release().await.seen("releasing one of all")?;
     }
@@ -349,7 +349,7 @@ async fn waits_are_limited(cx: &Cx, most: u64) -> Verdict {
         let mut next = cx.waits(&late, &name, &ask);
         match cx.timeout(ms(20), &mut next).await {
             None => break next,
-            // Whoever went away is taken out of the line a little later.
+            // A waiter that left is removed from the queue a little later.
             Some(Err(e)) if e.kind() == ErrorKind::LimitReached && cx.now() < by => {
                 cx.sleep(ms(2)).await;
             }
@@ -378,7 +378,7 @@ fn labels(max: usize) -> Vec<String> {
     ];
     let mut labels: Vec<String> = plain.into_iter().map(str::to_owned).collect();
     labels.push("x".repeat(max));
-    // Two bytes a letter: whoever counts letters is wrong by half.
+    // Two bytes per letter: a store that counts letters is wrong by half.
     labels.push("\u{e9}".repeat(max / 2));
     labels.retain(|label| !label.is_empty() && label.len() <= max);
     labels

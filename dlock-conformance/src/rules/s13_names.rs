@@ -31,8 +31,8 @@ async fn names_up_to_the_limit_work(cx: Cx) -> Verdict {
     );
     let (a, b) = (cx.connect().await?, cx.connect().await?);
     let ask = cx.ask().ttl(cx.steady_ttl());
-    // A name of one byte cannot be this run's own. Whoever has it keeps it; of these somebody else hardly has
-    // all.
+    // A name of one byte cannot be unique to this run. If another client has it, the next one is tried;
+    // hardly all of them are held.
     let mut single = None;
     for byte in *b"\x7f~^q7" {
         let name = LockName::new([byte]).map_err(Failure::from)?;
@@ -349,7 +349,7 @@ async fn oversize_names_are_refused(cx: Cx) -> Verdict {
 pub(super) enum Refusal {
     /// They are names like any other.
     No,
-    /// `InvalidInput` is honest; taking one name for another is not.
+    /// `InvalidInput` is allowed. Taking one name for another is not.
     InvalidInput,
 }
 

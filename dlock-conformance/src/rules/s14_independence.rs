@@ -125,7 +125,7 @@ async fn one_client_many_operations(cx: Cx) -> Verdict {
     cx.check_history()
 }
 
-/// Every task asks for an exclusive hold; some with another ttl, so that grants can be told apart.
+/// Every task acquires exclusively, some with another ttl, so that grants can be distinguished.
 fn task_ask(i: u64) -> impl Fn(&Cx) -> crate::subject::Ask {
     move |cx| cx.ask().ttl(cx.ttl(Duration::from_secs(40 + i % 20)))
 }
@@ -281,7 +281,7 @@ async fn held_locks_use_up_no_pool(cx: Cx) -> Verdict {
         let taking = cx.within(bound, what, a.acquire(&name, &ask));
         match taking.await? {
             Ok(guard) => held.push((name, guard)),
-            // Said at once, it can be dealt with.
+            // An immediate error can be handled.
             Err(e) if e.kind() == ErrorKind::LimitReached => break,
             Err(e) => return Err(e).seen(format_args!("taking a free lock beside {n} others")),
         }

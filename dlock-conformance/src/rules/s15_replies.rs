@@ -11,7 +11,7 @@ rules! {
     no_success_without_an_answer, unknown_is_said, duplicates_are_harmless,
 }
 
-/// Whether it was the kit that gave up, on a wait that takes no limit: the library has answered nothing.
+/// Whether the kit gave up, on a wait without a limit: the library has answered nothing.
 fn was_dropped(cx: &Cx, error: &dlock_core::Error) -> bool {
     !cx.has(Need::WaitLimit) && error.kind() == ErrorKind::Timeout
 }
@@ -87,7 +87,7 @@ async fn a_retry_knows_its_own_grant(cx: Cx) -> Verdict {
         Ok(None) => fail!(
             "a try whose reply was lost was refused, although only its own first request holds the name"
         ),
-        // It does not send again; then it has to say that it does not know.
+        // It does not retry. Then it has to answer that the outcome is not known.
         Err(e) if e.kind() == ErrorKind::Unknown => Ok(()),
         Err(e) => fail!("a try whose reply was lost answers {:?}: {e}", e.kind()),
     }
@@ -155,7 +155,7 @@ async fn retries_make_no_second_holder(cx: Cx) -> Verdict {
                 if round >= rounds && granted.load(Ordering::Relaxed) >= 20 {
                     break;
                 }
-                // What becomes of it under these circumstances is other rules' matter.
+                // Other rules check its outcome under these circumstances.
                 if let Ok(held) = lane.acquire_timeout(&name, &ask, ask.ttl * 5).await {
                     cx.evidence("grants");
                     granted.fetch_add(1, Ordering::Relaxed);
@@ -236,7 +236,7 @@ rule! { "15.08" Must phase 1 [Lock, Try, Wait] Both P D unknown_is_said, evidenc
 async fn unknown_is_said(cx: Cx) -> Verdict {
     let ask = cx.ask().ttl(cx.long_ttl());
     for tries in [false, true] {
-        // Anew: what a connection says as it is made is no reply to a request.
+        // A new network, since messages of a connection's set-up are no replies to a request.
         let f = faulty(&cx).await?;
         let name = cx.name(if tries { "tried" } else { "waited for" });
         let slow = f.net.begin(Fault::Delay(Direction::ToClient, SLOW));

@@ -143,7 +143,7 @@ async fn a_cut_wait_goes_on(cx: Cx) -> Verdict {
         cx.sleep(ms(50)).await;
         ensure!(!waiting.is_done(), "A does not wait while B holds");
         if lost_push {
-            // The news of the release, if the store sends any, is on its way when the connection breaks.
+            // The notification of the release, if there is one, is in flight when the connection breaks.
             let hold = f.net.begin(Fault::Hold(Direction::ToClient));
             before.release().await.seen("B releases")?;
             cx.sleep(ms(20)).await;
@@ -216,7 +216,7 @@ rule! { "16.10" Must phase 1 [Lock, Lease, Try, Renew, PerGrantTtl] Both P T lat
 }
 async fn latency_shortens_validity(cx: Cx) -> Verdict {
     let f = faulty(&cx).await?;
-    // A quorum asks twice for a grant, and waits for a quarter of the ttl at the most.
+    // A quorum sends two requests for a grant, and waits for at most a quarter of the ttl.
     let (ttl, share) = match cx.claims().members {
         Some(_) => (Duration::from_millis(1_600), 32),
         None => (ms(800), 5),
@@ -259,8 +259,7 @@ async fn latency_shortens_validity(cx: Cx) -> Verdict {
     Ok(())
 }
 
-/// How long is waited for it to be in line, once the first answer is there: the rest of its requests are on
-/// their way.
+/// How long to wait until it is queued, after the first answer: the rest of its requests are in flight.
 const IN_LINE: Duration = ms(50);
 
 rule! { "3.09" Must phase 2 [Lock, Wait, Try, Lease, PerGrantTtl] Both P T lapsed_place_is_not_granted,
@@ -290,18 +289,18 @@ async fn lapsed_place_is_not_granted(cx: Cx) -> Verdict {
             }
             cx.sleep(ms(1)).await;
         }
-        // To get in line may take more than one request.
+        // Queueing may take more than one request.
         cx.sleep(IN_LINE).await;
         let away = f.net.begin(*fault);
         struck(&cx, &away, "A, which waits, can no longer reach the store").await?;
-        // Nothing has kept its place since.
+        // Nothing has kept its queue entry alive since.
         cx.sleep(short.ttl + cx.skew(short.ttl)).await;
         ensure!(!waiting.is_done(), "A does not wait while B holds");
         cx.evidence("lapsed_places");
         match before.release().await {
             Ok(()) => {}
-            // A was cut off in the midst of a request, and keeps the store busy for a while; B says it again
-            // by itself.
+            // A was cut off in the middle of a request, and keeps the store busy for a while. B retries
+            // automatically.
             Err(e) if e.kind() == ErrorKind::Unknown => cx.sleep(patience(&cx)).await,
             Err(e) => return Err(e).seen("B releases"),
         }

@@ -1,9 +1,9 @@
 //! §16, everything at once: a seeded schedule of faults against several clients, and then none.
 //!
-//! What a single fault does other rules say. This one looks for what two of them do together: a stop while a
-//! reply is on its way, a cut during the abandon of an acquire whose connection was cut. It judges three
-//! things: the history is legal and no stale token was admitted, whatever happened; and when nothing goes
-//! wrong any more, everybody who was there gets every name within its bound.
+//! Other rules test single faults. This one looks for the effect of two of them together: a stop while a
+//! reply is in flight, or a cut during the abandon of an acquire whose connection was cut. It judges three
+//! things. The history is legal, and no stale token was admitted, whatever happened. After the last fault,
+//! every client gets every name within its bound.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,11 +22,12 @@ rules! {
     all_at_once_and_then_healed,
 }
 
-/// So many clients over networks of their own, and as many in processes of their own, where there can be any.
+/// The number of clients with their own networks, and of clients in their own processes, where these are
+/// possible.
 const OF_EACH: usize = 3;
 const NAMES: usize = 2;
 
-/// So many grants show something; the rule names the number as well.
+/// The number of grants that proves something. The rule's evidence has the same number.
 const ENOUGH: u64 = 20;
 
 /// How much longer they are waited for.
@@ -48,7 +49,7 @@ fn if_offered<T>(had: Verdict<T>) -> Verdict<Option<T>> {
 struct Stage {
     cx: Cx,
     names: Arc<Vec<LockName>>,
-    /// Nothing goes wrong any more, and whoever works comes to an end.
+    /// There are no more faults, and the workers come to an end.
     over: Arc<AtomicBool>,
     fenced: bool,
 }
@@ -58,7 +59,7 @@ impl Stage {
         self.over.load(Ordering::SeqCst)
     }
 
-    /// One client at work until all is over, or until nothing that it asks is done any more (`gone`).
+    /// One client that works until the end, or until its requests no longer succeed (`gone`).
     async fn work(&self, client: &Arc<dyn Subject>, mut rng: Rng, gone: impl Fn() -> bool) {
         let (cx, lane) = (&self.cx, self.cx.lane(client));
         while !self.is_over() && !gone() {
@@ -67,7 +68,7 @@ impl Stage {
         }
     }
 
-    /// What becomes of one operation under these circumstances is other rules' matter.
+    /// Other rules check the outcome of one operation under these circumstances.
     async fn turn(&self, lane: &Lane, rng: &mut Rng) {
         let (cx, name) = (&self.cx, &self.names[rng.index(NAMES)]);
         let ask = cx.ask().ttl(cx.short_ttl());
@@ -80,7 +81,7 @@ impl Stage {
             return;
         };
         cx.evidence("grants");
-        // Without a look at the guard: that is what fencing is for.
+        // Without checking the guard: fencing exists for this.
         if let Some(token) = held.token().filter(|_| self.fenced) {
             for _ in 0..=rng.below(2) {
                 if let Ok(admission) = lane.write(name, token).await {
@@ -133,8 +134,8 @@ struct Nemesis {
 }
 
 impl Nemesis {
-    /// For so long, and where grants are slow (a database on a disk that others write to) until there were
-    /// enough of them to show something; the rule's evidence judges that, so this one gives up.
+    /// For that long, or longer if grants are slow (a database on a busy disk), until there are enough of
+    /// them. The rule's evidence judges the number, so this gives up eventually.
     async fn rage(mut self, length: Duration) -> Verdict {
         let cx = self.stage.cx.clone();
         let from = cx.now();
@@ -249,7 +250,7 @@ async fn all_at_once_and_then_healed(cx: Cx) -> Verdict {
     for net in &networks {
         clients.push(cx.connect_over(net).await?);
     }
-    // One whom nothing happens to.
+    // A client without faults.
     clients.push(cx.connect().await?);
     let mut processes: Vec<Slot> = Vec::new();
     if if_offered(cx.child().await)?.is_some() {
@@ -296,7 +297,7 @@ fn length(cx: &Cx) -> Duration {
     Duration::from_secs(cx.rounds(quick, full) as u64)
 }
 
-/// From now on nothing goes wrong: the work comes to its end, and everybody gets every name.
+/// From now on there are no faults: the work ends, and every client gets every name.
 async fn healed(
     cx: &Cx,
     names: &[LockName],

@@ -84,7 +84,7 @@ async fn a_resumed_holder_knows(cx: Cx) -> Verdict {
             inconclusive!("the guard was over before its process could be stopped");
         }
         let stopped = child.stop()?;
-        // Beyond the deadline, by the clock of anybody.
+        // Past the deadline, by any clock.
         cx.sleep_until(stopped.answered + ask.ttl + cx.skew(ask.ttl))
             .await;
         let by = stopped.answered + ask.ttl + cx.slack();
@@ -160,7 +160,7 @@ async fn a_short_stop_loses_nothing(cx: Cx) -> Verdict {
         let held = held.seen("the child acquires")?.value;
         let signal = held.signal();
         held.renew().await.seen("the child renews")?;
-        // What was renewed: of a lock that hangs on a session it is the session's.
+        // The renewed ttl. For a lock of a session it is the session's.
         let ttl = held.ttl().min(ttl);
         let stopped = child.stop()?;
         // From its request on, for what the lease lasts; and for a while at least that it really stood still.

@@ -1,4 +1,4 @@
-//! The bodies of the rules of §16 that need hands at the server: its restart, its clock, its replica, its
+//! The bodies of the rules of §16 that need access to the server: its restart, its clock, its replica, its
 //! data.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -82,7 +82,7 @@ enum Through {
     Stolen(Box<dyn Held>),
 }
 
-/// B tries until A's hold is proved to go on, or A is told of its end, or B has it.
+/// B tries until A's hold is shown to go on, or A learns of its end, or B is granted.
 async fn through_a_restart(
     cx: &Cx,
     b: &dyn Subject,
@@ -94,7 +94,7 @@ async fn through_a_restart(
     let mut tries = 0;
     loop {
         let granted = b.try_acquire(name, ask).await.seen("B tries")?;
-        // Looked at after the answer: whoever was told before it was told in time.
+        // Checked after the answer: a holder that knew before it knew in time.
         if let Some(taken) = granted {
             if held.is_valid() {
                 return Ok(Through::Stolen(taken));
@@ -188,8 +188,8 @@ async fn a_fail_over_is_survived(cx: Cx) -> Verdict {
     // Before anything else: whether it can be done at all.
     cx.fail_over().await?;
     let rounds = cx.rounds(12, 200);
-    // What was let go of, and the next server did not hear of that, stays taken until it runs out; really so
-    // where time is real.
+    // A release that the next server does not know leaves the lock held until it expires, which takes real
+    // time outside of a simulation.
     let ask = match cx.is_virtual() {
         true => cx.ask(),
         false => cx.ask().ttl(cx.ttl(Duration::from_secs(1))),
@@ -211,7 +211,7 @@ async fn a_fail_over_is_survived(cx: Cx) -> Verdict {
                     break;
                 }
                 let which = usize::from(rng.below(2) == 1);
-                // What a server that goes away does to an operation is other rules' matter.
+                // Other rules check what an operation answers when the server goes away.
                 let Ok(held) = lane.acquire_timeout(&names[which], &ask, task.long_ttl()).await else {
                     if more {
                         task.sleep(ms(5)).await;

@@ -1,4 +1,4 @@
-//! §16, §8: clients that were cut off or stopped, and what has become of their holds and places meanwhile.
+//! §16, §8: clients that were cut off or stopped, and what happens to their holds and queue entries.
 
 use futures::future::{Either, join_all, select};
 
@@ -124,7 +124,7 @@ async fn a_turn_reaches_a_waiter_that_was_cut_off(cx: Cx) -> Verdict {
             .await?;
         let next = next.seen("a waiter acquires")?;
         if passed_over {
-            // It was passed over while it was away, and gets the time to come back.
+            // It was skipped while it was cut off, and gets time to come back.
             cx.sleep(Duration::from_secs(1)).await;
         }
         next.release().await.seen("the first of them releases")?;
@@ -167,7 +167,7 @@ async fn a_stopped_client_costs_one_claim_window(cx: Cx) -> Verdict {
     Ok(())
 }
 
-/// For how long somebody is held up who stands behind so many tasks of a client that is stopped.
+/// How long a waiter is delayed behind that many tasks of a stopped client.
 async fn held_up(cx: &Cx, tasks: usize) -> Verdict<Duration> {
     let (a, b) = (cx.connect().await?, cx.connect().await?);
     let (name, ask) = (cx.name(tasks), cx.ask().ttl(cx.steady_ttl()));

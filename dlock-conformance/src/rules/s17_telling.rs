@@ -1,4 +1,4 @@
-//! §17 The contract: what is told, in errors, in print and to `tracing`.
+//! §17 The contract: the contents of errors, debug output and `tracing` events.
 
 use std::collections::BTreeMap;
 use std::error::Error as StdError;
@@ -10,7 +10,7 @@ rules! {
     secrets_stay_secret, each_turn_is_told_once,
 }
 
-/// Reads what somebody else might read, and finds the secret in it.
+/// Reads text that others may read, and looks for the secret in it.
 struct Reader<'a> {
     cx: &'a Cx,
     secret: String,
@@ -132,7 +132,7 @@ impl Tale<'_> {
         self.ear.heard().into_iter().filter(of_it).collect()
     }
 
-    /// Waits until that many were told, and sees that no more are.
+    /// Waits until that many were emitted, and checks that no more follow.
     async fn told(&self, kind: &str, held: &Guarded, times: usize, what: &str) -> Verdict {
         let cx = self.cx;
         let by = cx.now() + cx.claims().drop_prompt + cx.slack();

@@ -30,7 +30,7 @@ fn members(cx: &Cx) -> Verdict<(usize, usize)> {
     }
 }
 
-/// A client that has been served by all members, and from now on does not reach those.
+/// A client that has reached all members, and from now on does not reach those.
 async fn party(cx: &Cx, who: &str, unreached: impl Iterator<Item = usize>) -> Verdict<Party> {
     let net = cx.network()?;
     let client = cx.connect_over(&net).await?;
@@ -80,8 +80,7 @@ async fn ring(cx: &Cx) -> Verdict<Vec<Party>> {
     Ok(parties)
 }
 
-/// Whether a try is granted. A majority that was within reach of nothing else may also say that it cannot
-/// tell.
+/// Whether a try is granted. A client that reaches only a bare majority may also answer `Unknown`.
 async fn tries(cx: &Cx, party: &Party, name: &LockName, ask: &Ask) -> Option<Box<dyn Held>> {
     match party.client.try_acquire(name, ask).await {
         Ok(Some(held)) => Some(held),
@@ -133,7 +132,7 @@ async fn no_majority_too_many(cx: Cx) -> Verdict {
         readers_and_a_writer(&cx, &parties).await?;
     }
     if cx.has(crate::Need::Permits) {
-        // Each member is in as many of the majorities as this: no member refuses anybody, and there are more
+        // Each member is in this many of the majorities: no member refuses any client, and there are more
         // clients than permits.
         permits(&cx, &parties, majority).await?;
     }
@@ -266,8 +265,8 @@ async fn tokens_increase_over_majorities(cx: Cx) -> Verdict {
     let mut rng = cx.rng();
     for first in 0..members {
         let name = cx.name(format_args!("counted-{first}"));
-        // Three times by one majority, whose counters run ahead. Then by one that shares a single member with
-        // it, and by one that shares others: who of them knows the last token?
+        // Three times through one majority, whose counters run ahead. Then through one that shares a single
+        // member with it, and through one that shares others: which of them knows the last token?
         let mut order = vec![first, first, first, first + majority - 1, first + majority];
         order.extend((0..cx.rounds(5, 50)).map(|_| rng.below(members as u64) as usize));
         let mut last = None;

@@ -1,4 +1,4 @@
-//! §19 Elections: who leads, who is seen to lead, and what becomes of the work of a leader.
+//! §19 Elections: who leads, who is shown as the leader, and what happens to a leader's work.
 
 use std::ops::ControlFlow;
 use std::sync::Mutex;
@@ -29,7 +29,7 @@ fn election(client: &dyn Subject, name: &LockName, ask: &Ask) -> Verdict<Electio
     }
 }
 
-/// Somebody campaigns, in a task.
+/// A candidate campaigns in a task.
 fn campaigns(cx: &Cx, election: &Election) -> Task<Result<Leadership>> {
     let election = election.clone();
     cx.spawn(async move { election.campaign().await })
@@ -128,7 +128,7 @@ async fn next_leads_within_the_bound(cx: Cx) -> Verdict {
     Ok(())
 }
 
-/// Who is told to lead next.
+/// The next leader in the stream.
 async fn told(
     cx: &Cx,
     leaders: &mut BoxStream<'static, Result<Holder>>,
@@ -177,7 +177,7 @@ async fn observers_see_leaders_in_order(cx: Cx) -> Verdict {
         }
         leadership.resign().await.seen("a leader resigns")?;
     }
-    // Nobody waits for the observer, but the last one.
+    // Only the last one waits for the observer.
     for round in 0..9 {
         let candidate = if round % 2 == 0 { &a } else { &b };
         let leadership = candidate.campaign().await.seen("a campaign")?;
@@ -241,8 +241,8 @@ async fn value_belongs_to_its_token(cx: Cx) -> Verdict {
     Ok(())
 }
 
-/// The work of leaders, whose futures are dropped: how often it began, how often it ended, and how often
-/// both was so at once.
+/// The work of leaders, whose futures are dropped: how often it began, how often it ended, and how often two
+/// ran at once.
 #[derive(Default)]
 struct Work {
     begun: AtomicU64,
@@ -284,7 +284,7 @@ impl Drop for AtWork {
     }
 }
 
-/// Somebody leads in a task until work has begun so often, or beside other work.
+/// A candidate leads in a task until work has begun that often, or beside other work.
 fn leads(cx: &Cx, election: Election, work: &Arc<Work>, most: u64) -> Task<Result<()>> {
     let (cx, work) = (cx.clone(), Arc::clone(work));
     cx.clone().spawn(async move {
@@ -441,7 +441,7 @@ async fn observers_outlive_a_cut(cx: Cx) -> Verdict {
             }
             how => f.cut(if how == "reset" { Cut::Reset } else { Cut::Fin })?,
         }
-        // It may find out, and watch anew, while the first one leads yet.
+        // It may notice, and open a new watch, while the first one still leads.
         nothing_is_told(&cx, &mut leaders, limit / 4, how).await?;
         first.resign().await.seen("B resigns")?;
         let second = candidate.campaign().await.seen("B campaigns again")?;
@@ -458,7 +458,7 @@ async fn observers_outlive_a_cut(cx: Cx) -> Verdict {
     Ok(())
 }
 
-/// For that long no leader comes, and none is told.
+/// For that long there is no new leader, and none is reported.
 async fn nothing_is_told(
     cx: &Cx,
     leaders: &mut BoxStream<'static, Result<Holder>>,
@@ -541,12 +541,12 @@ async fn a_paused_leader_does_no_more(cx: Cx) -> Verdict {
                 if term.fetch_add(1, Ordering::SeqCst) > 0 {
                     return ControlFlow::Break(());
                 }
-                // Until somebody waits.
+                // Until the other candidate waits.
                 own.sleep(ms(20)).await;
                 pause.fetch_add(1, Ordering::SeqCst);
-                // Where other threads run the others, they go on meanwhile. A thread of tokio that woke up
-                // for one task alone has woken no other, so nobody would look at the network and the timers
-                // while it stands still: the second of two new tasks sees to that.
+                // If other threads run the other tasks, they go on in the meantime. A thread of tokio that
+                // woke up for a single task has woken no other thread, so no thread would drive the network
+                // and the timers during the stall. The second of two new tasks wakes one.
                 let awake = [(); 2].map(|()| own.spawn(own.runtime().sleep(ms(1))));
                 own.stall(ttl + own.skew(ttl) + own.slack());
                 drop(awake);
@@ -566,7 +566,7 @@ async fn a_paused_leader_does_no_more(cx: Cx) -> Verdict {
         let bound = (ttl + cx.skew(ttl) + cx.slack()) * 2 + cx.claims().wake_p99;
         let doing = "the campaign of B, while A is paused";
         let leadership = cx.done(bound, doing, leadership).await?;
-        // On a busy machine its lease may be over before it stands still.
+        // On a busy machine its lease may be over before it stalls.
         if pauses.load(Ordering::SeqCst) == 0 {
             let _ = leads.cancel().await;
             leadership.resign().await.seen("B resigns")?;

@@ -1,4 +1,4 @@
-//! What rules 3.06 and 4.02 have in common: a guard whose hold is over, and a successor.
+//! Shared code of rules 3.06 and 4.02: a guard whose hold is over, and a successor.
 
 use super::prelude::*;
 
@@ -27,8 +27,7 @@ enum Use {
     Drop,
 }
 
-/// However a hold ended, whatever is then done with its guard answers Lost and leaves the successor's hold
-/// alone.
+/// However a hold ended, any later use of its guard answers Lost and leaves the successor's hold alone.
 pub(super) async fn stale_guard(cx: &Cx, successor: Successor) -> Verdict {
     let (a, b, c) = (cx.connect().await?, cx.connect().await?, cx.connect().await?);
     let mut ends = vec![(End::Expiry, Use::Release), (End::Expiry, Use::Renew)];

@@ -1,4 +1,4 @@
-//! What clients do, and what is expected of them, in many rules.
+//! Steps of clients, with their expected results, that many rules share.
 
 use std::fmt;
 use std::future::Future;
@@ -8,15 +8,15 @@ use dlock_core::{Error, Timestamp, Token};
 use super::prelude::*;
 use crate::task::Task;
 
-/// Somebody who waits for a lock in a task.
+/// A waiter in a task.
 pub(super) type Waiting = Task<dlock_core::Result<Box<dyn Held>>>;
 
-/// So many milliseconds.
+/// A number of milliseconds.
 pub(super) const fn ms(n: u64) -> Duration {
     Duration::from_millis(n)
 }
 
-/// What was answered, where it breaks the rule as well that this is not known.
+/// The answer, where an unknown outcome breaks the rule as well.
 pub(super) fn answered<T>(answer: dlock_core::Result<T>, doing: impl fmt::Display) -> Verdict<T> {
     answer.map_err(|e| Failure::Broken(format!("{doing}: {e} ({:?})", e.kind())))
 }
@@ -36,7 +36,7 @@ impl dyn Subject + '_ {
         }
     }
 
-    /// Tries, and breaks the rule unless the name is held by somebody else.
+    /// Tries, and breaks the rule unless another client holds the name.
     pub(crate) async fn is_refused(
         &self,
         name: &LockName,
@@ -49,7 +49,7 @@ impl dyn Subject + '_ {
         Ok(())
     }
 
-    /// It is granted at once, and lets go.
+    /// It is granted at once, and releases.
     pub(super) async fn passes(
         &self,
         name: &LockName,
@@ -72,17 +72,17 @@ impl Cx {
         Ok(clients)
     }
 
-    /// How long an operation may take that has nothing to wait for.
+    /// How long an operation without a wait may take.
     pub(super) fn prompt(&self) -> Duration {
         self.claims().op_bound + self.slack()
     }
 
-    /// By when a lease of that ttl, confirmed by now, is over for everybody.
+    /// By when a lease of that ttl, confirmed by now, is over for all clients.
     pub(super) fn lapsed_by(&self, ttl: Duration) -> Timestamp {
         self.now() + ttl + self.skew(ttl) + self.slack()
     }
 
-    /// Somebody waits for the lock, in a task.
+    /// A client waits for the lock, in a task.
     pub(super) fn waits(&self, client: &Arc<dyn Subject>, name: &LockName, ask: &Ask) -> Waiting {
         let (client, name, ask) = (client.clone(), name.clone(), ask.clone());
         self.spawn(async move { client.acquire(&name, &ask).await })
@@ -108,7 +108,7 @@ impl Cx {
         }
     }
 
-    /// What is done within that time, and without an error.
+    /// Expects a result within that time, and without an error.
     pub(super) async fn done<T>(
         &self,
         limit: Duration,
@@ -118,7 +118,7 @@ impl Cx {
         self.within(limit, &what, doing).await?.seen(what)
     }
 
-    /// It is granted by then, as by [`free_by`](Self::free_by), and let go of.
+    /// It is granted by then, as by [`free_by`](Self::free_by), and releases.
     pub(super) async fn passes_by(
         &self,
         client: &dyn Subject,
@@ -132,7 +132,7 @@ impl Cx {
         done.seen(format_args!("{when}: the release"))
     }
 
-    /// Comes back when so many are in line, as far as that can be seen.
+    /// Returns when that many waiters are queued, as far as the store shows it.
     pub(super) async fn in_line(&self, client: &dyn Subject, name: &LockName, n: u32) -> Verdict {
         let Some(observe) = client.observe().filter(|_| self.has(Need::Inspect)) else {
             self.sleep(ms(30)).await;
@@ -175,8 +175,8 @@ pub(super) fn token_of(held: &dyn Held, how: impl fmt::Display) -> Verdict<Token
     }
 }
 
-/// From when on, and by when, a lease of that ttl is over for others. The store cannot have begun to count
-/// before it was sent, nor after it was answered.
+/// The earliest and the latest end of a lease of that ttl. The store cannot have started to count before the
+/// request was sent, nor after it was answered.
 pub(super) fn end_of(cx: &Cx, sent: Timestamp, answered: Timestamp, ttl: Duration) -> (Timestamp, Timestamp) {
     (
         sent + ttl.saturating_sub(cx.skew(ttl)),

@@ -30,7 +30,7 @@ rule! { "14.08" Must phase 2 [Lock, Try, Lease] Both A D one_of_many_ends_alone,
 }
 async fn one_of_many_ends_alone(cx: Cx) -> Verdict {
     let (a, b) = (cx.connect().await?, cx.connect().await?);
-    // What is dropped may take its ttl to be free.
+    // A dropped request may need its ttl to be free.
     let (long, short, mut rng) = (cx.ask(), cx.ask().ttl(cx.short_ttl()), cx.rng());
     let mut in_flight = 0;
     for round in 0..cx.rounds(6, 60) {
@@ -86,8 +86,8 @@ async fn one_of_many_ends_alone(cx: Cx) -> Verdict {
     Ok(())
 }
 
-/// Has all begin, drops that one after a while, and tells what the others were answered, and whether the one
-/// was on its way then.
+/// Starts all, drops that one after a while, and returns the answers to the others, and whether the one was
+/// in flight then.
 async fn all_but<T>(
     cx: &Cx,
     dropped: usize,
@@ -121,7 +121,7 @@ async fn many_unheard_are_each_unknown(cx: Cx) -> Verdict {
     let f = faulty(&cx).await?;
     let ask = cx.ask().ttl(cx.long_ttl());
     let (asked, held) = (names(&cx, "asked for")?, names(&cx, "held")?);
-    // At once: as many connections stand as many requests take.
+    // At once, so that there are as many connections as many requests need.
     let holding = join_all(held.iter().map(|name| f.a_holds(name, &ask))).await;
     let guards = holding.into_iter().collect::<Verdict<Vec<_>>>()?;
     let hold = f.net.begin(Fault::Hold(Direction::ToClient));
@@ -132,7 +132,7 @@ async fn many_unheard_are_each_unknown(cx: Cx) -> Verdict {
     let trying: Vec<_> = trying.collect();
     struck(&cx, &hold, "the replies to A are kept").await?;
     let releasing: Vec<_> = guards.iter().map(|guard| cx.releases(guard)).collect();
-    // Until those have left that waited for company.
+    // Until the requests that waited to be batched have been sent.
     cx.sleep(ms(50)).await;
     let away = f.net.begin(Fault::Away);
     drop(hold);
@@ -153,7 +153,7 @@ async fn many_unheard_are_each_unknown(cx: Cx) -> Verdict {
         let answer = cx.within(patience(&cx), what, releasing).await?;
         match answer.map_err(|e| e.kind()) {
             Err(ErrorKind::Unknown | ErrorKind::Unavailable) => cx.evidence("unheard_releases"),
-            // A session may have ended meanwhile, and all that it held.
+            // A session may have ended in the meantime, with all its holds.
             Err(ErrorKind::Lost) if cx.has(Need::Session) => cx.evidence("unheard_releases"),
             answer => fail!("{what} answers {answer:?}"),
         }
@@ -210,8 +210,7 @@ async fn one_of_many_fails_alone(cx: Cx) -> Verdict {
     Ok(())
 }
 
-/// While something foreign stands at that name, which must be there yet afterwards, and goes whatever came of
-/// it.
+/// While foreign data is stored at that name. It must still be there afterwards, and is removed in any case.
 async fn beside_one_that_fails<T>(
     cx: &Cx,
     name: &LockName,

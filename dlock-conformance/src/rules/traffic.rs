@@ -1,4 +1,4 @@
-//! The bodies of rules that count: what passes over a network, and who is woken. 2.12, 5.12, 8.10.
+//! The bodies of rules that count network traffic and wake-ups: 2.12, 5.12, 8.10.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -25,8 +25,8 @@ rule! { "2.12" Should phase 2 [Lock, Try] Both P D round_trips_are_few,
         after, a keep-alive for each lock?"
 }
 async fn round_trips_are_few(cx: Cx) -> Verdict {
-    // What a client sends besides, a sign of life say, falls into some of the batches; so does a busy machine
-    // that sends in two parts what goes out together. Into all of them falls only what belongs to a cycle.
+    // Other messages of a client, such as a keep-alive, fall into some of the batches only. So do messages
+    // that a busy machine sends in two parts. Only what belongs to a cycle is in all batches.
     const BATCHES: std::ops::RangeInclusive<usize> = 3..=12;
     let f = faulty(&cx).await?;
     let ask = cx.ask();
@@ -87,8 +87,8 @@ rule! { "5.12" Should phase 2 [Lock, Lease, AutoRenew] Engine P T renewals_leave
 async fn renewals_leave_time_for_another(cx: Cx) -> Verdict {
     const CLIENTS: usize = 4;
     let ask = cx.ask().ttl(cx.ttl(ms(600))).auto_renew();
-    // All connect before the first one acquires: nobody looks meanwhile, and connecting may take longer than
-    // a period.
+    // All connect before the first one acquires, since the traffic is not watched while connecting, which may
+    // take longer than a period.
     let mut clients = Vec::new();
     for _ in 0..CLIENTS {
         let net = cx.network()?;
@@ -144,7 +144,7 @@ async fn renewals_leave_time_for_another(cx: Cx) -> Verdict {
     Ok(())
 }
 
-/// When something was sent over a network, seen by looking often.
+/// The times at which a network carried requests, found by polling it often.
 struct Sent {
     net: Arc<dyn Network>,
     requests: u64,
@@ -170,7 +170,7 @@ impl Sent {
     }
 }
 
-/// How many wait.
+/// The number of waiters.
 const CROWD: usize = 16;
 /// How many of them one release may wake.
 const FEW: usize = 3;
@@ -215,8 +215,8 @@ async fn one_client(cx: &Cx, b: &dyn Subject, clients: &[Arc<dyn Subject>]) -> V
     for _ in 0..cx.rounds(2, 10) {
         let quiet = crowd.polled_during(cx).await;
         crowd.all_wait()?;
-        // Of those who are woken all the time a release can wake no more: the bound below would forgive
-        // everything.
+        // If all waiters are woken all the time, a release cannot wake more of them, and the bound below
+        // would excuse everything.
         if quiet + FEW > crowd.waiting {
             inconclusive!(
                 "{quiet} of {} waiters in one client are woken without any release; if each waiter polls, do \
@@ -249,8 +249,8 @@ async fn many_clients(cx: &Cx, b: &dyn Subject, clients: &[Arc<dyn Subject>], ne
     if net.traffic().requests < clients.len() as u64 {
         inconclusive!("the requests of {} clients were not counted", clients.len());
     }
-    // A herd comes with each release; what clients send besides, their signs of life say, falls into some of
-    // the rounds.
+    // A thundering herd comes with each release. Other messages, such as keep-alives, fall into some rounds
+    // only.
     let (mut least, mut quiet_then, mut most_quiet) = (u64::MAX, 0, 0);
     for _ in 0..cx.rounds(3, 10) {
         let before = net.traffic().requests;
@@ -295,7 +295,7 @@ fn window(cx: &Cx) -> Duration {
 
 type Granted = dlock_core::Result<Box<dyn Held>>;
 
-/// Those who wait for one name, and how often each was polled.
+/// The waiters of one name, and how often each was polled.
 struct Crowd {
     polls: Vec<Arc<AtomicU64>>,
     tasks: Vec<Task<()>>,
@@ -329,7 +329,7 @@ impl Crowd {
                     polls.fetch_add(1, Ordering::Relaxed);
                     acquiring.poll_unpin(cx)
                 });
-                // Nobody is there to take it when the rule has ended: then it is dropped.
+                // If the rule has ended, the receiver is gone and the guard is dropped.
                 let _ = tell.unbounded_send(polled.await);
             }));
         }
@@ -340,7 +340,7 @@ impl Crowd {
         Ok(crowd)
     }
 
-    /// Nobody was granted but those who were taken from it.
+    /// Only the waiters that were taken from it were granted.
     fn all_wait(&self) -> Verdict {
         let granted = self.tasks.iter().filter(|task| task.is_done()).count();
         ensure!(

@@ -15,15 +15,15 @@ use super::prelude::*;
 use crate::policy::Merging;
 use crate::subject::Observe;
 
-/// The grants of a name with one holder at a time, in their order: each is written down before its holder
-/// lets go.
+/// The grants of a name with one holder at a time, in their order. Each is recorded before its holder
+/// releases.
 #[derive(Clone, Default)]
 pub(super) struct Grants(Arc<Mutex<Vec<Grant>>>);
 
 #[derive(Clone, Debug)]
 pub(super) struct Grant {
     pub(super) id: String,
-    /// When it was asked for.
+    /// When it was requested.
     pub(super) asked: Timestamp,
 }
 
@@ -56,7 +56,7 @@ pub(super) struct Watching {
     told: Vec<Told>,
     /// When the first item was here.
     pub(super) began: Timestamp,
-    /// The largest token that was told.
+    /// The largest token so far.
     newest: Option<Token>,
     /// How many snapshots said that changes are missing.
     pub(super) skips: usize,
@@ -69,7 +69,7 @@ pub(super) fn observer(client: &dyn Subject) -> Verdict<&dyn Observe> {
         .ok_or_else(|| Failure::Broken("watching is claimed, and the client does not offer it".to_owned()))
 }
 
-/// All of them take what comes until these hold, and no others.
+/// All of them take items until they see exactly these holders.
 pub(super) async fn all_believe(
     cx: &Cx,
     streams: &mut [Watching],
@@ -80,7 +80,7 @@ pub(super) async fn all_believe(
     Ok(())
 }
 
-/// Somebody watches beside a holder, and somebody elsewhere.
+/// A watcher of the holder's client, and one of another client.
 pub(super) async fn beside_and_elsewhere(
     cx: &Cx,
     name: &LockName,
@@ -94,7 +94,7 @@ pub(super) async fn beside_and_elsewhere(
 }
 
 impl Watching {
-    /// Begins, and takes the first item, which has to be a snapshot of what is.
+    /// Opens the stream, and takes the first item, which must be a snapshot.
     pub(super) async fn begin(
         cx: &Cx,
         client: &dyn Subject,
@@ -146,12 +146,12 @@ impl Watching {
         Ok(())
     }
 
-    /// Whether it has been told that these hold, and no others.
+    /// Whether it sees exactly these holders.
     pub(super) fn believes(&self, ids: &[String]) -> bool {
         self.holders.len() == ids.len() && ids.iter().all(|id| self.holders.contains_key(id))
     }
 
-    /// Takes what comes until these hold, and no others.
+    /// Takes items until it sees exactly these holders.
     pub(super) async fn until_holders(&mut self, cx: &Cx, by: Timestamp, ids: &[String]) -> Verdict {
         while !self.believes(ids) {
             let now = cx.now();
@@ -169,7 +169,7 @@ impl Watching {
         Ok(())
     }
 
-    /// Drops the stream; what it told is kept.
+    /// Drops the stream. Its items are kept.
     pub(super) fn stop(&mut self) {
         self.changes = stream::empty().boxed();
     }
@@ -184,7 +184,7 @@ impl Watching {
         &self.told
     }
 
-    /// Who was told to hold, by a change or in a snapshot.
+    /// The holders that were reported, by a change or in a snapshot.
     pub(super) fn was_told_of(&self, id: &str) -> bool {
         self.told.iter().any(|told| match told {
             Told::Granted(granted) => granted == id,
@@ -257,13 +257,13 @@ impl Watching {
         Ok(())
     }
 
-    /// Whether each grant that was asked for after the first item was told of in its turn, or a snapshot in
-    /// its place says that changes are missing; up to the last one that was told of.
+    /// Checks that each grant requested after the first item was reported in its turn, or that a snapshot in
+    /// its place says that changes are missing, up to the last reported one.
     pub(super) fn is_unbroken(&self, grants: &Grants, merging: Merging) -> Verdict {
         let grants = grants.all();
         let place: BTreeMap<&str, usize> = (0..).zip(&*grants).map(|(i, g)| (g.id.as_str(), i)).collect();
-        // The next one that is told of is one of these; of the first ones it may be any, up to the one that
-        // was asked for after the first item.
+        // The next reported grant is one of these. At first it may be any, up to the one that was requested
+        // after the first item.
         let (mut from, mut to) = (0_usize, grants.partition_point(|g| g.asked < self.began));
         for (item, told) in (1..).zip(&self.told) {
             let (id, skips) = match told {
@@ -272,7 +272,7 @@ impl Watching {
                 Told::Snapshot(holders) => {
                     if item > 1 {
                         to = grants.len();
-                        // It may show the one that was told of last.
+                        // It may show the last reported one.
                         from = from.saturating_sub(1);
                     }
                     match holders.first() {

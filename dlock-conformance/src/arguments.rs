@@ -9,24 +9,24 @@ use crate::cx::Effort;
 use crate::options::{Histories, Options};
 use crate::verify::verify;
 
-/// What a program that runs rules was asked for: by [`main!`](crate::main), or by a `main` of one's own that
-/// has several harnesses, say, and flags for them.
+/// The parsed arguments of a program that runs rules. The program uses [`main!`](crate::main), or its own
+/// `main`, for example with several harnesses and flags for them.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Arguments {
     /// How to run, and which rules.
     pub options: Options,
-    /// Only their names are asked for.
+    /// List the names of the rules instead of running them.
     pub list: bool,
-    /// In the form that programs read.
+    /// In the terse format, for programs.
     pub terse: bool,
-    /// Only what is marked as ignored is asked for, as no rule ever is.
+    /// Run only ignored tests. No rule is ever ignored.
     pub ignored_only: bool,
-    /// Nothing is to be said but the end.
+    /// Print only the conclusion.
     pub quiet: bool,
-    /// Stored histories to be judged again, instead of running rules.
+    /// Histories and certificates to judge again, instead of running rules.
     pub verify: Option<Vec<PathBuf>>,
-    /// Rules that are to be explained, instead.
+    /// Rules to explain, instead of running any.
     pub explain: Option<Vec<String>>,
 }
 
@@ -34,12 +34,12 @@ pub struct Arguments {
 pub type Value<'a> = &'a mut dyn FnMut() -> Result<String, String>;
 
 impl Arguments {
-    /// Those of this process. `own` is given each flag first, and says whether it is one of the program's
-    /// own.
+    /// Parses the arguments of this process. `own` sees each flag first, and returns whether it is one of the
+    /// program's own.
     ///
     /// # Errors
-    /// With what the program is to end where nothing is to be run: `help` was asked for or is of need, or
-    /// stored histories or what rules say were, which have been [judged](verify) or told then.
+    /// The exit code, if no rules should run: after printing `help`, after a bad argument, or after
+    /// [`verify`] or `explain` has done its work.
     pub fn from_env(
         help: &str,
         own: impl FnMut(&str, Value<'_>) -> Result<bool, String>,
@@ -54,20 +54,20 @@ impl Arguments {
                 };
                 Err(code.map_or(ExitCode::FAILURE, ExitCode::from))
             }
-            // Asked for, help is an answer and no failure.
+            // Help on request is not a failure.
             Err(problem) if problem.is_empty() => {
                 let _ = writeln!(out, "{help}");
                 Err(ExitCode::SUCCESS)
             }
             Err(problem) => {
-                // There is nobody left to tell if this fails.
+                // If this fails, there is no other place to report it.
                 let _ = writeln!(io::stderr(), "{problem}\n{help}");
                 Err(ExitCode::from(2))
             }
         }
     }
 
-    /// The same of these; a flag that nobody knows is refused.
+    /// The same for the given arguments. An unknown flag is refused.
     pub(crate) fn parse(
         args: impl Iterator<Item = String>,
         mut own: impl FnMut(&str, Value<'_>) -> Result<bool, String>,
@@ -79,8 +79,7 @@ impl Arguments {
             let files: Vec<PathBuf> = args.map(PathBuf::from).collect();
             if files.is_empty() {
                 return Err(
-                    "verify needs files: histories that a run with --histories left in its reports"
-                        .to_owned(),
+                    "verify needs a path: certificates, or histories from a run with --histories".to_owned(),
                 );
             }
             command.verify = Some(files);

@@ -1,4 +1,4 @@
-//! One run of one rule: the watchdog, the catching of panics, and what it comes to.
+//! One run of one rule: the watchdog, the catching of panics, and the outcome.
 
 use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
@@ -32,23 +32,23 @@ pub struct Attempt {
     pub took: Duration,
     /// What it counted.
     pub evidence: BTreeMap<&'static str, u64>,
-    /// What it noted.
+    /// Its notes.
     pub notes: Vec<String>,
-    /// The worst stall of the machine meanwhile, or of the store's disk.
+    /// The worst stall of the machine, or of the store's disk, during the run.
     pub stall: Duration,
-    /// What happened, if it was written down.
+    /// Its history, if it was recorded.
     #[serde(skip)]
     pub history: Vec<Event>,
-    /// By what it was judged.
+    /// The checks that judged it.
     #[serde(skip)]
     pub(crate) asked: Vec<Asked>,
-    /// How it is read.
+    /// The model that it is read with.
     #[serde(skip)]
     pub(crate) model: Model,
-    /// Where the history is.
+    /// The file of the history.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stored: Option<PathBuf>,
-    /// A client could not be had.
+    /// Connecting a client failed.
     #[serde(skip)]
     pub(crate) unconnected: bool,
 }
@@ -97,8 +97,7 @@ pub(crate) fn attempt(
                 .await;
             let ended = ended.unwrap_or_else(|payload| Err(blame(&panics::caught(&*payload))));
             *lock(&verdict) = Some(ended);
-            // What the run created goes with the clients; a client that cannot close is rule 9.07's matter,
-            // not this one's.
+            // What the run created goes with the clients. Rule 9.07 deals with a client that cannot close.
             for client in cx.take_clients() {
                 let _ = cx
                     .timeout(
@@ -123,7 +122,7 @@ pub(crate) fn attempt(
         (Some(Err(failure)), _) => failed(failure),
         (None, Driven::TimedOut) => Outcome::Fail {
             seen: format!(
-                "it did not end: the watchdog stopped it after {budget:?}{}",
+                "the rule did not end: the watchdog stopped it after {budget:?}{}",
                 cx.hanging(budget)
             ),
         },
@@ -165,8 +164,8 @@ fn failed(failure: Failure) -> Outcome {
     }
 }
 
-/// A panic in the kit's own files is the kit's fault; anywhere else it has reached the caller of a lock,
-/// which breaks the rule.
+/// A panic in the kit's own files is a fault of the kit. Any other panic reached the caller of a lock, which
+/// breaks the rule.
 fn blame(panic: &panics::Seen) -> Failure {
     let text = format!("a panic at {}:{}: {}", panic.file, panic.line, panic.text);
     if panic.file.contains("dlock-conformance") {
@@ -176,14 +175,14 @@ fn blame(panic: &panics::Seen) -> Failure {
     }
 }
 
-/// A pass that has not seen what it had to see proves nothing.
+/// A pass without the required evidence proves nothing.
 fn judge_evidence(rule: &Rule, seen: &BTreeMap<&'static str, u64>) -> Outcome {
     for need in rule.evidence {
         let count = seen.get(need.counter).copied().unwrap_or(0);
         if count < need.least {
             return Outcome::Inconclusive {
                 why: format!(
-                    "only {count} `{}` were seen, {} are needed",
+                    "the run counted {count} `{}`, and {} are needed",
                     need.counter, need.least
                 ),
             };

@@ -1,4 +1,4 @@
-//! The rules, told to somebody who did not write them: one by one in the terminal, and all on a page.
+//! The rules for readers: one by one in the terminal, and all of them on a page.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -9,7 +9,7 @@ use crate::options::Options;
 use crate::rule::{Access, Detection, Layer, Rule, Test, order};
 use crate::rules;
 
-/// Where a rule is read.
+/// The place where a rule is read.
 #[derive(Clone, Copy, PartialEq)]
 enum Form {
     Terminal,
@@ -19,57 +19,58 @@ use Form::{Page, Terminal};
 
 /// The title of each section, and what it is about, in the order of their numbers.
 const SECTIONS: [&str; 19] = [
-    "Mutual exclusion and ownership\nAt most one holds a name at any time, and a hold belongs to one guard.",
+    "Mutual exclusion and ownership\nAt any time a name has at most one holder, and a hold belongs to one \
+     guard.",
     "Acquire: try, wait, deadline\n\
         A try answers at once, a wait ends in time, and neither leaves anything behind.",
-    "Lease and expiry\nA hold that is not renewed ends, neither early nor late, and its holder knows when.",
-    "Release and guard drop\nLetting go frees the name at once, and ends no hold but one's own.",
-    "Renew and auto-renew\n\
-        A renewal prolongs a live hold of one's own, and goes on for as long as it is wanted.",
-    "The loss signal\n\
-        A holder that has lost its lock is told so in time, for good, and never without a cause.",
+    "Lease and expiry\nA hold that is not renewed ends on time, and its holder knows when.",
+    "Release and guard drop\nA release frees the name at once, and never ends another hold.",
+    "Renew and auto-renew\nA renewal extends a live hold. Auto-renewal continues for as long as the guard \
+        lives.",
+    "The loss signal\nA holder that has lost its lock gets a signal in time. The signal is final, and never \
+        false.",
     "Fencing\nEach grant has a larger token than the one before, and a resource refuses the smaller one.",
-    "Waking, fairness, priority\nThose who wait are woken in time and served in the order that is promised.",
-    "Cancellation and async contract\n\
-        Whatever is dropped, and whenever, nothing hangs and nothing is left behind.",
-    "Re-entrancy\n\
-        One owner holds a name several times, and it is free when the last of these holds has ended.",
-    "Readers, writers and permits\n\
-        Readers share, writers exclude, permits are counted, and nobody waits for ever.",
-    "Watching and operating\n\
-        What is told of a lock is true, complete and in order, and an operator can end its holds.",
-    "Names and limits\n\
-        Different names are different locks, whatever is in them, and a declared limit is the limit.",
-    "Many names, many tasks, one client\n\
-        What one task does with one name neither delays nor harms the others.",
-    "Lost replies, retries, stale messages\n\
-        Messages are lost, sent again and late, and still no outcome is guessed.",
-    "Connection, session, process, server, clock\n\
-        What breaks under a lock makes no second holder, and the lock works again afterwards.",
-    "The contract\nErrors, claims, events and closing are what they are said to be.",
-    "Quorum\nA majority of several servers decides, whichever majority that is.",
-    "Elections\nOne leads at a time, all see who, and a leader's work ends with its lead.",
+    "Waking, fairness, priority\nWaiters are woken in time and granted in the promised order.",
+    "Cancellation and async contract\nA future or guard may be dropped at any time: nothing hangs, and \
+        nothing is left behind.",
+    "Re-entrancy\nAn owner can hold a name several times. The name is free when the last of these holds \
+        ends.",
+    "Readers, writers and permits\nReaders share, writers exclude, permits are counted, and no waiter \
+        starves.",
+    "Watching and operating\nA watch reports true and complete changes in order, and an operator can end the \
+        holds of a lock.",
+    "Names and limits\nDifferent names are different locks, whatever their bytes. A declared limit is exact.",
+    "Many names, many tasks, one client\nThe work of one task with one name does not affect other tasks and \
+        names.",
+    "Lost replies, retries, stale messages\nMessages get lost, repeated and delayed, and no outcome is ever \
+        guessed.",
+    "Connection, session, process, server, clock\nA failure below a lock never makes a second holder, and \
+        the lock works again afterwards.",
+    "The contract\nErrors, claims, events and close behave as documented.",
+    "Quorum\nA majority of several servers decides, and any majority can.",
+    "Elections\nThere is one leader at a time, all observers see it, and a leader's work ends with its \
+     leadership.",
 ];
 
 const HEAD: &str = "\
 # The rules
 
-What the conformance kit asks of a lock, rule by rule. [Writing a backend](writing-a-backend.md) says how to
-run them, [Reading a failure](reading-a-failure.md) what one prints when it fails. In the terminal
-`cargo test --test conformance -- explain 3.02` tells the same of one rule, with the diff of its planted bug
-and the stories of real ones. `RULES.json` has it for programs. This page is made from the declarations of the
-rules, and a test fails while it is stale:
+What the conformance kit requires of a lock, rule by rule. [Writing a backend](writing-a-backend.md) says how
+to run the rules, and [Reading a failure](reading-a-failure.md) explains what a failed rule prints. In the
+terminal, `cargo test --test conformance -- explain 3.02` shows the entry of one rule, with the diff of its
+planted bug and the stories of real ones. `RULES.json` has the rules for programs. This page is generated from
+the declarations of the rules, and a test fails while it is stale:
 
 ```sh
 cargo run -p dlock-conformance --example rules -- page > docs/rules.md
 ```
 
-* A number is for ever. **Must**: without it, it is no lock of that kind. **Should**: good, and listed.
-  **May**: optional, and tested where it is claimed.
-* **needs**: a rule runs where all of that is claimed; see [Needs](#needs).
-* **evidence**: what a run must have counted. One that saw less proves nothing and is inconclusive.
-* **planted bug**: a mistake, made in the kit's reference backend or in the engine, that the rule must catch.
-  [MATRIX.md][MATRIX.md] shows what it said then.
+* A number never changes. **Must**: a lock that claims the feature has to keep the rule. **Should**: good, and
+  listed. **May**: optional, and tested where it is claimed.
+* **needs**: a rule runs where all of these are claimed; see [Needs](#needs).
+* **evidence**: what a run must have counted. A run that counted less proves nothing and is inconclusive.
+* **planted bug**: a mistake made in the kit's reference backend or in the engine, which the rule must catch.
+  [MATRIX.md][MATRIX.md] shows what the rule said about it.
 * **real bug**: one that a library had in the field, which the rule must catch as well.
 
 ## Sections
@@ -79,8 +80,8 @@ cargo run -p dlock-conformance --example rules -- page > docs/rules.md
 const NEEDS: &str = "
 ## Needs
 
-What a rule may need of the subject, by what claims it. The methods are those of `Claims`. Those of
-`Claims::foreign` begin with less: [Writing a backend](writing-a-backend.md#proving-it) names it.
+What a rule may need of the subject, grouped by how it is claimed. The methods are those of `Claims`. Those of
+`Claims::foreign` claim less at first: [Writing a backend](writing-a-backend.md#proving-it) lists it.
 
 ";
 
@@ -120,9 +121,9 @@ pub fn rules_page() -> String {
     page
 }
 
-/// Tells all that is known of the rules of these names, as [`Options::selects`] understands them.
+/// Prints everything about the rules that these names select; see [`Options::selects`].
 ///
-/// The exit code: 0, or 2 if no rule is called by one of them.
+/// The exit code: 0, or 2 if a name selects no rule.
 pub(crate) fn explain(names: &[String], out: &mut impl Write) -> io::Result<u8> {
     let mut code = 0;
     for name in names {
@@ -132,7 +133,7 @@ pub(crate) fn explain(names: &[String], out: &mut impl Write) -> io::Result<u8> 
         };
         let mut found = rules::all().filter(|rule| options.selects(rule)).peekable();
         if found.peek().is_none() {
-            writeln!(out, "no rule is called {name}; near it are {}", near(name))?;
+            writeln!(out, "there is no rule {name}; similar ones are {}", near(name))?;
             code = 2;
         }
         for rule in found {
@@ -142,7 +143,7 @@ pub(crate) fn explain(names: &[String], out: &mut impl Write) -> io::Result<u8> 
     Ok(code)
 }
 
-/// The rules that may have been meant: by their names' words first, and then by their numbers.
+/// The rules that may have been meant: by the words of their names first, then by their numbers.
 fn near(name: &str) -> String {
     let meant = order(name);
     let mut all: Vec<_> = rules::all().collect();
@@ -157,7 +158,7 @@ fn near(name: &str) -> String {
     named.collect::<Vec<_>>().join(", ")
 }
 
-/// All that is known of a rule.
+/// Everything about a rule.
 fn told(rule: &Rule, form: Form) -> String {
     let (id, level) = (rule.id, rule.level);
     let (heading, first, mark) = match form {
@@ -175,7 +176,7 @@ fn told(rule: &Rule, form: Form) -> String {
     if let (Terminal, Some((bug, _))) = (form, rule.bug)
         && !WRAPPERS.contains(&bug)
     {
-        // Cargo keeps the sources of what it has built. Where they are gone, the address above is left.
+        // Cargo keeps the sources of built packages. If they are gone, the link above is left.
         let file = format!("{}/{}", env!("CARGO_MANIFEST_DIR"), planted(rule, bug));
         text += &format!("\n{}", fs::read_to_string(file).unwrap_or_default());
     }
@@ -189,20 +190,20 @@ fn items(rule: &Rule, form: Form) -> Vec<(&'static str, String)> {
     });
     let layer = match rule.layer {
         Layer::Backend => "the store and its driver",
-        Layer::Engine => "whatever waits, renews and loses: the engine of dlock, or your own",
-        Layer::Both => "the store and its driver, and whatever waits, renews and loses",
+        Layer::Engine => "the code that waits, renews and reports losses: the engine of dlock, or your own",
+        Layer::Both => "the store and its driver, and the code that waits, renews and reports losses",
     };
     let test = match rule.test {
-        Test::D => "a fixed scene",
-        Test::T => "timing, with a bound on either side",
-        Test::X => "a seeded history, and checkers",
-        Test::Z => "a sweep of drops at every poll",
+        Test::D => "a fixed scenario",
+        Test::T => "timing, with a lower and an upper bound",
+        Test::X => "a seeded random history, judged by checkers",
+        Test::Z => "a sweep that drops the future at every poll",
         Test::K => "the compiler",
     };
     let access = match rule.access {
         Access::A => "the API alone (A)",
-        Access::P => "a proxy before the server (P)",
-        Access::C => "another process, which is killed and stopped (C)",
+        Access::P => "a proxy in front of the server (P)",
+        Access::C => "another process that is killed and stopped (C)",
         Access::H => "a hook of the harness (H)",
         Access::S => "the simulator (S)",
     };
@@ -217,7 +218,7 @@ fn items(rule: &Rule, form: Form) -> Vec<(&'static str, String)> {
         (
             "test",
             format!(
-                "`{}`: {test}, over {access}, for {seconds} s at most",
+                "`{}`: {test}; through {access}, for at most {seconds} s",
                 rule.test_name()
             ),
         ),
@@ -225,8 +226,8 @@ fn items(rule: &Rule, form: Form) -> Vec<(&'static str, String)> {
     ];
     if let Some((bug, detection)) = rule.bug {
         let caught = match detection {
-            Detection::Deterministic => "every one of 20 runs",
-            Detection::Stochastic => "198 of 200 runs at least, since chance or time decides",
+            Detection::Deterministic => "all of 20 runs",
+            Detection::Stochastic => "at least 198 of 200 runs, because it depends on chance or time",
         };
         let bug = link(bug, &planted(rule, bug), form);
         items.push(("planted bug", format!("{bug}, caught in {caught}")));
@@ -245,7 +246,7 @@ fn items(rule: &Rule, form: Form) -> Vec<(&'static str, String)> {
     items
 }
 
-/// Where the kit has that bug.
+/// The file of that bug in the kit.
 fn planted(rule: &Rule, bug: &str) -> String {
     match WRAPPERS.contains(&bug) {
         true => "saboteur/planted/mod.rs".to_owned(),
@@ -263,7 +264,7 @@ fn link(text: &str, file: &str, form: Form) -> String {
     }
 }
 
-/// What the address of a heading ends with.
+/// The anchor of a heading.
 fn anchor(heading: &str) -> String {
     let kept = heading
         .chars()
@@ -271,7 +272,7 @@ fn anchor(heading: &str) -> String {
     kept.collect::<String>().to_lowercase().replace(' ', "-")
 }
 
-/// In lines of 110 columns, the second and later ones with that indent.
+/// Wraps at 110 columns. All lines but the first get the indent.
 fn wrapped(text: &str, indent: &str) -> String {
     let (mut lines, mut width) = (String::new(), 0);
     for word in text.split(' ') {
@@ -305,7 +306,7 @@ mod tests {
         assert_eq!(code, 0);
         let shown = [
             "rule 3.06 Must: ",
-            "`.without(Need::Lease)` takes it back",
+            "`.without(Need::Lease)` withdraws it",
             "https://github.com/lukas-krecan/ShedLock/issues/2583",
             "--- a/",
         ];

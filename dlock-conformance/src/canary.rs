@@ -1,5 +1,5 @@
-//! How late this machine is: a thread that sleeps one millisecond at a time and looks at the clock; and how
-//! late its disk is: one that writes a few bytes through to it.
+//! Measures how late this machine is, with a thread that sleeps one millisecond at a time and reads the
+//! clock, and how late its disk is, with a thread that writes a few bytes through to it.
 
 use std::fs::File;
 use std::io::{self, Write as _};
@@ -12,12 +12,12 @@ use std::time::{Duration, Instant};
 use crate::lock::lock;
 
 const TICK: Duration = Duration::from_millis(1);
-/// How often the disk is tried, and for how long at the most where it is not busy.
+/// How often the disk is tried, and how long a write takes at most on an idle disk.
 const DISK_TICK: Duration = Duration::from_millis(25);
-/// What is less is not kept.
+/// Shorter stalls are not recorded.
 const STALL: Duration = Duration::from_millis(2);
 
-/// Measures stalls of the machine while rules run: a rule about time says nothing if the machine stood still.
+/// Measures stalls of the machine while rules run. A rule about time proves nothing if the machine stalled.
 #[derive(Debug)]
 pub(crate) struct Canary {
     started: Instant,
@@ -46,11 +46,11 @@ impl Canary {
     pub(crate) fn of_disk(folder: &Path) -> io::Result<Self> {
         let path = folder.join("canary");
         let mut file = File::create(&path)?;
-        // Nobody finds it afterwards.
+        // The file is removed at once.
         std::fs::remove_file(path)?;
         Ok(Self::ticking(DISK_TICK, move || {
             thread::sleep(DISK_TICK / 2);
-            // A disk that is full is nothing that could be late.
+            // A full disk is not late.
             let _ = file.write_all(b"tick").and_then(|()| file.sync_data());
         }))
     }
@@ -73,8 +73,8 @@ impl Canary {
         }
     }
 
-    /// The worst stall since then. One that the canary has not woken from yet is one: after it the rule may
-    /// run, fail and be judged before the canary does.
+    /// The worst stall since then. This includes one that the canary has not woken from yet: the rule may
+    /// run, fail and be judged before the canary wakes.
     pub(crate) fn worst_since(&self, then: Instant) -> Duration {
         let ticking = Duration::from_nanos(self.shared.ticking.load(Ordering::Relaxed));
         let now = self

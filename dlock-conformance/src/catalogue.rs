@@ -1,4 +1,4 @@
-//! The catalogue as a file: every rule with its number, which is never reused.
+//! The catalogue as a file: every rule with its number. Numbers are never reused.
 
 use serde_json::{Value, json};
 

@@ -1,9 +1,9 @@
-//! A certificate: what a whole run proved, in a file that anybody can check without the store.
+//! A certificate: what a whole run proved, in a file that anyone can check without the store.
 //!
-//! Beside it are the histories that rules were judged by. [`verify`](crate::verify) judges them again, and
-//! works the profiles out again from what came of the rules. That nothing was changed since is shown by
-//! hashes; who made it is shown by a signature alone, as
-//! `ssh-keygen -Y sign -n dlock-certificate -f KEY certificate.json` makes one.
+//! Beside it are the histories that were judged. [`verify`](crate::verify) judges them again, and derives the
+//! profiles again from the outcomes of the rules. Hashes show that nothing was changed since. Only a
+//! signature shows who made it, for example one from `ssh-keygen -Y sign -n dlock-certificate -f KEY
+//! certificate.json`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -24,7 +24,7 @@ use crate::report::{Counted, Profile, Report, State, name_of_file, profile_of, p
 use crate::rule::{Access, Level, Rule, order};
 use crate::rules;
 
-/// The version of the form of a certificate.
+/// The format version of certificates.
 pub(crate) const SCHEMA: u32 = 1;
 
 /// The file of a certificate, in its directory.
@@ -34,7 +34,7 @@ pub(crate) const FILE: &str = "certificate.json";
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Certificate {
-    /// The version of this form.
+    /// The format version.
     pub schema: u32,
     /// The version of the kit.
     pub kit: String,
@@ -50,9 +50,9 @@ pub struct Certificate {
     pub runtime: String,
     /// The name of the run, as in its directory.
     pub label: String,
-    /// Whose engine waits, renews and loses.
+    /// Whose engine waits, renews and reports losses.
     pub engine: Engine,
-    /// What was claimed of all that rules need.
+    /// The claimed needs.
     pub claims: BTreeSet<Need>,
     /// Bounds that were claimed.
     pub bounds: BTreeMap<String, String>,
@@ -66,33 +66,33 @@ pub struct Certificate {
     pub machine: String,
     /// When it ended, in seconds since 1970.
     pub ended_unix_s: u64,
-    /// What each profile came to.
+    /// The state of each profile.
     pub profiles: BTreeMap<String, State>,
-    /// With what means rules of a profile passed.
+    /// The kinds of access with which rules of a profile passed.
     pub access: Vec<Access>,
-    /// What came of each rule.
+    /// The outcome of each rule.
     pub results: Vec<Certified>,
-    /// What went wrong beside the rules.
+    /// Problems outside the rules.
     pub problems: Vec<String>,
     /// The hash of all this.
     pub digest: String,
 }
 
-/// What came of a rule.
+/// The outcome of a rule.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Certified {
     /// Its number.
     pub rule: String,
-    /// To which profile it counts; `None` of one that is no MUST.
+    /// The profile that it counts to; `None` if it is not a MUST rule.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub profile: Option<String>,
     /// What the kit needs for it.
     pub access: Access,
-    /// What came of it.
+    /// Its outcome.
     #[serde(flatten)]
     pub outcome: Outcome,
-    /// The seeds of its attempts; what came of the last one is the outcome.
+    /// The seeds of its attempts. The last attempt decides the outcome.
     pub seeds: Vec<u64>,
     /// What it measured.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
@@ -107,7 +107,7 @@ pub struct Certified {
 pub struct Kept {
     /// Its name.
     pub file: String,
-    /// The hash of the file as it is, compressed.
+    /// The hash of the compressed file.
     pub sha256: String,
 }
 
@@ -122,7 +122,7 @@ pub(crate) fn rules_hash() -> String {
     sha256(rules_json())
 }
 
-/// The rules of this kit in order, with what a certificate says of each whatever came of it.
+/// The rules of this kit in order, with the part of each entry that does not depend on the outcome.
 pub(crate) fn certified() -> impl Iterator<Item = (String, Option<String>, Access)> {
     let mut all: Vec<_> = rules::all().collect();
     all.sort_by_key(|rule| order(rule.id));
@@ -230,7 +230,7 @@ impl Certificate {
         sha256(bare.text())
     }
 
-    /// The profiles, worked out from what came of the rules.
+    /// The profiles, derived from the outcomes of the rules.
     pub fn profiles(&self) -> Vec<Profile> {
         fn counted(result: &Certified) -> Option<Counted<'_>> {
             Some(Counted {
@@ -245,7 +245,7 @@ impl Certificate {
             () if !BASIS.iter().all(|need| self.claims.contains(need)) => {
                 Some("a lock, a try or a wait is not claimed")
             }
-            () if !self.problems.is_empty() => Some("the run had problems beside the rules"),
+            () if !self.problems.is_empty() => Some("the run had problems outside the rules"),
             () => None,
         };
         profiles(&counted, but)
@@ -271,7 +271,7 @@ impl Certificate {
     /// before.
     pub(crate) fn write(report: &Report, directory: &Path) -> io::Result<()> {
         if !report.complete {
-            return Err(io::Error::other("it takes a run of all rules"));
+            return Err(io::Error::other("only a run of all rules gives one"));
         }
         let (certificate, histories) = Self::of(report)?;
         certificate.put(&histories, &directory.join(&certificate.label))
@@ -291,7 +291,7 @@ impl Certificate {
         std::fs::write(own.join(FILE), self.text())
     }
 
-    /// A picture that says what is proven, or that something failed.
+    /// A badge that shows what is proven, or that something failed.
     pub fn badge(&self) -> String {
         let of = |state| {
             let profiles = self.profiles.iter().filter(move |(_, is)| **is == state);

@@ -11,8 +11,8 @@ use self::limits::{USUAL_ROUND_TRIPS, USUAL_STARVATION};
 use crate::hooks::Restart;
 use crate::policy::{Merging, RwPolicy};
 
-/// What a rule needs of the subject. A rule whose needs are not claimed is *Unsupported*, after the honesty
-/// rules have seen that the subject refuses.
+/// What a rule needs of the subject. A rule whose needs are not claimed is *Unsupported*. The rules of
+/// section 17 check that the subject then refuses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -29,7 +29,7 @@ pub enum Need {
     PerGrantTtl,
     /// Manual renewal.
     Renew,
-    /// Guards that renew themselves.
+    /// Guards with auto-renewal.
     AutoRenew,
     /// The loss signal.
     LossSignal,
@@ -43,7 +43,7 @@ pub enum Need {
     Fair,
     /// Priorities.
     Priority,
-    /// Raised tokens, of a backend of `dlock`: what a quorum asks of its members.
+    /// Raised tokens, of a `dlock` backend: a quorum needs them from its members.
     Raise,
     /// Re-entrant acquires. Claimed with [`Claims::claim`].
     Reentrant,
@@ -61,7 +61,7 @@ pub enum Need {
     Upgrade,
     /// The watch stream.
     Watch,
-    /// Who holds and who waits.
+    /// Listing holders and counting waiters.
     Inspect,
     /// `force_release`.
     ForceRelease,
@@ -73,94 +73,95 @@ pub enum Need {
     OwnerLabel,
     /// Leases hang on a session.
     Session,
-    /// A hold outlives the connection on which it was asked for. Taken back with [`Claims::without`] it says
+    /// A hold outlives the connection on which it was acquired. Withdrawn with [`Claims::without`], it says
     /// that a connection holds the locks, and that they are lost with it.
     OutlivesConnection,
-    /// A longest hold, after which the guard is lost.
+    /// A maximum hold, after which the guard is lost.
     MaximumHold,
-    /// Readers' grants carry tokens too. Claimed with `Fence` and `Shared`; taken back with
-    /// [`Claims::without`] it says "reads are unfenced".
+    /// Readers' grants carry tokens too. Claimed with `Fence` and `Shared`; withdrawn with
+    /// [`Claims::without`], it says "reads are unfenced".
     FencedReads,
-    /// Holds survive a restart of the store, or nobody else is granted before their holders have been told of
-    /// the loss. Claimed with [`Claims::survives`].
+    /// Holds survive a restart of the store, or their holders learn of the loss before another client is
+    /// granted. Claimed with [`Claims::survives`].
     SurvivesRestart,
     /// Histories are legal when another server of the store takes over. Claimed with
     /// [`Claims::claim`].
     SafeFailover,
-    /// What is kept for the tokens of names that nobody uses any more is bounded. Taken back with
-    /// [`Claims::without`] it says that every name that was ever used leaves something behind.
+    /// The space for the tokens of unused names is bounded. Withdrawn with [`Claims::without`], it says that
+    /// every name ever used leaves something behind.
     BoundedTokens,
-    /// How many of those who wait one release wakes does not grow with their number. Taken back with
-    /// [`Claims::without`] it says that each of them looks for itself.
+    /// The number of waiters that one release wakes does not grow with the number of waiters. Withdrawn with
+    /// [`Claims::without`], it says that each waiter polls.
     BoundedWakes,
-    /// A name that nobody uses any more leaves nothing in the store for good, whichever way it fell out of
-    /// use. Taken back with [`Claims::without`] it says that it does.
+    /// An unused name leaves nothing in the store permanently, however its use ended. Withdrawn with
+    /// [`Claims::without`], it says that it does.
     ForgetsNames,
-    /// A guard that is dropped frees its name within [`Claims::drop_prompt`], while its client and runtime
-    /// live. Taken back with [`Claims::without`] it says that the name stays taken until the ttl ends.
+    /// A dropped guard frees its name within [`Claims::drop_prompt`], while its client and runtime live.
+    /// Withdrawn with [`Claims::without`], it says that the name stays held until the ttl ends.
     DropFrees,
-    /// No waiter waits much longer than the others: [`Claims::starvation_factor`]. Taken back with
-    /// [`Claims::without`] it says that some may.
+    /// No waiter waits much longer than the others: [`Claims::starvation_factor`]. Withdrawn with
+    /// [`Claims::without`], it says that some may.
     BoundedWaits,
-    /// A network lies between client and store, and can fail. Taken back with [`Claims::without`] it says
+    /// A network lies between client and store, and can fail. Withdrawn with [`Claims::without`], it says
     /// that there is none: the store is a file, or memory.
     Network,
-    /// Other processes reach the same store. Taken back with [`Claims::without`] it says that it lives in
-    /// one.
+    /// Other processes reach the same store. Withdrawn with [`Claims::without`], it says that the store lives
+    /// in one process.
     Processes,
-    /// A wait takes a limit of its own, at which it ends with nothing held and nothing queued. Taken back
-    /// with [`Claims::without`] it says that whoever does not wait any longer drops the wait.
+    /// A wait takes a limit, at which it ends with nothing held and nothing queued. Withdrawn with
+    /// [`Claims::without`], it says that a caller ends a wait by dropping it.
     WaitLimit,
-    /// An acquire that is dropped leaves its name free within [`Claims::cancel_prompt`]. Taken back with
-    /// [`Claims::without`] it says that the name may stay taken until the ttl ends, or the session.
+    /// A dropped acquire leaves its name free within [`Claims::cancel_prompt`]. Withdrawn with
+    /// [`Claims::without`], it says that the name may stay held until the ttl or the session ends.
     CancelFrees,
-    /// A request for a lock that arrives when nobody waits for its answer any more takes nothing. Taken back
-    /// with [`Claims::without`] it says that the name may stay taken until the ttl ends, or the session.
+    /// A request for a lock that arrives after its caller gave up takes nothing. Withdrawn with
+    /// [`Claims::without`], it says that the name may stay held until the ttl or the session ends.
     LateTakesNothing,
-    /// Operations and dropped guards work on every thread, whether a runtime is entered there or not. Taken
-    /// back with [`Claims::without`] it says that they may panic where there is none.
+    /// Operations and dropped guards work on every thread, with or without an entered runtime. Withdrawn with
+    /// [`Claims::without`], it says that they may panic without one.
     AnyExecutor,
-    /// There is a limit to what one client may hold, or to how many may wait for a name, and who meets it is
-    /// told so at once.
+    /// There is a limit on the holds of a client or on the waiters of a name, and a request beyond it fails
+    /// at once.
     Limits,
-    /// A store can be shared by programs in namespaces of their own, of `dlock`'s: not claimed by libraries
-    /// with an engine of their own.
+    /// Programs can share a store in separate `dlock` namespaces. Not claimed for libraries with their own
+    /// engine.
     Namespaces,
-    /// Elections, of `dlock`'s: not claimed by libraries with an engine of their own.
+    /// `dlock` elections. Not claimed for libraries with their own engine.
     Election,
-    /// Whoever connects has a password, or something like it. Taken back with [`Claims::without`] it says
-    /// that nobody has.
+    /// Clients connect with a password or a similar secret. Withdrawn with [`Claims::without`], it says that
+    /// there is none.
     Secrets,
-    /// A client works on a runtime that it is given ([`Harness::connect_on`](crate::Harness::connect_on)),
-    /// and ends with it. Taken back with [`Claims::without`] it says that its calls run in the tasks of its
-    /// users, on whichever runtime these are.
+    /// A client works on the runtime that it is given ([`Harness::connect_on`](crate::Harness::connect_on)),
+    /// and ends with it. Withdrawn with [`Claims::without`], it says that calls run in the caller's task, on
+    /// whichever runtime that is.
     GivenRuntime,
     /// Each grant, renewal, loss and release is one event of `tracing`, of a name that ends with `.acquired`,
     /// `.renewed`, `.lost` or `.released`, with the fields `lock` and `id` (as the name and the guard show
-    /// them), and `token` where there is one. The engine of `dlock-core` tells so under its feature
-    /// `tracing`, which the kit turns on. Claimed with [`Claims::claim`].
+    /// them), and `token` where there is one. The engine of `dlock-core` emits them with its feature
+    /// `tracing`, which the kit enables. Claimed with [`Claims::claim`].
     Events,
     /// A majority of several independent servers decides. Claimed with [`Claims::quorum`].
     Quorum,
 }
 
 impl Need {
-    /// What claims it, and what takes it back.
+    /// How it is claimed, and how the claim is withdrawn.
     pub(crate) fn claimed(self) -> String {
         let plain = Claims::new("", "", Capabilities::new(""));
         match self {
             Self::SurvivesRestart => "claimed only by `.survives(..)`".to_owned(),
             Self::Quorum => "claimed only by `.quorum(..)`".to_owned(),
-            _ if plain.has(self) => format!("claimed until `.without(Need::{self:?})` takes it back"),
+            _ if plain.has(self) => format!("claimed until `.without(Need::{self:?})` withdraws it"),
             _ if plain.claim(self).has(self) => format!("claimed only by `.claim(Need::{self:?})`"),
             _ => format!(
-                "declared in `Capabilities`; taken back there, or this alone by `.without(Need::{self:?})`"
+                "declared in `Capabilities`; to withdraw it, change them, or only this claim with \
+                 `.without(Need::{self:?})`"
             ),
         }
     }
 }
 
-/// How far two clocks may drift apart: a part of the time measured, and a fixed part.
+/// How far two clocks may drift apart: a fraction of the measured time, and a fixed part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Skew {
     /// Parts per million.
@@ -170,13 +171,13 @@ pub struct Skew {
 }
 
 impl Skew {
-    /// How much two clocks may differ after `d`.
+    /// The maximum difference of two clocks after `d`.
     pub fn of(self, d: Duration) -> Duration {
         d.mul_f64(f64::from(self.ppm) / 1e6) + self.fixed
     }
 }
 
-/// A rule that is known not to hold, and why. Shown in every report; never a pass.
+/// A rule that is known to fail, and why. Every report shows it, and it never counts as a pass.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Waiver {
     /// The number of the rule.
@@ -187,11 +188,11 @@ pub struct Waiver {
     pub link: String,
 }
 
-/// Whose engine does the waiting, renewing and losing.
+/// Whose engine waits, renews and reports losses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Engine {
-    /// That of `dlock-core`: rules of the engine layer are listed as inherited, and not credited to the
+    /// The engine of `dlock-core`. Rules of the engine layer are listed as inherited, and not credited to the
     /// backend.
     Inherited,
     /// The subject's own.
@@ -201,10 +202,10 @@ pub enum Engine {
 /// What every profile rests on.
 pub(crate) const BASIS: [Need; 3] = [Need::Lock, Need::Try, Need::Wait];
 
-/// What [`Capabilities`] do not carry, and few have.
+/// Needs that [`Capabilities`] do not express, and few subjects have.
 const UNUSUAL: &[Need] = &[Need::Reentrant, Need::SafeFailover, Need::Events];
 
-/// What they do not carry either, and backends of `dlock` have.
+/// Needs that they do not express either, and `dlock` backends have.
 const USUAL: &[Need] = &[
     Need::AutoRenew,
     Need::LossSignal,
@@ -246,51 +247,50 @@ pub struct Claims {
     pub version: String,
     /// What it can do.
     pub capabilities: Capabilities,
-    /// By how much a timed promise may be late.
+    /// How late a timed promise may be.
     pub slack: Duration,
-    /// How long an operation that waits for nobody takes at most.
+    /// The maximum duration of an operation that does not wait for another client.
     pub op_bound: Duration,
-    /// How long an operation goes on while the store does not answer, until it gives up.
+    /// How long an operation tries while the store does not answer, before it gives up.
     pub give_up: Duration,
-    /// From a release to the next waiter's grant, 99 of 100 times.
+    /// The time from a release to the next waiter's grant, in 99 of 100 cases.
     pub wake_p99: Duration,
-    /// From cancelling an operation to the name being free of it.
+    /// The time from cancelling an operation until the name is free of it.
     pub cancel_prompt: Duration,
-    /// From dropping a guard to the name being free, while its client and runtime live.
+    /// The time from dropping a guard until the name is free, while its client and runtime live.
     pub drop_prompt: Duration,
-    /// The longest time limit of its own, which nobody asked for: an unbounded wait must outlive it three
-    /// times.
+    /// The longest built-in time limit. An unbounded wait must outlive three times as long.
     pub largest_default: Duration,
-    /// How many times the mean wait the longest one may take among equals.
+    /// How many times the mean wait the longest wait may take among equals.
     pub starvation_factor: u32,
-    /// Within which time the least urgent waiter is served however many more urgent ones come; `None`:
-    /// priorities are strict, and it is served when nobody more urgent waits.
+    /// The time within which the waiter with the lowest priority is granted, however many with a higher one
+    /// arrive. `None`: priorities are strict, and it is granted when no waiter with a higher priority is
+    /// left.
     pub ageing: Option<Duration>,
     /// How far the clocks of client and store may drift apart.
     pub skew: Skew,
-    /// How many times a client speaks to the server and waits for it at most, from the acquire of a lock that
-    /// is free to the end of its release.
+    /// The maximum number of round trips to acquire a free lock and release it.
     pub round_trips: u32,
-    /// How often one owner can hold a re-entrant lock at once.
+    /// How many levels of a re-entrant lock one owner can hold.
     pub reentry_depth: u32,
-    /// Who goes first among readers and writers that wait.
+    /// Which waiters go first: readers or writers.
     pub rw: RwPolicy,
-    /// What becomes of changes that a watcher is not told one by one.
+    /// How a watcher learns of changes that are not reported one by one.
     pub merging: Merging,
-    /// How many changes wait for a watcher that does not take them, before a snapshot takes their place.
+    /// How many unread changes a watcher can have before a snapshot replaces them.
     pub watch_backlog: u32,
-    /// Which restarts of the store holds survive, if any.
+    /// The restarts of the store that holds survive, if any.
     pub restart: Option<Restart>,
-    /// Of how many servers a majority decides, if it is a quorum.
+    /// The number of servers of which a majority decides, if it is a quorum.
     pub members: Option<usize>,
     /// Whose engine it is.
     pub engine: Engine,
-    /// Which rules are known not to hold.
+    /// The rules that are known to fail.
     pub waivers: Vec<Waiver>,
     without: Vec<Need>,
 }
 
-/// A method for each of these fields that sets it.
+/// Makes a setter for each of these fields.
 macro_rules! setters {
     ($($field:ident: $type:ty),+ $(,)?) => {$(
         #[doc = concat!("Sets the field `", stringify!($field), "`, which says what it is.")]
@@ -302,15 +302,15 @@ macro_rules! setters {
 }
 
 impl Claims {
-    /// The claims of a product that does what its capabilities say, within: slack 250 ms, operations 2 s and
-    /// without an answer 11 s (twice the time limit of a request, and a little), hand-over 100 ms,
-    /// cancellation and dropped guards 500 ms, no hidden time limit above 5 s, no wait longer than ten times
-    /// the mean, strict priorities, skew 1 % + 2 ms, two round trips for an acquire and its release. Readers
-    /// and writers are served in line if there is a queue, in any order if not; a watcher is told where
-    /// changes are missing, and at most 1024 wait for it.
+    /// The claims of a product that does what its capabilities say, within these bounds: slack 250 ms,
+    /// operations 2 s and without an answer 11 s (twice the time limit of a request, and a little), hand-over
+    /// 100 ms, cancellation and dropped guards 500 ms, no hidden time limit above 5 s, no wait longer than
+    /// ten times the mean, strict priorities, skew 1 % + 2 ms, two round trips for an acquire and its
+    /// release. Readers and writers are granted in the order of the queue if there is one, and in any order
+    /// if not. A watcher sees where changes are missing, and can have at most 1024 unread ones.
     ///
-    /// It is a backend of `dlock`, with the engine of `dlock-core` above it. Re-entrant acquires, a safe
-    /// failover and events are claimed with [`claim`](Self::claim).
+    /// The product is a `dlock` backend, with the engine of `dlock-core` above it. Re-entrant acquires, a
+    /// safe failover and events are claimed with [`claim`](Self::claim).
     pub fn new(product: impl Into<String>, version: impl Into<String>, capabilities: Capabilities) -> Self {
         Self {
             reentry_depth: Owner::MAX_DEPTH,
@@ -345,11 +345,10 @@ impl Claims {
         }
     }
 
-    /// The claims of a library that waits, renews and loses by itself, within the same bounds: what its
-    /// capabilities say, and a lock that excludes, is tried for and waited for. Of all that capabilities do
-    /// not carry it claims nothing, unless by [`claim`](Self::claim): not that guards renew themselves, nor
-    /// that they tell of a loss, nor that a hold ends after a longest time. Its locks are leases if that is
-    /// the nature of its capabilities.
+    /// The claims of a library with its own engine, within the same bounds: what its capabilities say, and an
+    /// exclusive lock with a try and a wait. It claims nothing that capabilities do not express, such as
+    /// auto-renewal, a loss signal or a maximum hold: use [`claim`](Self::claim) for these. Its locks are
+    /// leases if that is the nature of its capabilities.
     pub fn foreign(
         product: impl Into<String>,
         version: impl Into<String>,
@@ -366,7 +365,7 @@ impl Claims {
         }
     }
 
-    /// What every profile rests on and is not claimed here: an exclusive lock, a try, a wait.
+    /// The needs of every profile that are not claimed here: an exclusive lock, a try, a wait.
     pub fn missing_basis(&self) -> Vec<Need> {
         BASIS.into_iter().filter(|need| !self.has(*need)).collect()
     }
@@ -387,7 +386,7 @@ impl Claims {
         watch_backlog: u32,
     }
 
-    /// Within which time the least urgent waiter is served whoever comes.
+    /// The time within which the waiter with the lowest priority is granted, whoever else arrives.
     pub fn ageing(mut self, bound: Duration) -> Self {
         self.ageing = Some(bound);
         self
@@ -399,38 +398,39 @@ impl Claims {
         self
     }
 
-    /// Claims what [`Capabilities`] does not carry and is not claimed by itself. What they do carry, or takes
-    /// a number (`SurvivesRestart`, `Quorum`), is claimed there and by a method of its own.
+    /// Claims a need that [`Capabilities`] do not express and that is not claimed by default. Needs that they
+    /// do express are declared there. Needs with a value (`SurvivesRestart`, `Quorum`) have their own
+    /// methods.
     pub fn claim(mut self, need: Need) -> Self {
         self.without.retain(|other| *other != need);
         self
     }
 
-    /// Takes back a claim.
+    /// Withdraws a claim.
     ///
-    /// Without `Lock`, `Try` or `Wait` there is no profile to earn: the other rules run, and the run ends
-    /// with exit code 4.
+    /// Without `Lock`, `Try` or `Wait` no profile can be proven: the other rules run, and the run ends with
+    /// exit code 4.
     pub fn without(mut self, need: Need) -> Self {
         self.without.push(need);
         self
     }
 
-    /// Claims that such a restart of the store (and a gentler one) ends no hold, or that nobody else is
-    /// granted before its holder has been told.
+    /// Claims that such a restart of the store (and a gentler one) ends no hold, or that the holder learns of
+    /// the loss before another client is granted.
     pub fn survives(mut self, restart: Restart) -> Self {
         self.restart = Some(restart);
         self
     }
 
-    /// Claims that a majority of so many independent servers decides. They are what
-    /// [`Harness::servers`](crate::Harness::servers) names, in that order and no others; each client connects
-    /// to all of them, and goes on when some of them are away.
+    /// Claims that a majority of this many independent servers decides.
+    /// [`Harness::servers`](crate::Harness::servers) must name exactly these servers, in order. Each client
+    /// connects to all of them, and keeps working when a minority is unreachable.
     pub fn quorum(mut self, members: usize) -> Self {
         self.members = Some(members);
         self
     }
 
-    /// Waives a rule. The report shows it; it is never a pass.
+    /// Waives a rule. The report shows it, and it never counts as a pass.
     pub fn waive(
         mut self,
         rule: impl Into<String>,
@@ -450,7 +450,7 @@ impl Claims {
         !self.without.contains(&need) && self.could(need)
     }
 
-    /// Whether that is claimed unless it is taken back.
+    /// Whether that is claimed unless it is withdrawn.
     fn could(&self, need: Need) -> bool {
         let caps = &self.capabilities;
         match need {

@@ -1,10 +1,9 @@
-//! The first door: the own `main` of a test binary with `harness = false`.
+//! The `main` of a test binary with `harness = false`.
 //!
 //! It takes the flags of libtest that `cargo test` and `cargo nextest` give, and its own `--seed`,
-//! `--attempt-seed`, `--full`, `--histories` and `--report`, `verify` and files, or `explain` and rules. A
-//! flag that it does not know is refused: a setting that is silently ignored is worse than none. A filter
-//! that matches no rule is no failure, as in libtest, since `cargo test NAME` gives it to every test binary;
-//! it is said, though.
+//! `--attempt-seed`, `--full`, `--histories` and `--report`, `verify` and files, or `explain` and rules. It
+//! refuses unknown flags: a silently ignored setting is worse than none. A filter that matches no rule is
+//! reported but is no failure, as in libtest, since `cargo test NAME` gives it to every test binary.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -63,7 +62,7 @@ pub fn main_with<H: Harness>(harness: impl FnOnce() -> H) -> ExitCode {
     if !command.options.filters.is_empty() && !rules::all().any(|rule| command.options.selects(rule)) {
         let _ = writeln!(
             out,
-            "no rule is called {}: none was run, and nothing is said about any",
+            "no rule matches {}: none was run, and nothing is proven",
             command.options.filters.join(" or ")
         );
         return ExitCode::SUCCESS;
@@ -75,24 +74,24 @@ const HELP: &str = "\
 usage: cargo test --test conformance -- [FILTER...] [FLAGS]
        cargo test --test conformance -- verify PATH...
        cargo test --test conformance -- explain RULE...
-  FILTER              a rule's number (3.02) or a part of a test's name
-                      one that matches no rule runs none, says so, and ends with 0, as in libtest
+  FILTER              the number of a rule (3.02) or a part of a test's name;
+                      if no rule matches, none runs and the exit code is 0, as in libtest
   --seed 0x..         the seed of the run
-  --attempt-seed 0x.. the seed of one attempt, as a report gives it: to run a rule again just as it was
-  --full              the budgets of the catalogue instead of quick ones
-  --report DIR        where reports go (a run without filter: target/conformance)
-  --histories         keep what happened in every rule that records it, not only in those that did not pass
-                      (DIR/history, or target/conformance/history)
-  --certificate DIR   what all rules proved, in DIR/<product>-<runtime>: a file, the histories that rules were
-                      judged by, and a badge
+  --attempt-seed 0x.. the seed of one attempt, from a report: repeats a rule exactly
+  --full              more rounds: the budgets of the catalogue instead of quick ones
+  --report DIR        the directory for reports (of a run without filter: target/conformance)
+  --histories         keep the histories of all rules, not only of those that did not pass
+                      (in DIR/history, or target/conformance/history)
+  --certificate DIR   write what the run proved to DIR/<product>-<runtime>: the certificate, the judged
+                      histories, and a badge; needs a run of all rules
   verify PATH...      judge histories and certificates again, without the store; a directory stands for the
                       certificates in it
-  explain RULE...     all that is known of these rules: why, what needs them, their planted and real bugs
-                      (of all: docs/rules.md in the repository); 2 if there is no such rule
+  explain RULE...     show everything about these rules: the reason, the needs, the planted and real bugs
+                      (docs/rules.md in the repository has all rules); exit code 2 if there is no such rule
   --exact, --skip F, --list, --format pretty|terse, --test-threads N, --quiet, --nocapture, --color C,
   --ignored, --include-ignored: as in libtest";
 
-/// Where reports and histories go that nobody has said a place for.
+/// The default places for reports and histories.
 fn with_reports(mut command: Arguments) -> Arguments {
     let options = &mut command.options;
     if let Some(test) = test_target(&std::env::current_exe().unwrap_or_default()) {
@@ -102,7 +101,7 @@ fn with_reports(mut command: Arguments) -> Arguments {
         options.report_to = Some(target_directory().join("conformance"));
     }
     if options.report_to.is_none() {
-        // What a failure has to show is kept, whatever was chosen.
+        // The histories of failures are always kept.
         options.histories_to = Some(target_directory().join("conformance/history"));
     }
     command
@@ -163,10 +162,10 @@ fn run_rules(harness: Arc<dyn Harness>, command: Arguments) -> ExitCode {
     ExitCode::from(exit_code(&report, &command.options))
 }
 
-/// nextest asks for one rule at a time and knows no third outcome: a rule that is honestly not claimed is no
-/// failure. Any other reason for which nothing passed is: a store that is away would be green otherwise. Nor
-/// is one about networks, where the harness names no server to put a proxy before: there are two dozen of
-/// these.
+/// nextest runs one rule at a time and knows no third outcome, so a rule that is not claimed is no failure. A
+/// rule about networks is none either if the harness names no server for the proxy: there are two dozen of
+/// these. Any other reason for which nothing passed is a failure. Otherwise an unreachable store would be
+/// green.
 fn exit_code(report: &Report, options: &Options) -> u8 {
     match (&report.rules[..], report.exit_code()) {
         ([rule], 4)
@@ -246,7 +245,7 @@ mod tests {
         assert!(nextest.list && nextest.terse && nextest.ignored_only);
     }
 
-    /// The report of a run of one rule that came out like that.
+    /// The report of a run of one rule with that outcome.
     fn report(outcome: Outcome) -> Report {
         let capabilities = dlock_core::Capabilities::new("acme");
         let claims = crate::claims::Claims::new("acme", "1.0", capabilities);

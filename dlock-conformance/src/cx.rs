@@ -1,4 +1,4 @@
-//! What the body of a rule is given.
+//! The context of a rule's body.
 
 mod apart;
 mod clients;
@@ -42,8 +42,7 @@ struct Inner {
     run: Arc<RunState>,
     /// A client could not be had.
     unconnected: AtomicBool,
-    /// Weak: a task that outlives its rule must not be the one that ends the harness, and with it its own
-    /// runtime.
+    /// Weak: a task that outlives its rule must not drop the harness, and with it its own runtime.
     harness: Weak<dyn Harness>,
     runtime: Arc<dyn Runtime>,
     clockwork: Arc<dyn Clockwork>,
@@ -53,14 +52,14 @@ struct Inner {
     /// By what the history was judged.
     asked: Mutex<Vec<Asked>>,
     clients: Mutex<Vec<Arc<dyn Subject>>>,
-    /// They end after the clients, which have something to say yet when they close.
+    /// They end after the clients, which still send messages when they close.
     networks: Mutex<Vec<Arc<dyn Network>>>,
     history: History,
     /// What every client did, and faults of networks: drawn where a rule fails that keeps no history.
     trace: History,
 }
 
-/// How much work rules with rounds do.
+/// The amount of work of rules with rounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Effort {
@@ -71,22 +70,22 @@ pub enum Effort {
     Full,
 }
 
-/// What a rule has to put up with.
+/// The conditions under which a rule runs.
 #[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
 pub struct Conditions {
     /// How late this machine was measured to be.
     pub late: Duration,
-    /// Whether other rules run at the same time. Then only a hang is a failure of [`Cx::within`]: the store
-    /// has others to serve.
+    /// Whether other rules run at the same time. Then [`Cx::within`] fails only on a hang, since the store is
+    /// busy.
     pub beside_others: bool,
 }
 
-/// Why a rule about networks did not run.
+/// The reason why a rule about networks did not run.
 pub(crate) const NO_SERVERS: &str =
-    "it needs a proxy before the server, and the harness names no server address (Harness::servers)";
+    "it needs a proxy in front of the server, and the harness names no server address (Harness::servers)";
 
-/// How much longer something may take beside other rules.
+/// The factor by which operations may take longer beside other rules.
 const BESIDE_OTHERS: u32 = 8;
 
 /// What a run is made of.
@@ -167,7 +166,7 @@ impl Cx {
         self.0.effort
     }
 
-    /// How many rounds: `quick`, or `full` where the catalogue's budget is asked for.
+    /// The number of rounds: `quick`, or `full` with the budgets of the catalogue.
     pub fn rounds(&self, quick: usize, full: usize) -> usize {
         match self.0.effort {
             Effort::Quick => quick,
@@ -185,22 +184,22 @@ impl Cx {
         self.claims().has(need)
     }
 
-    /// By how much a timed promise may be late: the claim, and how late this machine was measured to be.
+    /// How late a timed promise may be: the claim, plus the measured lateness of this machine.
     pub fn slack(&self) -> Duration {
         self.0.run.claims.slack + self.0.conditions.late
     }
 
-    /// How far the clocks of client and store may differ after `d`, by the claim.
+    /// The claimed maximum difference of the clocks of client and store after `d`.
     pub fn skew(&self, d: Duration) -> Duration {
         self.0.run.claims.skew.of(d)
     }
 
-    /// A ttl that will not run out during the rule, within the claimed range.
+    /// A ttl that does not expire during the rule, within the claimed range.
     pub fn long_ttl(&self) -> Duration {
         self.ttl(Duration::from_secs(60))
     }
 
-    /// A ttl that is worth waiting for: 400 ms, or the least that the subject accepts.
+    /// A ttl short enough to wait for: 400 ms, or the minimum that the subject accepts.
     pub fn short_ttl(&self) -> Duration {
         self.ttl(Duration::from_millis(400))
     }
@@ -251,7 +250,7 @@ impl Cx {
         self.0.runtime.sleep(duration).await;
     }
 
-    /// Waits until that time; not at all if it is past.
+    /// Waits until that time. Returns at once if it is past.
     ///
     /// # Cancel safety
     /// Cancel safe: nothing is left behind.
@@ -270,10 +269,10 @@ impl Cx {
         self.sleep(Duration::from_micros(10)).await;
     }
 
-    /// Time passes while this thread is blocked: no task of a single-threaded executor runs.
+    /// Blocks this thread while time passes: no task of a single-threaded executor runs.
     ///
     /// # Panics
-    /// Beside other rules, which would lose what they hold: the rule is missing in `BLOCK_THE_RUNTIME`.
+    /// If other rules run, which would lose their locks: the rule is missing in `BLOCK_THE_RUNTIME`.
     pub fn stall(&self, duration: Duration) {
         assert!(
             !self.0.conditions.beside_others,
@@ -282,7 +281,7 @@ impl Cx {
         self.0.clockwork.stall(duration);
     }
 
-    /// The future's result, or `None` if `limit` passed first; the future is dropped then.
+    /// The future's result, or `None` if `limit` passed first. In that case the future is dropped.
     ///
     /// # Cancel safety
     /// Dropped, it drops the future that it was given.
@@ -295,8 +294,8 @@ impl Cx {
         }
     }
 
-    /// The future's result; broken if it takes longer than `limit` (eight times as long beside other rules,
-    /// as those that are not about time run).
+    /// The future's result. The rule is broken if it takes longer than `limit` (eight times as long while
+    /// other rules run, as with all rules that are not about time).
     ///
     /// # Cancel safety
     /// Dropped, it drops the future that it was given.

@@ -1,8 +1,7 @@
-//! What `tracing` is told while a rule listens.
+//! Collects `tracing` events while a rule listens.
 //!
-//! Losses and renewals are told by background tasks, on whichever thread these run, so only a subscriber for
-//! the whole process hears them. It is installed by the first rule that listens, and lets everything pass
-//! unheard while none does.
+//! Background tasks emit losses and renewals on any thread, so only a subscriber for the whole process gets
+//! them. The first rule that listens installs it. It ignores everything while no rule listens.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,11 +18,11 @@ use tracing::{Event, Metadata, Subscriber};
 static OPEN: AtomicUsize = AtomicUsize::new(0);
 static EARS: Mutex<Vec<Listener>> = Mutex::new(Vec::new());
 
-/// An event or a span, as it was told.
+/// An event or a span, as it was emitted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Told {
-    /// Its name; that of the place in the source, where nobody gave one.
+    /// Its name, or the place in the source if it has none.
     pub name: String,
     /// Its target.
     pub target: String,
@@ -42,7 +41,7 @@ type Heard = Arc<Mutex<Vec<Told>>>;
 
 struct Listener {
     number: u64,
-    /// Only that one: a simulation runs on one thread, and others may run beside it.
+    /// Only that thread: a simulation runs on one thread, and others may run beside it.
     thread: Option<ThreadId>,
     heard: Heard,
 }
@@ -76,7 +75,7 @@ impl Ear {
         Some(ear)
     }
 
-    /// What was told so far.
+    /// The events so far.
     pub fn heard(&self) -> Vec<Told> {
         lock(&self.heard).clone()
     }
@@ -89,7 +88,7 @@ impl Drop for Ear {
     }
 }
 
-/// Passes on what it is told to whoever listens.
+/// Passes events on to the current listener.
 struct Switchboard(AtomicU64);
 
 impl Visit for Told {

@@ -1,4 +1,4 @@
-//! A backend of `dlock`, as a subject: through the engine, as its users meet it.
+//! A `dlock` backend as a subject: through the engine, as its users use it.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -117,14 +117,14 @@ enum Handle {
 /// The part of a hold that converts it, where it has one.
 type Conversion<C> = fn(&Hold<C>) -> Option<&dyn Convert>;
 
-/// A guard as a rule sees it, who may ask for a second release. The type forbids that to users; the store may
-/// see it all the same, as a copy of a message, so it goes to the store.
+/// A guard for rules, which can release twice. The types forbid that to users, but the store may see a second
+/// release as a copy of a message. So the second one is sent to the store.
 struct Hold<C = ReadWrite> {
     client: Client,
     /// `None` once it was released. Shared by the calls that are under way.
     guard: Mutex<Option<Arc<Guard<C>>>>,
-    /// Dropped when it is released: a renewal that is under way is cancelled, as a user's is whose future is
-    /// dropped. Its message may arrive all the same.
+    /// Dropped on release: a renewal in flight is cancelled, like a user's renewal whose future is dropped.
+    /// Its message may still arrive.
     renewals: Mutex<Option<oneshot::Sender<()>>>,
     released: Shared<oneshot::Receiver<()>>,
     convert: Conversion<C>,
@@ -150,8 +150,7 @@ impl<C> Hold<C> {
     }
 
     async fn release_once(&self, mut guard: Arc<Guard<C>>) -> Result<()> {
-        // A renewal that was cancelled lets go of it at once; a conversion comes to its end first, as the
-        // type has it.
+        // A cancelled renewal drops it at once. A conversion completes first, as its type requires.
         yield_now().await;
         let guard = loop {
             match Arc::try_unwrap(guard) {

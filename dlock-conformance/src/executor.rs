@@ -1,4 +1,4 @@
-//! A runtime of the kit's own: its tasks are counted, and it can be shut down.
+//! A runtime of the kit that counts its tasks and can be shut down.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,10 +13,10 @@ use futures::future::{AbortHandle, Abortable, BoxFuture, Shared, select};
 use crate::cx::Cx;
 use crate::lock::lock;
 
-/// A part of the harness's runtime that ends by itself: for a client of its own.
+/// A part of the harness's runtime that can end separately, for one client.
 ///
-/// When it is shut down, its tasks are dropped, later ones are dropped unstarted, and sleeps complete at
-/// once, as those of `dlock`'s own adaptors do: nobody waits for ever for a timer that has no driver.
+/// After a shutdown its tasks are dropped, later ones are dropped unstarted, and sleeps complete at once, as
+/// in `dlock`'s own adaptors: no task waits for ever for a timer without a driver.
 pub struct Executor {
     inner: Arc<dyn Runtime>,
     tasks: Arc<Mutex<Tasks>>,

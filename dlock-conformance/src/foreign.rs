@@ -1,4 +1,4 @@
-//! A lock library that is no backend of `dlock`, as a subject: from as little as a lock, a try and an unlock.
+//! A lock library that is not a `dlock` backend, as a subject. A lock, a try and an unlock are enough.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -18,10 +18,10 @@ use crate::subject::{Ask, AutoRenewal, Convert, Held, Observe, Reply, Subject};
 
 /// A lock library as its users know it, with an exclusive lock and little else.
 ///
-/// Errors are those of [`ErrorKind`]: `Unavailable` if nothing was done, `Unknown` if that is not known. An
-/// adapter adds no retry, no timeout and no check of its own: what is tested is the library.
+/// Errors are those of [`ErrorKind`]: `Unavailable` if the operation had no effect, `Unknown` if that is not
+/// known. An adapter adds no retry, no timeout and no check of its own, since the library is under test.
 pub trait Library: Send + Sync + 'static {
-    /// What a holder has. It is dropped where a user drops it.
+    /// The guard of a holder. It is dropped where a user would drop it.
     type Guard: Send + 'static;
 
     /// Takes the lock if it is free now.
@@ -30,8 +30,8 @@ pub trait Library: Send + Sync + 'static {
     /// Waits for the lock.
     fn lock<'a>(&'a self, name: &'a LockName, ttl: Duration) -> Reply<'a, Self::Guard>;
 
-    /// Waits for the lock, for that long at the most: `None` inside if it was not free in time. `None`
-    /// itself, the default, if the library has no such wait; otherwise claim
+    /// Waits for the lock for at most that long. The inner result is `None` if it was not free in time.
+    /// Returns `None`, the default, if the library has no such wait; otherwise claim
     /// [`Need::WaitLimit`](crate::Need::WaitLimit).
     fn lock_timeout<'a>(
         &'a self,
@@ -42,17 +42,17 @@ pub trait Library: Send + Sync + 'static {
         None
     }
 
-    /// Ends the hold. Answers whether it was held yet, or `true` if the library does not say.
+    /// Ends the hold. Returns whether it was still held, or `true` if the library does not say.
     fn unlock(&self, guard: Self::Guard) -> Reply<'_, bool>;
 
-    /// Has the hold last for that long from now on. Answers whether it was held yet. Not supported unless
-    /// the capabilities have [`Capability::Renew`].
+    /// Extends the hold to that long from now. Returns whether it was still held. Not supported unless the
+    /// capabilities have [`Capability::Renew`].
     fn extend<'a>(&'a self, _guard: &'a mut Self::Guard, _ttl: Duration) -> Reply<'a, bool> {
         async { Err(unsupported("it extends no lock")) }.boxed()
     }
 
-    /// For how long from now on the library says that it is held, right after it was granted or extended,
-    /// where it says so. Unless it is shorter, a holder believes in the ttl.
+    /// The remaining time that the library reports right after a grant or an extension, if it reports one. A
+    /// holder believes in the ttl, or in this time if it is shorter.
     fn validity(&self, _guard: &Self::Guard) -> Option<Duration> {
         None
     }
@@ -74,13 +74,13 @@ fn unsupported(message: &'static str) -> Error {
 
 /// A [`Library`] as a [`Subject`].
 ///
-/// What the library has not, it does as a careful user of the library would: a wait ends at its limit by
-/// dropping its future unless there is [`Library::lock_timeout`], a client is closed by dropping its guards,
-/// and a holder believes in its lock by the clock. A try and an extension are counted from before the call, a
-/// wait from its return, since nobody knows when it was granted; where the library says for how long it is
-/// held, no longer than that. It refuses what the capabilities do not have.
+/// It replaces missing features as a careful user of the library would. A wait ends at its limit by dropping
+/// its future, unless there is [`Library::lock_timeout`]. A client is closed by dropping its guards. A holder
+/// believes in its lock by the clock: from before the call for a try and an extension, and from the return
+/// for a wait, since the time of the grant is not known, but never longer than the library reports. It
+/// refuses what the capabilities do not declare.
 ///
-/// Claims begin with [`Claims::foreign`](crate::Claims::foreign).
+/// Its claims start with [`Claims::foreign`](crate::Claims::foreign).
 pub struct Foreign<L: Library> {
     library: Arc<L>,
     capabilities: Capabilities,
@@ -123,12 +123,12 @@ impl<L: Library> Foreign<L> {
             || ask.min_hold.is_some()
             || ask.reentrant.is_some();
         match more {
-            true => Err(unsupported("it has no more than a lock with a ttl").with_name(name)),
+            true => Err(unsupported("the foreign lock offers only a lock with a ttl").with_name(name)),
             false => Ok(()),
         }
     }
 
-    /// What the library answers, unless the client is closed before.
+    /// The answer of the library, unless the client is closed first.
     async fn unless_closed<T>(&self, asking: Reply<'_, T>) -> Result<T> {
         match select(self.closed.clone(), asking).await {
             Either::Left(_) => Err(Error::new(ErrorKind::Closed, "the client was closed")),
@@ -248,7 +248,7 @@ impl<L: Library> Subject for Foreign<L> {
     }
 }
 
-/// Until when a holder believes in a guard that it was just given: no longer than the library says.
+/// Until when a holder believes in a new guard: no longer than the library says.
 fn deadline<L: Library>(library: &L, guard: &L::Guard, by_ttl: Timestamp, now: Timestamp) -> Timestamp {
     let told = library.validity(guard).map(|left| now + left);
     told.map_or(by_ttl, |told| told.min(by_ttl))
@@ -259,7 +259,7 @@ struct Belief {
     runtime: Arc<dyn Runtime>,
     ttl: Duration,
     deadline: Mutex<Timestamp>,
-    /// It was past its deadline once: a later extension does not bring it back.
+    /// It has passed its deadline once, and a later extension does not revive it.
     expired: AtomicBool,
     ended: Shared<oneshot::Receiver<LossReason>>,
     closed: Shared<oneshot::Receiver<LossReason>>,

@@ -1,4 +1,4 @@
-//! What a third party writes, and how a rule is driven.
+//! The harness that a third party writes, and how a rule is driven.
 
 use std::io;
 use std::panic::AssertUnwindSafe;
@@ -18,28 +18,28 @@ use crate::network::Network;
 use crate::proxy::{ProxyNetwork, ServerAddress};
 use crate::subject::Subject;
 
-/// Connects the kit to what it tests. Three methods are enough; [`servers`](Harness::servers) adds the rules
-/// about networks, and [`hooks`](Harness::hooks) those about restarts, clocks and foreign data.
+/// Connects the kit to the lock under test. Three methods are enough; [`servers`](Harness::servers) adds the
+/// rules about networks, and [`hooks`](Harness::hooks) those about restarts, clocks and foreign data.
 pub trait Harness: Send + Sync + 'static {
-    /// What is claimed, and how things are named in reports.
+    /// The claims, and the names for reports.
     fn claims(&self) -> Claims;
 
-    /// The runtime that the subject runs on; the rules run on it too.
+    /// The runtime of the subject. The rules run on it too.
     fn runtime(&self) -> Arc<dyn Runtime>;
 
-    /// A new client that shares nothing with those before it.
+    /// A new client, which shares nothing with earlier ones.
     fn connect<'a>(&'a self, cx: &'a Cx) -> BoxFuture<'a, Result<Arc<dyn Subject>>>;
 
-    /// A client whose store cannot be reached: one that was given the address of nobody, say. Its first
-    /// operation fails with a cause, or connecting does. `None`, the default, leaves out the rule about
-    /// causes (17.06).
+    /// A client whose store cannot be reached, for example at an address where no server listens. Its first
+    /// operation, or connecting, must fail with a cause. `None`, the default, skips the rule about causes
+    /// (17.06).
     fn connect_nowhere<'a>(&'a self, _: &'a Cx) -> Option<BoxFuture<'a, Result<Arc<dyn Subject>>>> {
         None
     }
 
-    /// A new client, as by [`connect`](Self::connect), on that runtime instead of the harness's: the kit
-    /// counts its tasks, and shuts it down. `None`, the default, leaves out the rule about a runtime that
-    /// ends (9.08).
+    /// A new client, as by [`connect`](Self::connect), on the given runtime instead of the harness's. The kit
+    /// counts the tasks of that runtime, and shuts it down. `None`, the default, skips the rule about a
+    /// runtime that ends (9.08).
     fn connect_on<'a>(
         &'a self,
         _: &'a Cx,
@@ -48,10 +48,10 @@ pub trait Harness: Send + Sync + 'static {
         None
     }
 
-    /// A client that was given that password, in whatever form a user gives one (the address, say, just as it
-    /// is), for a place where it is of no use: the password is refused, or there is nobody. `None`, the
-    /// default, leaves out the rule about secrets (17.05), unless [`Need::Secrets`](crate::Need::Secrets) is
-    /// taken back, where nobody has a password.
+    /// A client with that password, in the form in which users give it (for example in the address,
+    /// verbatim), for a place that does not accept it: the password is refused, or no server listens. `None`,
+    /// the default, skips the rule about secrets (17.05). If the store has no passwords, withdraw
+    /// [`Need::Secrets`](crate::Need::Secrets) instead.
     fn connect_with_secret<'a>(
         &'a self,
         _: &'a Cx,
@@ -60,28 +60,27 @@ pub trait Harness: Send + Sync + 'static {
         None
     }
 
-    /// How many records the store keeps at the moment, of whatever kind, watchers and waiters among them,
-    /// counted at the store. `None`, the default, leaves out the rules about what dead names leave behind
-    /// (7.16, 13.13).
+    /// The current number of records of any kind in the store, including watchers and waiters, counted at the
+    /// store. `None`, the default, skips the rules about leftovers of unused names (7.16, 13.13).
     fn footprint<'a>(&'a self, _: &'a Cx) -> Option<BoxFuture<'a, Result<u64>>> {
         None
     }
 
-    /// Where the servers listen that a client connects to. Given, and if [`connect`](Self::connect) connects
-    /// to [`cx.addr(n)`](Cx::addr) instead of the n-th of them, the kit can put its proxy between the two:
-    /// access P. Empty, the default, leaves out the rules that need that.
+    /// The addresses of the servers that a client connects to. If [`connect`](Self::connect) uses
+    /// [`cx.addr(n)`](Cx::addr) instead of the n-th of them, the kit can put its proxy in between: access P.
+    /// Empty, the default, skips the rules that need this.
     fn servers(&self) -> Vec<ServerAddress> {
         Vec::new()
     }
 
-    /// What can be done to the store itself: restart it, set its clock, and so on. `None`, the default,
-    /// leaves out the rules that need that: access H.
+    /// The hooks into the store itself: restart it, set its clock, and so on. `None`, the default, skips the
+    /// rules that need them: access H.
     fn hooks(&self) -> Option<&dyn Hooks> {
         None
     }
 
-    /// A new network to the servers, for clients of one rule. A proxy before each of
-    /// [`servers`](Self::servers) unless a harness has something else to offer, as the simulator has.
+    /// A new network to the servers, for the clients of one rule. By default, a proxy in front of each of
+    /// [`servers`](Self::servers). The simulator has its own.
     ///
     /// # Errors
     /// Those of the sockets.
@@ -93,55 +92,54 @@ pub trait Harness: Send + Sync + 'static {
         Ok(Some(Arc::new(ProxyNetwork::start(&servers)?)))
     }
 
-    /// What another process needs to find the same store: a path, an address, anything. The process is this
-    /// test binary again, and whoever makes the harness there finds this text in
-    /// [`agent::handed_over`](crate::agent::handed_over). `None`, the default, where no other process can
-    /// reach the store; it leaves out the rules about processes that are killed and stopped.
+    /// The text with which another process finds the same store: a path, an address, anything. That process
+    /// is this test binary again. The code that makes the harness there gets the text from
+    /// [`agent::handed_over`](crate::agent::handed_over). `None`, the default, if no other process can reach
+    /// the store; this skips the rules about killed and stopped processes.
     fn hand_over(&self) -> Option<String> {
         None
     }
 
-    /// The folder of a store that waits for a disk of this machine. A rule about time that met a stall of
-    /// that disk is inconclusive. `None`, the default, where there is none.
+    /// The folder of a store that writes to a disk of this machine. A rule about time is inconclusive if that
+    /// disk stalled. `None`, the default, if there is no such folder.
     fn disk(&self) -> Option<PathBuf> {
         None
     }
 
-    /// A new process in the simulation, where time is simulated: it takes the place of the child processes
-    /// that [`hand_over`](Self::hand_over) is for. `None`, the default, where time is real.
+    /// A new simulated process, in simulated time. It replaces the child processes of
+    /// [`hand_over`](Self::hand_over). `None`, the default, in real time.
     fn process(&self) -> Option<Arc<dyn Process>> {
         None
     }
 
-    /// How time passes: really, unless the runtime is a simulated one.
+    /// How time passes: in real time, unless the runtime is simulated.
     fn clockwork(&self) -> Arc<dyn Clockwork> {
         Arc::new(RealTime)
     }
 }
 
-/// A process in a simulation: what runs on its runtime can be stopped and killed, all at once.
+/// A process in a simulation. Everything on its runtime can be stopped and killed at once.
 ///
-/// What a simulated harness answers to [`Harness::process`]. As for a real process, nothing that it was told
-/// to do may go on while it is stopped, its clock goes on meanwhile, and after it was killed nothing of it
-/// happens any more; what it has sent before is on its way.
+/// A simulated harness returns it from [`Harness::process`]. It must behave like a real process: while it is
+/// stopped none of its work continues, but its clock runs on. After it was killed it does nothing more, but
+/// what it has sent stays in flight.
 pub trait Process: Send + Sync + std::fmt::Debug {
-    /// Its number, another one for each.
+    /// Its number, unique per process.
     fn number(&self) -> u32;
 
-    /// The harness as the process makes it: clients that connect there live in it, and its runtime is the
-    /// process's own.
+    /// The harness of the process: clients that connect there live in the process, on its own runtime.
     fn harness(&self) -> Arc<dyn Harness>;
 
     /// Stops it.
     fn stop(&self);
 
-    /// Lets it go on.
+    /// Continues it.
     fn resume(&self);
 
     /// Kills it, stopped or not.
     fn kill(&self);
 
-    /// Sets its wall clock that many seconds off.
+    /// Shifts its wall clock by that many seconds.
     fn set_wall_clock(&self, seconds: i64);
 
     /// What its wall clock shows, since 1970.
@@ -153,10 +151,11 @@ pub trait Clockwork: Send + Sync {
     /// Whether time is simulated. Then rules run one at a time, and no stall of the machine can spoil them.
     fn is_virtual(&self) -> bool;
 
-    /// Time passes, and nobody runs: the real one blocks this thread, a simulated one moves the clock.
+    /// Lets time pass while no task runs: in real time this blocks the thread, in a simulation it moves the
+    /// clock.
     fn stall(&self, duration: Duration);
 
-    /// Runs the future to its end, or drops it when `limit` has passed on the runtime's clock.
+    /// Runs the future to its end, or drops it after `limit` on the runtime's clock.
     fn drive(&self, runtime: &Arc<dyn Runtime>, rule: BoxFuture<'static, ()>, limit: Duration) -> Driven;
 }
 
@@ -167,7 +166,7 @@ pub enum Driven {
     Done,
     /// The limit passed first.
     TimedOut,
-    /// In a simulation: it cannot go on, because of that.
+    /// The simulation cannot continue, for this reason.
     Stuck(String),
 }
 
@@ -189,8 +188,8 @@ impl Clockwork for RealTime {
         let (abort, registration) = AbortHandle::new_pair();
         runtime.spawn(
             async move {
-                // A panic must not unwind into the runtime: some of them end the thread. The rule's own
-                // catcher has the text.
+                // A panic must not unwind into the runtime, since some runtimes end the thread. The rule's
+                // own catcher has the text.
                 let _ = AssertUnwindSafe(Abortable::new(rule, registration))
                     .catch_unwind()
                     .await;

@@ -1,8 +1,8 @@
 //! Conformance rules for distributed locks: numbered, typed, run against any backend or lock library.
 //!
 //! Implement [`Harness`] (three methods), write `dlock_conformance::main!(MyHarness);` into a test with
-//! `harness = false`, and run `cargo test`. The rules are in [`rules`]; how they are written is described
-//! there too. What they are good for is shown in `MUSEUM.md`.
+//! `harness = false`, and run `cargo test`. The rules are in [`rules`], with a description of how they are
+//! written. `MUSEUM.md` shows the real bugs that they catch.
 
 pub mod agent;
 mod arguments;

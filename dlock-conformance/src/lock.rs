@@ -1,5 +1,5 @@
-//! Mutexes that a panic elsewhere does not spoil: what they guard is whole after each statement, and a report
-//! has to be made all the same.
+//! Mutexes that ignore poisoning: the guarded data is consistent after each statement, and a report must be
+//! made even after a panic.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -1,11 +1,11 @@
-//! Modes, as they are written down.
+//! Modes, as they are recorded.
 
 use std::num::NonZeroU32;
 
 use dlock_core::Mode;
 use serde::{Deserialize, Serialize};
 
-/// A mode, as it is written down.
+/// A mode, as it is recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ModeTag {

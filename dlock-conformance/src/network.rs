@@ -1,8 +1,8 @@
-//! The way from clients to the servers, and what can go wrong on it.
+//! The network between clients and servers, and its faults.
 //!
 //! A rule of access P asks for one with [`Cx::network`](crate::Cx::network) and connects clients over it;
-//! clients that it connects in the usual way do not notice its faults. Before a real server it is made of
-//! [proxies](crate::proxy), in the simulator of simulated links, and the body of the rule is the same.
+//! clients that it connects in the usual way do not notice its faults. In front of a real server it consists
+//! of [proxies](crate::proxy), in the simulator of simulated links. The body of the rule is the same.
 
 use std::any::Any;
 use std::fmt;
@@ -10,11 +10,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// A network of which the faults are in the kit's hands.
+/// A network whose faults the kit controls.
 ///
-/// Faults of different kinds may be at work at the same time; each ends when its [`FaultGuard`] is dropped.
+/// Faults of different kinds may be active at the same time. Each ends when its [`FaultGuard`] is dropped.
 pub trait Network: Any + Send + Sync + fmt::Debug {
-    /// From now on, until the guard is dropped, that goes wrong.
+    /// Starts a fault, which lasts until the guard is dropped.
     fn begin(&self, fault: Fault) -> FaultGuard;
 
     /// Whether it can do that: a proxy that knows bytes only cannot send a request twice.
@@ -22,15 +22,14 @@ pub trait Network: Any + Send + Sync + fmt::Debug {
         true
     }
 
-    /// Breaks every connection that there is, and says how many. New ones can be made at once.
+    /// Breaks every existing connection, and returns how many there were. New ones can be made at once.
     fn cut(&self, how: Cut) -> usize;
 
-    /// What has passed so far.
+    /// The traffic so far.
     fn traffic(&self) -> Traffic;
 
-    /// The part of it that leads to the n-th of the servers, with faults of its own: for subjects that speak
-    /// to several, as a quorum does to its members. `None`, unless given, where there is no such server, or
-    /// no telling them apart.
+    /// The part of it that leads to the n-th server, with its own faults, for subjects with several servers
+    /// such as a quorum. `None`, the default, if there is no such server or they cannot be distinguished.
     fn server(&self, _n: usize) -> Option<Arc<dyn Network>> {
         None
     }
@@ -48,7 +47,7 @@ pub enum Direction {
 }
 
 impl Direction {
-    /// Whether what goes that way is meant.
+    /// Whether it includes that direction.
     pub fn covers(self, way: Self) -> bool {
         self == Self::Both || self == way
     }
@@ -58,23 +57,24 @@ impl Direction {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fault {
-    /// What goes that way takes that much longer.
+    /// Delays everything in that direction by that much.
     Delay(Direction, Duration),
-    /// What goes that way never arrives, and nobody is told. A connection that has lost something is cut when
-    /// the fault ends: there is a hole in its stream.
+    /// Silently drops everything in that direction. A connection that has lost data is cut when the fault
+    /// ends, because its stream has a hole.
     BlackHole(Direction),
-    /// What goes that way is kept, and arrives when the fault ends.
+    /// Keeps everything in that direction, and delivers it when the fault ends.
     Hold(Direction),
-    /// The server is away: connections are cut, and no new one can be made.
+    /// The server is unreachable: connections are cut, and no new one can be made.
     Away,
     /// Once: the next request is carried out; its reply is dropped when the server sends it, and the
     /// connection cut.
     SwallowNextReply,
-    /// Once: the next request is kept and its connection cut. It arrives when the fault ends, after whatever
-    /// the client has sent over new connections meanwhile; nobody hears the reply.
+    /// Once: the next request is kept and its connection cut. It arrives when the fault ends, after
+    /// everything that the client sent over new connections. Its reply is dropped.
     DeliverLate,
-    /// Requests arrive twice, the second time up to that much later; nobody hears the second reply. Those
-    /// that a driver must never repeat, since nobody would undo the copy (a try, say), arrive once.
+    /// Requests arrive twice, the second time up to that much later, and the second reply is dropped.
+    /// Requests that a driver must never repeat, because nothing would undo the copy (for example a try),
+    /// arrive once.
     Duplicate(Duration),
 }
 
@@ -87,20 +87,20 @@ pub enum Cut {
     Fin,
 }
 
-/// What has passed.
+/// Counts of the traffic.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Traffic {
     /// Connections that clients have made.
     pub connections: u64,
-    /// How often a client began to speak after the server had, or first: requests, as far as they are not
-    /// sent in one go.
+    /// How often a client started to send, first or after the server. This counts requests, unless they are
+    /// sent together.
     pub requests: u64,
-    /// How often the server began to speak: replies and pushes, in the same way.
+    /// How often the server started to send: replies and pushes, counted in the same way.
     pub replies: u64,
 }
 
-/// A fault at work. It ends when this is dropped.
+/// An active fault. It ends when this is dropped.
 #[must_use = "the fault ends when this is dropped"]
 pub struct FaultGuard {
     hits: Arc<AtomicU64>,
@@ -108,7 +108,7 @@ pub struct FaultGuard {
 }
 
 impl FaultGuard {
-    /// A fault that has struck as often as `hits` says, and that `heal` ends.
+    /// A fault whose strikes `hits` counts, and which `heal` ends.
     pub fn new(hits: Arc<AtomicU64>, heal: impl FnOnce() + Send + Sync + 'static) -> Self {
         Self {
             hits,
@@ -119,7 +119,7 @@ impl FaultGuard {
     /// How often it has struck: pieces of a stream (in the simulator, messages) that were delayed, lost or
     /// kept; connections that were cut, and one for the server being away.
     ///
-    /// A rule that saw a fault strike nothing has not seen what it is about.
+    /// If a fault struck nothing, the rule has not tested its subject.
     pub fn hits(&self) -> u64 {
         self.hits.load(Ordering::Acquire)
     }

@@ -1,4 +1,4 @@
-//! A harness for a lock library that speaks to one server: all that it takes beside a [`Library`].
+//! A harness for a lock library with one server: all that is needed besides a [`Library`].
 
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
@@ -15,8 +15,8 @@ use crate::harness::Harness;
 use crate::proxy::ServerAddress;
 use crate::subject::Subject;
 
-/// A [`Harness`] for a [`Library`] whose clients speak to one server by TCP. Rules that break the network and
-/// that kill processes run as well.
+/// A [`Harness`] for a [`Library`] whose clients use one TCP server. Rules that break the network or kill
+/// processes run as well.
 pub struct OneServer<F> {
     claims: Claims,
     runtime: Arc<dyn Runtime>,
@@ -28,15 +28,15 @@ impl<F, L: Library> OneServer<F>
 where
     F: Fn(SocketAddr) -> L,
 {
-    /// `client` makes a client of the server at that address, which is `server` or the kit's proxy before it.
-    /// Nothing is shared between two clients. It is called on the runtime.
+    /// `client` makes a client for the server at the given address, which is `server` or the kit's proxy in
+    /// front of it. Clients must share nothing. It is called on the runtime.
     ///
     /// # Panics
-    /// If there is no such host.
+    /// If the host does not resolve.
     pub fn new(claims: Claims, runtime: Arc<dyn Runtime>, server: impl ToSocketAddrs, client: F) -> Self {
         let found = server.to_socket_addrs().map(|mut all| all.next());
         let Ok(Some(server)) = found else {
-            panic!("the address of the server is no HOST:PORT of a host that there is: {found:?}");
+            panic!("the address of the server is not a HOST:PORT that resolves: {found:?}");
         };
         Self {
             claims,

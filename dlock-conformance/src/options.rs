@@ -1,4 +1,4 @@
-//! How to run: which rules, how much of each, and what is kept of it.
+//! The options of a run: the rules, the amount of work, and the output.
 
 use std::path::PathBuf;
 
@@ -22,26 +22,27 @@ pub enum Histories {
 pub struct Options {
     /// How much work rules with rounds do.
     pub effort: Effort,
-    /// The seed; each rule's own seed comes from it and the rule's number.
+    /// The seed. Each rule's own seed is derived from it and the rule's number.
     pub seed: u64,
-    /// The seed of each attempt, instead of one made from the run's: to run a rule again just as it was.
+    /// The seed of each attempt, instead of a derived one: repeats a rule exactly.
     pub attempt_seed: Option<u64>,
-    /// Which rules: a number, or a part of a test's name. All, if there is none.
+    /// Selects rules by number or by a part of a test's name. All rules, if empty.
     pub filters: Vec<String>,
-    /// Filters are whole names.
+    /// Filters must match whole names.
     pub exact: bool,
-    /// Which rules not, in the same way.
+    /// Rules to skip, in the same way.
     pub skip: Vec<String>,
-    /// How many rules that disturb no others run at once.
+    /// How many rules run at once, of those that do not disturb others.
     pub parallel: usize,
-    /// Where reports go; `None`: nowhere.
+    /// The directory for reports; `None` for no reports.
     pub report_to: Option<PathBuf>,
-    /// Where histories go, in a directory per backend and runtime; `None`: to `history` beside the reports,
-    /// if these go anywhere.
+    /// The directory for histories, with one directory per backend and runtime. `None`: in `history` beside
+    /// the reports, if there are any.
     pub histories_to: Option<PathBuf>,
     /// Which histories are kept.
     pub histories: Histories,
-    /// Where the certificate of a run of all rules goes, in a directory of its own; `None`: nowhere.
+    /// The directory for the certificate of a run of all rules, with its own directory in it; `None` for no
+    /// certificate.
     pub certificate_to: Option<PathBuf>,
     /// The command that runs one rule again, up to its number: `cargo test --test conformance --`.
     pub replay: String,
@@ -74,7 +75,7 @@ const SMOKE: [&str; 18] = [
 ];
 
 impl Options {
-    /// Only the smoke set: whether a runtime that is claimed works at all.
+    /// Only the smoke set, which shows whether a claimed runtime works at all.
     #[must_use]
     pub fn smoke(mut self) -> Self {
         self.filters = SMOKE.map(str::to_owned).to_vec();
@@ -84,7 +85,7 @@ impl Options {
         self
     }
 
-    /// Whether that rule is asked for.
+    /// Whether that rule is selected.
     pub fn selects(&self, rule: &Rule) -> bool {
         let name = rule.test_name();
         let matches = |filter: &String| {
@@ -109,7 +110,7 @@ impl Options {
         format!("{} {} {seed}{full}", self.replay, rule.id)
     }
 
-    /// Whether all rules are asked for.
+    /// Whether all rules are selected.
     pub fn is_complete(&self) -> bool {
         self.filters.is_empty() && self.skip.is_empty()
     }

@@ -1,21 +1,21 @@
-//! How a rule came out.
+//! The outcome of a rule.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// How a rule came out. Only `Pass` is a pass.
+/// The outcome of a rule. Only `Pass` is a pass.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
 pub enum Outcome {
-    /// It held, and the run saw what it had to see.
+    /// It held, and the run has the required evidence.
     Pass,
     /// It is broken.
     Fail {
         /// What was seen.
         seen: String,
     },
-    /// What it needs is not claimed (and is honestly refused, as the rules of section 17 see to).
+    /// Its needs are not claimed (and are refused, as the rules of section 17 check).
     Unsupported {
         /// What is not claimed.
         needs: String,
@@ -25,19 +25,19 @@ pub enum Outcome {
         /// Why.
         reason: String,
     },
-    /// It is known not to hold, and the harness says so.
+    /// It is known to fail, and the harness waives it.
     Waived {
         /// Why.
         reason: String,
         /// Where it is discussed.
         link: String,
     },
-    /// The run could not tell.
+    /// The run could not decide.
     Inconclusive {
         /// Why.
         why: String,
     },
-    /// The kit itself is wrong, or the harness is: it had connected, and then could not any more.
+    /// The kit or the harness failed, for example a harness that could connect before and no longer can.
     Error {
         /// What happened.
         what: String,
@@ -99,7 +99,7 @@ impl Outcome {
         }
     }
 
-    /// What was seen, or why not; empty for a pass.
+    /// What was seen, or why nothing was; empty for a pass.
     pub fn text(&self) -> &str {
         match self {
             Self::Pass => "",

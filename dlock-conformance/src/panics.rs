@@ -1,4 +1,4 @@
-//! What a panic said and where it was: the payload that unwinding carries has no place.
+//! Records the text and the place of a panic, since the unwinding payload has no place.
 
 use crate::lock::lock;
 use std::any::Any;
@@ -22,7 +22,7 @@ pub(crate) struct Seen {
     pub(crate) line: u32,
 }
 
-/// Notes where panics happen, beside what the process does with them already.
+/// Notes where panics happen, in addition to the existing hook.
 pub(crate) fn watch() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

@@ -1,17 +1,18 @@
-//! Promises that are a choice rather than a number: who goes first, and what a watcher is told.
+//! Promises that are a choice instead of a number: who goes first, and what a watcher sees.
 
 use serde::Serialize;
 
-/// Who goes first among the readers and writers that wait for a name.
+/// Which of the waiting readers and writers of a name go first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum RwPolicy {
-    /// They are served in line: a waiting writer holds back the readers behind it, and nobody starves.
+    /// They are granted in the order of the queue: a waiting writer blocks the readers behind it, and no
+    /// waiter starves.
     InLine,
-    /// A waiting writer holds back every reader that comes after it. Readers may starve.
+    /// A waiting writer blocks every later reader. Readers may starve.
     WritersFirst,
-    /// A reader comes in whenever readers hold. Writers may starve.
+    /// A reader is admitted whenever readers hold. Writers may starve.
     ReadersFirst,
     /// Nothing is promised.
     Any,
@@ -29,13 +30,13 @@ impl RwPolicy {
     }
 }
 
-/// What becomes of changes that a watcher is not told one by one.
+/// How a watcher learns of changes that are not reported one by one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Merging {
-    /// Where changes are missing, a snapshot with `skipped: true` stands in their place.
+    /// A snapshot with `skipped: true` replaces missing changes.
     Marked,
-    /// A store that looks now and then merges what lies between two looks, and does not say so.
+    /// A store that polls merges the changes between two polls without a sign.
     Silent,
 }

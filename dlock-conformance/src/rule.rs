@@ -1,4 +1,5 @@
-//! A rule, declared once: registry entry, test name, documentation, `RULES.json` and matrix row come from it.
+//! A rule, declared once. Its registry entry, test name, documentation, `RULES.json` and matrix row come from
+//! it.
 
 use std::fmt;
 use std::time::Duration;
@@ -14,7 +15,7 @@ use crate::verdict::Verdict;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum Level {
-    /// Without it, it is no lock of that profile.
+    /// A lock of that profile has to keep it.
     Must,
     /// Good, and listed.
     Should,
@@ -28,7 +29,8 @@ pub enum Level {
 pub enum Layer {
     /// The store and its driver.
     Backend,
-    /// The waiting, renewing, losing: inherited where the subject uses the engine of `dlock-core`.
+    /// The code that waits, renews and reports losses: inherited if the subject uses the engine of
+    /// `dlock-core`.
     Engine,
     /// Either can break it.
     Both,
@@ -39,7 +41,7 @@ pub enum Layer {
 pub enum Access {
     /// The API alone.
     A,
-    /// A proxy before the server.
+    /// A proxy in front of the server.
     P,
     /// A child process that is killed and stopped.
     C,
@@ -59,7 +61,7 @@ impl Access {
         }
     }
 
-    /// Whether others that run at the same time would notice. A proxy is of one rule alone.
+    /// Whether other rules that run at the same time would notice. A proxy belongs to one rule alone.
     pub(crate) fn disturbs(self) -> bool {
         matches!(self, Self::H | Self::S)
     }
@@ -70,8 +72,8 @@ impl Access {
 pub enum Test {
     /// A deterministic scenario.
     D,
-    /// Timing, with a bound on either side. Runs beside others of its kind, with a canary; a stalled machine
-    /// makes it inconclusive.
+    /// Timing, with a lower and an upper bound. Runs beside others of its kind, with a canary. A stalled
+    /// machine makes it inconclusive.
     T,
     /// A seeded history, and checkers.
     X,
@@ -81,7 +83,7 @@ pub enum Test {
     K,
 }
 
-/// How surely a planted bug shows.
+/// How reliably a planted bug shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Detection {
@@ -91,7 +93,7 @@ pub enum Detection {
     Stochastic,
 }
 
-/// A counter that a run must have seen at least so often; otherwise it proves nothing and is inconclusive.
+/// A counter that a run must reach. A run below it proves nothing and is inconclusive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Evidence {
     /// The name given to [`Cx::evidence`].
@@ -106,7 +108,7 @@ pub struct Rule {
     pub id: &'static str,
     /// How binding it is.
     pub level: Level,
-    /// In which phase it came in.
+    /// The phase in which it was added.
     pub phase: u8,
     /// What it needs of the subject.
     pub needs: &'static [Need],
@@ -116,11 +118,12 @@ pub struct Rule {
     pub access: Access,
     /// How it is tested.
     pub test: Test,
-    /// Two to five words with `_` between them: its function, and the end of its test's name.
+    /// Two to five words with `_` between them. It is the name of its function, and the end of its test's
+    /// name.
     pub title: &'static str,
     /// The rule, in one sentence.
     pub statement: &'static str,
-    /// Why anyone should care; what goes wrong in the field without it.
+    /// Why it matters: what goes wrong in the field without it.
     pub intent: &'static str,
     /// Where to look first when it fails.
     pub check_first: &'static str,
@@ -134,9 +137,8 @@ pub struct Rule {
     pub run: fn(Cx) -> BoxFuture<'static, Verdict>,
 }
 
-/// Those that run alone. Two block a thread of the runtime for longer than a ttl: where it has but one,
-/// everything else stands still as well, and what others hold there runs out. Two count the records of the
-/// whole store.
+/// The rules that run alone. Two block a thread of the runtime for longer than a ttl: if it has only one, all
+/// other work stops as well, and the locks of other rules expire. Two count the records of the whole store.
 const ALONE: [&str; 5] = ["3.04", "7.04", "7.16", "13.13", "19.10"];
 
 impl Rule {
@@ -145,7 +147,7 @@ impl Rule {
         self.needs.iter().copied().chain(self.access.need())
     }
 
-    /// Whether it and others that run at the same time would notice one another.
+    /// Whether it and other rules that run at the same time would notice each other.
     pub(crate) fn disturbs(&self) -> bool {
         self.access.disturbs() || ALONE.contains(&self.id)
     }
@@ -185,8 +187,8 @@ impl fmt::Debug for Rule {
     }
 }
 
-/// Declares the rule that the function below it tests; the only place where it is described. Its title is
-/// the function's name. A run may take a minute unless a `budget` says more, and shows its bug each time
+/// Declares the rule that the function below it tests. This is the only place that describes it. Its title is
+/// the function's name. A run may take a minute unless a `budget` allows more, and shows its bug each time
 /// unless that is `stochastic`.
 ///
 /// See the module documentation of [`rules`](crate::rules) for how rules are written.

@@ -7,7 +7,7 @@ use crate::claims::Claims;
 /// The claims, as the harness made them when the run began, and whether anything has connected since.
 #[derive(Debug)]
 pub(crate) struct RunState {
-    /// Read once: a harness that claims something else for each rule would be judged by what suits it.
+    /// Read once, so that a harness cannot claim something else for each rule.
     pub(crate) claims: Claims,
     connected: AtomicBool,
 }
@@ -25,7 +25,7 @@ impl RunState {
         self.connected.store(true, Ordering::Relaxed);
     }
 
-    /// Whether any client was connected in this run: from then on, one that cannot be is no excuse.
+    /// Whether any client was connected in this run. From then on, a failed connect is no excuse.
     pub(crate) fn has_connected(&self) -> bool {
         self.connected.load(Ordering::Relaxed)
     }

@@ -1,8 +1,8 @@
 //! Runs the rules: which, in which order, how often.
 //!
-//! First those that look for races, a few at a time; then those about time, a few at a time as well, with the
-//! canary watching; then, one after the other, those that disturb others, with hands at the store. What saw
-//! too little beside others runs once more alone. In a simulation all run one after the other.
+//! First the ones that look for races, a few at a time. Then the ones about time, also a few at a time, with
+//! the canary. Then, one after the other, the ones that disturb others through hooks into the store. A rule
+//! that lacked evidence beside others runs once more alone. In a simulation all run one after the other.
 
 use std::io;
 use std::path::Path;
@@ -30,15 +30,15 @@ use crate::side_by_side::side_by_side;
 /// How often a rule is run at most when the machine stalls in it.
 const ATTEMPTS: u32 = 3;
 
-/// Runs the rules that are asked for and says how each came out.
+/// Runs the selected rules and reports the outcome of each.
 ///
-/// Blocks the thread; call it from outside of any async runtime. A panic anywhere in the process meanwhile,
-/// outside of the kit, is a problem of the report. With [`Options::report_to`] the reports are written there.
+/// Blocks the thread; call it from outside of any async runtime. A panic anywhere in the process outside the
+/// kit becomes a problem of the report. With [`Options::report_to`] the reports are written there.
 pub fn run(harness: impl Harness, options: &Options) -> Report {
     run_with(Arc::new(harness), options, |_| {})
 }
 
-/// The same, telling each outcome as it comes.
+/// The same, with a callback for each outcome.
 pub(crate) fn run_with(
     harness: Arc<dyn Harness>,
     options: &Options,
@@ -57,7 +57,7 @@ pub(crate) fn run_with(
     let canary = (!is_virtual).then(Canary::start);
     let disk = harness.disk().and_then(|folder| Canary::of_disk(&folder).ok());
     if canary.is_some() {
-        // What this machine does when nothing is asked of it.
+        // The lateness of this machine at rest.
         std::thread::sleep(Duration::from_millis(100));
     }
     panics::watch();
@@ -77,7 +77,7 @@ pub(crate) fn run_with(
     let (timed, together): (Vec<_>, Vec<_>) = together.into_iter().partition(|rule| rule.test == Test::T);
     let beside_others = options.parallel > 1;
     let mut reports = Vec::new();
-    // What saw too little beside others, with which the store was busy too, is run again first of those
+    // A rule that lacked evidence while the store was busy with others is run again, before the ones that run
     // alone.
     let mut by_itself = Vec::new();
     for rules in [together, timed] {
@@ -103,7 +103,7 @@ pub(crate) fn run_with(
         reports.push(report);
     }
     if runner.state.has_connected() {
-        // Before the first connection it could have been that there is no store. There is one.
+        // Before the first connection it was possible that there is no store. There is one.
         for report in &mut reports {
             if report.blame_connecting() {
                 tell(report);
@@ -126,7 +126,7 @@ pub(crate) fn run_with(
             format!("; the latest, at {}:{}: {}", p.file, p.line, p.text)
         });
         report.problems.push(format!(
-            "{panics} panics happened outside of the kit during the run{latest}"
+            "{panics} panics happened outside the kit during the run{latest}"
         ));
     }
     write(report, options)
@@ -193,12 +193,12 @@ impl Runner<'_> {
             Outcome::Unsupported {
                 needs: format!("not claimed: {}", missing.join(", ")),
             }
-        // Whether there is a proxy, another process or a hook, the rule learns when it asks for one.
+        // The rule learns whether there is a proxy, a process or a hook when it requests one.
         } else {
             self.attempts(rule, &mut attempts, beside_others)
         };
         let unconnected = attempts.last().is_some_and(|last| last.unconnected);
-        // No waiver covers a store that is away.
+        // No waiver covers an unreachable store.
         let outcome = if unconnected {
             outcome
         } else {
@@ -231,7 +231,7 @@ impl Runner<'_> {
             };
             attempt.stall = worst(&self.canary);
             if attempt.outcome.kind() == Kind::Fail {
-                // What held although the disk was late holds.
+                // A rule that passed although the disk was late has passed.
                 attempt.stall = attempt.stall.max(worst(&self.disk));
             }
             let limit = self.state.claims.slack / 2;
@@ -247,8 +247,8 @@ impl Runner<'_> {
                     text => text,
                 };
                 let why = format!(
-                    "this machine, or its disk, stood still for {:?}, more than half of the slack \
-                        ({limit:?}); {meanwhile}",
+                    "this machine or its disk stalled for {:?}, more than half of the slack ({limit:?}); \
+                        {meanwhile}",
                     attempt.stall
                 );
                 attempt.outcome = Outcome::Inconclusive { why };
@@ -267,7 +267,7 @@ impl Runner<'_> {
         )
     }
 
-    /// A waived rule is run all the same: if it holds, the waiver is out of date.
+    /// A waived rule is run too: if it holds, the waiver is out of date.
     fn waived(&self, rule: &Rule, outcome: Outcome) -> Outcome {
         match self.state.claims.waiver(rule.id) {
             Some(waiver) if matches!(outcome.kind(), Kind::Fail | Kind::Inconclusive | Kind::NotRun) => {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::lock::{lock, unlocked};
 
-/// Does each of them, so many at once, and answers what came of them in the order in which they were done.
+/// Runs all of them, a given number at once, and returns their results in the order of completion.
 pub(crate) fn side_by_side<T: Sync, R: Send>(
     threads: usize,
     all: &[T],

@@ -1,5 +1,5 @@
-//! The reference backend in the simulator, by itself or as a quorum: the rules in virtual time, a function of
-//! the seed.
+//! The reference backend in the simulator, alone or as a quorum: the rules run in virtual time, and depend
+//! only on the seed.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -28,7 +28,7 @@ use crate::simulated_network::SimulatedNetwork;
 use crate::simulated_process::{SimulatedProcess, Surroundings};
 use crate::subject::Subject;
 
-/// How long a member of a quorum is waited for that does not answer.
+/// How long to wait for a quorum member that does not answer.
 const PATIENCE: Duration = Duration::from_millis(500);
 
 /// One simulated world: a memory store on a server, or a quorum of several on a server each, and clients that
@@ -39,7 +39,7 @@ const PATIENCE: Duration = Duration::from_millis(500);
 pub struct Simulated {
     clockwork: Arc<SimulatedTime>,
     members: Vec<(SimRuntime, Memory)>,
-    /// Of a store by itself; nobody has hands at a quorum.
+    /// For a single store; a quorum has no hooks.
     hooks: Option<MemoryHooks>,
     plan: FaultPlan,
     /// Whether there is no room for anything new.
@@ -58,11 +58,11 @@ impl Simulated {
     pub fn with(seed: u64, plan: FaultPlan) -> Self {
         let clockwork = SimulatedTime::new(seed);
         let server = clockwork.machine("server");
-        // A store that writes its tokens and gates to a disk. Its leases go by a clock that nobody can set,
-        // unless a bug says otherwise.
+        // A store that writes its tokens and gates to a disk. Its leases use a clock that cannot be set,
+        // unless a planted bug changes that.
         let mut config = Config::new()
             .strength(Strength::AcrossRestart)
-            // Limits that no rule meets but the one about limits.
+            // Limits that only the rule about limits reaches.
             .max_held(Some(1_200))
             .max_waiters(Some(600));
         let wall = Arc::new(WallClock::new(Arc::new(server.clone())));
@@ -71,7 +71,7 @@ impl Simulated {
             config = config.clock(Arc::new(move || wall.now()));
         }
         if crate::switch::on("prio_silently_ignored") {
-            // What is silently ignored must be undeclared first.
+            // An option can be silently ignored only if it is not declared.
             config = config.without(Capability::Priority);
         }
         let store = config.connect(Arc::new(server.clone()));
@@ -79,8 +79,8 @@ impl Simulated {
         Self::of(clockwork, vec![(server, store)], Some(hooks), plan)
     }
 
-    /// A correct quorum of so many stores, two at least, on a network without faults: what the rules about
-    /// quorums are proved on, and every other rule that it claims.
+    /// A correct quorum of that many stores, at least two, on a network without faults. It proves the rules
+    /// about quorums, and every other rule that it claims.
     pub fn quorum(seed: u64, members: usize) -> Self {
         let clockwork = SimulatedTime::new(seed);
         let member = |n: usize| {
@@ -111,7 +111,7 @@ impl Simulated {
         }
     }
 
-    /// A number that is the same for two runs that decided the same.
+    /// A number that is equal for two runs that made the same decisions.
     pub fn event_hash(&self) -> u64 {
         self.clockwork.0.event_hash()
     }
@@ -137,7 +137,7 @@ impl Simulated {
         subject(backend(links, &runtime)?, runtime)
     }
 
-    /// The store, if it is one by itself.
+    /// The store, if it is a single one.
     fn store(&self) -> Option<&(SimRuntime, Memory)> {
         match &self.members[..] {
             [only] => Some(only),
@@ -163,7 +163,7 @@ fn subject(backend: Arc<dyn Lock>, runtime: Arc<dyn Runtime>) -> Result<Arc<dyn 
     Ok(Arc::new(EngineSubject::new(client)))
 }
 
-/// What both claim, of that name.
+/// The claims of both, under that name.
 fn claimed(product: &str, capabilities: Capabilities) -> Claims {
     Claims::new(product, env!("CARGO_PKG_VERSION"), capabilities)
         .slack(Duration::from_millis(50))
@@ -174,7 +174,7 @@ fn claimed(product: &str, capabilities: Capabilities) -> Claims {
         .claim(Need::Events)
 }
 
-/// What a store by itself claims.
+/// The claims of a single store.
 pub(crate) fn claims(store: &Memory) -> Claims {
     claimed("dlock memory (simulated)", capabilities_of(&*store.connect()))
         .wake_p99(Duration::from_millis(20))
@@ -195,7 +195,7 @@ impl Harness for Simulated {
         // raise.
         let requests = u32::try_from(3 * members).unwrap_or(u32::MAX);
         claimed("dlock quorum (simulated)", capabilities_of(&*quorum))
-            // Who waits looks every tenth of a second at the least.
+            // A waiter polls at least ten times a second.
             .wake_p99(Duration::from_millis(200))
             .round_trips(requests)
             .quorum(members)
@@ -222,7 +222,7 @@ impl Harness for Simulated {
             let network = cx.route::<SimulatedNetwork>();
             let mut plan = self.plan.clone();
             if network.is_some() {
-                // What the network loses is waited for: it is the engine's, or the quorum's, to give up.
+                // A lost message is waited for: the engine, or the quorum, has to give up.
                 plan.hang = 1.0;
             }
             let links = self.links(&node, &plan);
@@ -297,7 +297,7 @@ impl SimulatedTime {
         Self(Sim::new(seed))
     }
 
-    /// A machine on which a process is to live; its clock shows what all clocks show.
+    /// A machine for a process. Its clock shows the same time as all clocks.
     pub(crate) fn machine(&self, name: &str) -> SimRuntime {
         self.0.client_runtime_with(name, Duration::ZERO, 0)
     }

@@ -10,7 +10,7 @@ use dlock_core::spi::{
 use dlock_core::{Capabilities, Error, ErrorKind, Result};
 use futures::stream::BoxStream;
 
-/// The way to a store, which says whether it is full.
+/// A store behind a check whether it is full.
 pub(crate) struct Fillable {
     inner: Arc<dyn Lock>,
     full: Arc<AtomicBool>,
@@ -62,7 +62,7 @@ impl Lock for Fillable {
     }
 
     async fn release(&self, lease: &LeaseKey, how: Release) -> Result<Released> {
-        // To write down that it was released there is no room.
+        // There is no space to record the release.
         if crate::switch::on("full_store_keeps_holders") {
             self.check()?;
         }

@@ -8,10 +8,10 @@ use crate::lock::lock;
 use dlock_core::sim::SimRuntime;
 use dlock_core::{Runtime as _, Timestamp};
 
-/// What the wall clock of a process that nobody has set shows when the simulation begins: a day in 2026.
+/// The initial wall clock of a process when the simulation begins: a day in 2026.
 const BEGAN: Duration = Duration::from_secs(1_780_000_000);
 
-/// The machine that a process is: what its clocks show, and how long it stood still.
+/// The machine of a process: its clocks, and how long it was stopped.
 #[derive(Debug)]
 pub(crate) struct Machine {
     pub(crate) number: u32,
@@ -53,7 +53,7 @@ impl Machine {
         }
     }
 
-    /// Each time that it stood still.
+    /// Each time that it was stopped.
     #[cfg(dlock_saboteur)]
     pub(crate) fn stops(&self) -> Vec<Stop> {
         self.change_stops(|stops| stops.clone())

@@ -37,8 +37,8 @@ fn partition(way: Direction) -> Partition {
 }
 
 impl SimulatedNetwork {
-    /// One to those servers. A bug may be planted in its drivers, which are what makes a connection anew, or
-    /// in how a server writes to its connections.
+    /// A network to those servers. A bug may be planted in its drivers, which reconnect, or in how a server
+    /// writes to its connections.
     pub(crate) fn new(servers: Vec<SimRuntime>) -> Self {
         let shared = Shared {
             links: Mutex::default(),
@@ -52,13 +52,12 @@ impl SimulatedNetwork {
         }
     }
 
-    /// One more client, and the server that it reaches over that link. Faults that are at work already do not
-    /// concern it.
+    /// Adds a client, and the server that it reaches over that link. Active faults do not affect it.
     pub(crate) fn add(&self, server: usize, link: &Arc<Link>) {
         self.all().push((server, Arc::clone(link)));
     }
 
-    /// A driver that never gives back what a broken connection had, and has none left after some of them.
+    /// A driver that leaks the resources of broken connections, and has none left after some of them.
     fn is_used_up(&self) -> bool {
         crate::switch::on("no_recover_after_heal") && self.cuts() >= 8
     }
@@ -117,7 +116,7 @@ impl Network for SimulatedNetwork {
             link.begin(number, trouble, Arc::clone(&hits));
         }
         if crate::switch::on("partition_blocks_all") && trouble == Trouble::BlackHole(Partition::Both) {
-            // Whoever writes to the one that takes nothing writes to nobody else.
+            // A server that blocks on the connection that reads nothing writes to no other one.
             let servers: Vec<_> = self.numbers().map(|n| self.shared.servers[n].clone()).collect();
             servers.iter().for_each(SimRuntime::pause);
             return FaultGuard::new(hits, move || {
@@ -130,7 +129,7 @@ impl Network for SimulatedNetwork {
         })
     }
 
-    /// Nobody can tell a reset from an end here.
+    /// A reset and a clean end are the same here.
     fn cut(&self, _: Cut) -> usize {
         let links = self.links();
         for (server, link) in &links {

@@ -115,7 +115,7 @@ impl Harness for Inside {
     }
 }
 
-/// A client that lives in the process. What is planted for processes is around it, since it shows only in
+/// A client that lives in the process. Bugs that are planted in processes wrap it, since they show only in
 /// another process.
 #[cfg(dlock_saboteur)]
 fn client(machine: &Arc<Machine>, link: Arc<Link>) -> Result<Arc<dyn Subject>> {

@@ -1,7 +1,7 @@
-//! What the rules run on: a lock library as its user sees it.
+//! The subject of the rules: a lock library as its users see it.
 //!
-//! A backend of `dlock` becomes a subject through the engine (`EngineSubject`); a foreign lock library
-//! implements the two traits itself. They are dyn-safe, so the kit is compiled once, whatever it tests.
+//! A `dlock` backend becomes a subject through the engine (`EngineSubject`). A foreign lock library
+//! implements the two traits itself. They are dyn-safe, so the kit is compiled once for all subjects.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -17,22 +17,23 @@ use futures::future::{BoxFuture, ready};
 use futures::stream::BoxStream;
 use serde::{Deserialize, Serialize};
 
-/// What an operation of a subject answers.
+/// The result of an operation of a subject.
 pub type Reply<'a, T> = BoxFuture<'a, Result<T>>;
 
 /// One independent client of the locks under test: its own connection, its own identity.
 ///
 /// Errors are [`dlock_core::Error`]s by the table in [`dlock_core::ErrorKind`]. A subject adds no retry and
-/// no timeout of its own to what it tests.
+/// no timeout of its own.
 ///
 /// # Cancel safety
-/// Dropping the future of an acquire leaves nothing held or queued, that of a release nothing held, at the
-/// latest after the ttl. The rules of section 9 check that.
+/// If the future of an acquire is dropped, nothing is held or queued, at the latest after the ttl. If the
+/// future of a release is dropped, nothing is held, at the latest after the ttl. The rules of section 9 check
+/// that.
 pub trait Subject: Send + Sync {
-    /// What it claims. Must agree with [`Claims`](crate::Claims) and never change.
+    /// Its capabilities. They must agree with [`Claims`](crate::Claims) and never change.
     fn capabilities(&self) -> Capabilities;
 
-    /// Takes the lock if it is free now; `None` if somebody else has it.
+    /// Takes the lock if it is free now; `None` if it is held.
     fn try_acquire<'a>(&'a self, name: &'a LockName, ask: &'a Ask) -> Reply<'a, Option<Box<dyn Held>>>;
 
     /// Waits for the lock, however long it takes.
@@ -49,44 +50,43 @@ pub trait Subject: Send + Sync {
     /// The fence gate of the store: a resource with check-and-write in one step. `None` unless claimed.
     fn gate(&self) -> Option<&dyn FenceGate>;
 
-    /// The changes of a name, and a look at it. `None` unless one of the two is claimed.
+    /// Watching and inspecting names. `None` unless one of the two is claimed.
     fn observe(&self) -> Option<&dyn Observe>;
 
     /// Ends the client: guards are lost, operations in flight and later ones answer `Closed`. Idempotent.
     fn close(&self) -> Reply<'_, ()>;
 
-    /// The backend of `dlock` under it, for what only the layer above the client can ask for. `None`, the
-    /// default, of other libraries.
+    /// The `dlock` backend below it, for requests that only a layer above the client can make. `None`, the
+    /// default, for other libraries.
     fn backend(&self) -> Option<&Arc<dyn spi::Lock>> {
         None
     }
 
-    /// The election of that name, with leases as asked for. `None`, the default, of other libraries.
+    /// The election of that name, with the requested leases. `None`, the default, for other libraries.
     fn election(&self, _name: &LockName, _ask: &Ask) -> Option<Result<Election>> {
         None
     }
 
-    /// The same store seen through that namespace, over the same connection. `None`, the default, of
-    /// libraries that have none.
+    /// The same store through that namespace, over the same connection. `None`, the default, for libraries
+    /// without namespaces.
     fn in_namespace(&self, _namespace: &str) -> Option<Result<Arc<dyn Subject>>> {
         None
     }
 
-    /// What a program prints that prints the client with `{:#?}`, for the rule about secrets. `None`, the
-    /// default, of one that cannot be printed.
+    /// The output of `{:#?}` for the client, for the rule about secrets. `None`, the default, if it has none.
     fn printed(&self) -> Option<String> {
         None
     }
 
-    /// Stops the client as the death of its process would: it renews, releases and withdraws nothing any
-    /// more. `false`, the default, if that cannot be done; rules then leave a guard to itself, which is
-    /// weaker where the library releases what it knows to be over.
+    /// Stops the client as the death of its process would: it no longer renews, releases or withdraws
+    /// anything. Returns `false`, the default, if that is not possible. Rules then just leave a guard alone,
+    /// which is weaker if the library releases expired locks.
     fn vanish(&self) -> bool {
         false
     }
 }
 
-/// The part of a subject that looks at locks without taking them.
+/// The part of a subject that observes locks without taking them.
 pub trait Observe: Send + Sync {
     /// The state of the name now, then every change.
     fn watch<'a>(&'a self, name: &'a LockName) -> Reply<'a, BoxStream<'static, Result<Change>>>;
@@ -94,10 +94,10 @@ pub trait Observe: Send + Sync {
     /// Who holds and who waits.
     fn inspect<'a>(&'a self, name: &'a LockName) -> Reply<'a, Inspection>;
 
-    /// Ends every lease of the name, as an operator would, and says how many.
+    /// Ends every lease of the name, as an operator would, and returns how many there were.
     fn force_release<'a>(&'a self, name: &'a LockName) -> Reply<'a, u32>;
 
-    /// The names that begin so and are held or waited for.
+    /// The names with that prefix that are held or waited for.
     fn list<'a>(&'a self, _prefix: &'a [u8]) -> Reply<'a, Vec<LockName>> {
         let unsupported = Error::new(ErrorKind::Unsupported, "this subject does not list names");
         ready(Err(unsupported)).boxed()
@@ -112,19 +112,19 @@ pub trait Held: Send + Sync {
     /// The fencing token; `None` only without the fencing capability.
     fn token(&self) -> Option<Token>;
 
-    /// The effective ttl: what was asked for, rounded up, or the session's.
+    /// The effective ttl: the requested one, rounded up, or the session's.
     fn ttl(&self) -> Duration;
 
-    /// When the holder must stop if nothing renews the lease before, on the harness's runtime's clock.
+    /// When the holder must stop unless the lease is renewed before, on the clock of the harness's runtime.
     fn deadline(&self) -> Timestamp;
 
     /// How long until the deadline; zero once lost.
     fn remaining(&self) -> Duration;
 
-    /// Whether it is held as far as the clock tells. No I/O.
+    /// Whether it is held, according to the clock. No I/O.
     fn is_valid(&self) -> bool;
 
-    /// Completes when the hold is lost, at once if it is already.
+    /// Completes when the hold is lost, or at once if it is already lost.
     fn lost(&self) -> BoxFuture<'static, LossReason>;
 
     /// Why it is lost, if it is.
@@ -156,11 +156,11 @@ pub enum Upgraded {
     Done,
     /// Other holders are there; still held shared.
     Busy,
-    /// Another holder upgrades too; still held shared.
+    /// Another holder is upgrading as well; still held shared.
     WouldDeadlock,
 }
 
-/// With which options a lock is asked for.
+/// The options of an acquire.
 ///
 /// Rules get one from [`Cx::ask`](crate::Cx::ask) and change it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -172,23 +172,23 @@ pub struct Ask {
     pub mode: Mode,
     /// "Free at most this long after I vanish."
     pub ttl: Duration,
-    /// Whether the guard renews itself.
+    /// Whether the guard has auto-renewal.
     pub auto_renew: AutoRenewal,
     /// 1 (last) to 10 (first); 5 unless asked for.
     pub priority: u8,
     /// Shown by `inspect`.
     #[serde(with = "label")]
     pub label: Option<Arc<str>>,
-    /// The longest hold, after which the guard is lost.
+    /// The maximum hold, after which the guard is lost.
     pub max_hold: Option<Duration>,
-    /// The name stays taken at least that long, even if released sooner.
+    /// The name stays held for at least that long, even if it is released sooner.
     pub min_hold: Option<Duration>,
-    /// Re-entrant for the owner of that number: acquires of one client with the same number do not exclude
-    /// one another.
+    /// Re-entrant for the owner with that number: acquires of one client with the same number do not exclude
+    /// each other.
     pub reentrant: Option<u32>,
 }
 
-/// A mode on its way to a child process.
+/// A mode, serialised for a child process.
 mod mode {
     use dlock_core::Mode;
     use serde::{Deserialize as _, Deserializer, Serialize as _, Serializer};
@@ -204,7 +204,7 @@ mod mode {
     }
 }
 
-/// A label on its way to a child process.
+/// A label, serialised for a child process.
 mod label {
     use std::sync::Arc;
 
@@ -219,19 +219,19 @@ mod label {
     }
 }
 
-/// Whether a guard renews itself.
+/// The auto-renewal of a guard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum AutoRenewal {
     /// It lapses with its ttl.
     Off,
-    /// As often as the library thinks right.
+    /// With the library's default period.
     On,
-    /// That often.
+    /// With that period.
     Every(Duration),
 }
 
 impl Ask {
-    /// An exclusive hold with that ttl that does not renew itself.
+    /// An exclusive hold with that ttl, without auto-renewal.
     pub fn new(ttl: Duration) -> Self {
         Self {
             mode: Mode::Exclusive,
@@ -267,13 +267,13 @@ impl Ask {
         self.mode(Mode::permit(NonZeroU32::new(n).unwrap_or(NonZeroU32::MIN)))
     }
 
-    /// With a guard that renews itself as often as the library thinks right.
+    /// With auto-renewal at the library's default period.
     pub fn auto_renew(mut self) -> Self {
         self.auto_renew = AutoRenewal::On;
         self
     }
 
-    /// With a guard that renews itself that often.
+    /// With auto-renewal at that period.
     pub fn renew_every(mut self, every: Duration) -> Self {
         self.auto_renew = AutoRenewal::Every(every);
         self

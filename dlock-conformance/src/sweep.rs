@@ -15,7 +15,7 @@ pub enum Waking {
     /// A fresh waker at each poll, which wakes the task; only the latest one counts by the contract of
     /// `Future`.
     Swapped,
-    /// The task's own, and each poll is followed by one that nobody asked for.
+    /// The task's own, and each poll is followed by a spurious one.
     Spurious,
 }
 
@@ -58,8 +58,8 @@ pub struct Sweep {
 }
 
 impl Sweep {
-    /// A sweep that ends when an operation completes, or after `max` of them were dropped: then it has not
-    /// seen all, and [`is_complete`](Self::is_complete) says so.
+    /// A sweep that ends when an operation completes, or after `max` of them were dropped. In the second case
+    /// it has not cut every point, and [`is_complete`](Self::is_complete) is false.
     pub fn new(waking: Waking, max: usize) -> Self {
         Self {
             waking,
@@ -70,12 +70,11 @@ impl Sweep {
         }
     }
 
-    /// Polls the operation one time more than the one before it (the first one: not at all), each time when
-    /// it asks to be woken, then drops it. `None` when the sweep is over; the operation is then dropped
-    /// without a poll.
+    /// Polls the operation once more than the one before it (the first one not at all), each time after a
+    /// wake-up, and then drops it. `None` when the sweep is over; the operation is then dropped without a
+    /// poll.
     ///
-    /// Waiting for a wake-up takes as long as it takes: give operations that complete or be woken by the
-    /// rule.
+    /// It waits for a wake-up without a limit: pass operations that complete, or that the rule wakes.
     ///
     /// # Cancel safety
     /// Dropped, it drops the operation where it is. That cut is not counted, and the next call makes it anew.
@@ -93,7 +92,7 @@ impl Sweep {
         Some(cut)
     }
 
-    /// At how many points operations were dropped that had begun. None, if it completes at its first poll.
+    /// The number of points at which started operations were dropped. 0 if it completes at its first poll.
     pub fn cut_points(&self) -> usize {
         self.cuts
     }

@@ -9,10 +9,10 @@ use crate::report::State;
 use crate::report::text::first_line;
 use crate::verify::{certificates, read};
 
-/// A table of the certificates in the directories in that one, and below it what is not proven by each.
+/// A table of the certificates in the subdirectories of that directory, followed by what each does not prove.
 ///
 /// # Errors
-/// The first certificate that does not agree with itself, and why. Their histories are not judged:
+/// The first certificate that contradicts itself, and why. Their histories are not judged:
 /// [`verify`](crate::verify) does that.
 pub fn certificates_table(directory: &Path) -> Result<String, String> {
     let mut all = Vec::new();

@@ -1,4 +1,4 @@
-//! Tasks that a rule starts.
+//! Tasks of a rule.
 
 use std::any::Any;
 use std::future::Future;
@@ -40,8 +40,8 @@ impl<T: Send + 'static> Task<T> {
         let ends = Arc::clone(&done);
         runtime.spawn(
             async move {
-                // The future is dropped before the result is told, so that whoever waits for a cancelled task
-                // knows that its destructors have run.
+                // The future is dropped before the result is sent. So when a cancelled task has ended, its
+                // destructors have run.
                 let ended = AssertUnwindSafe(Abortable::new(future, registration))
                     .catch_unwind()
                     .await;
@@ -57,10 +57,11 @@ impl<T: Send + 'static> Task<T> {
         Self { abort, result, done }
     }
 
-    /// Drops the task's future at its next poll, and waits until that is done. The result, if it was sooner.
+    /// Drops the task's future at its next poll, and waits for that. Returns the result, if the task ended
+    /// first.
     ///
     /// # Cancel safety
-    /// Dropped, the task is cancelled all the same, and nobody waits for it.
+    /// If dropped, the task is still cancelled, without waiting for it.
     pub async fn cancel(self) -> Option<T> {
         self.abort.abort();
         match self.result.await {
@@ -70,12 +71,12 @@ impl<T: Send + 'static> Task<T> {
         }
     }
 
-    /// Whether it has come to its end, in whichever way.
+    /// Whether it has ended, in any way.
     pub fn is_done(&self) -> bool {
         self.done.load(Ordering::Acquire)
     }
 
-    /// Lets it run on.
+    /// Detaches it: it keeps running.
     pub fn detach(self) {}
 }
 

@@ -1,4 +1,4 @@
-//! What the body of a rule answers.
+//! The result of a rule's body.
 
 use std::fmt;
 
@@ -35,8 +35,8 @@ impl fmt::Display for Failure {
     }
 }
 
-/// An error where none was expected breaks the rule, and `Unknown` shows nothing: a store that is too slow is
-/// not wrong. Say with [`Seen::seen`] what was going on.
+/// An unexpected error breaks the rule. `Unknown` makes it inconclusive, since a store that is too slow is
+/// not wrong. Describe the situation with [`Seen::seen`].
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         let text = format!("{error} ({:?})", error.kind());
@@ -47,9 +47,9 @@ impl From<Error> for Failure {
     }
 }
 
-/// Says what was going on when an operation failed.
+/// Describes the situation in which an operation failed.
 pub trait Seen<T> {
-    /// Puts before an error what was going on: "while `doing`: ...".
+    /// Prefixes an error with the situation: "while `doing`: ...".
     ///
     /// # Errors
     /// What the error is as a [`Failure`].

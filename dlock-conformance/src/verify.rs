@@ -1,5 +1,4 @@
-//! Stored histories and certificates, judged again: with the checkers of this kit, and without the store that
-//! they come from.
+//! Judges stored histories and certificates again, with the checkers of this kit, and without the store.
 
 use std::io::{self, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -12,12 +11,12 @@ use crate::history::{Event, Head, load};
 use crate::outcome::Kind;
 use crate::report::timeline;
 
-/// Judges each history by what its head asks for, and each certificate by its histories, and says what came
-/// of it. A directory stands for the certificate in it, or for those in the directories in it.
+/// Judges each history by the checks in its head, and each certificate by its histories, and prints the
+/// results. A directory stands for the certificate in it, or for the certificates in its subdirectories.
 ///
-/// The exit code: 0 if all are legal, 1 if one is illegal or a certificate is refused, 2 if one could not be
-/// decided within the budget, 3 if one could not be read, is no history, or has the checkers contradict each
-/// other. The worst of them.
+/// The exit code is the worst of these: 0 if all are legal, 1 if one is illegal or a certificate is refused,
+/// 2 if one could not be decided within the budget, 3 if one could not be read, is malformed, or makes the
+/// checkers contradict each other.
 ///
 /// # Errors
 /// Those of `out`.
@@ -76,7 +75,8 @@ fn judge_certificate(path: &Path, out: &mut impl Write) -> io::Result<u8> {
             let rest = certificate.results.len() - judged;
             writeln!(
                 out,
-                "  {judged} histories were judged again; {rest} rules leave none, and are as the run saw them"
+                "  {judged} histories were judged again; {rest} rules record none, and keep the outcome of \
+                 the run"
             )?;
             if certificate.rules != rules_hash() {
                 writeln!(out, "  this kit has other rules than the one that made it")?;
@@ -109,7 +109,7 @@ fn checked(path: &Path) -> Result<(Certificate, usize, usize), String> {
             Judgement::Illegal(violation) if result.outcome.kind() == Kind::Pass => {
                 let rule = &result.rule;
                 return Err(format!(
-                    "rule {rule} is said to have passed, and its history is illegal: {violation}"
+                    "rule {rule} is recorded as passed, but its history is illegal: {violation}"
                 ));
             }
             Judgement::Unknown(_) => undecided += 1,
@@ -119,21 +119,21 @@ fn checked(path: &Path) -> Result<(Certificate, usize, usize), String> {
     Ok((certificate, judged, undecided))
 }
 
-/// Reads a certificate and sees whether it agrees with itself.
+/// Reads a certificate and checks that it is consistent.
 pub(crate) fn read(path: &Path) -> Result<Certificate, String> {
     let text = std::fs::read_to_string(path).map_err(|why| format!("it cannot be read: {why}"))?;
     let certificate: Certificate = serde_json::from_str(&text)
         .map_err(|why| format!("it is no certificate that this kit reads: {why}"))?;
     let schema = certificate.schema;
     if schema != SCHEMA {
-        return Err(format!("its form is {schema}, and this kit reads {SCHEMA}"));
+        return Err(format!("its format is {schema}, and this kit reads {SCHEMA}"));
     }
-    // What is not read, blanks say, would not be hashed.
+    // Text that is not read, for example blanks, would not be hashed.
     if text != certificate.text() || certificate.digest != certificate.hash() {
-        return Err("it was changed after it was made: its digest is another one".to_owned());
+        return Err("it was changed after it was made: its digest differs".to_owned());
     }
     if certificate.profiles != certificate.states() {
-        return Err("its profiles are not what came of its rules".to_owned());
+        return Err("its profiles do not follow from its rules".to_owned());
     }
     let columns = |result: &Certified| (result.rule.clone(), result.profile.clone(), result.access);
     if certificate.rules == rules_hash() && !certificate.results.iter().map(columns).eq(certified()) {
@@ -162,7 +162,7 @@ fn judge_result(
     let rule = &result.rule;
     if kept.file != format!("{rule}.jsonl.gz") {
         return Err(format!(
-            "the history of rule {rule} is in a file that is not its own: {}",
+            "the history of rule {rule} is in a file with another name: {}",
             kept.file
         ));
     }
@@ -170,7 +170,7 @@ fn judge_result(
         .map_err(|why| format!("the history {} cannot be read: {why}", kept.file))?;
     if sha256(&bytes) != kept.sha256 {
         return Err(format!(
-            "the history {} is another one than the certificate's",
+            "the history {} is not the one that the certificate names",
             kept.file
         ));
     }
@@ -190,7 +190,7 @@ fn judge_result(
             Ok(Judgement::Legal) => {}
             Ok(illegal @ Judgement::Illegal(_)) => return Ok(Some(illegal)),
             Ok(unknown) => worst = unknown,
-            Err(why) => return Err(format!("the history {} is not judged: {why}", kept.file)),
+            Err(why) => return Err(format!("the history {} was not judged: {why}", kept.file)),
         }
     }
     Ok(Some(worst))
@@ -199,7 +199,7 @@ fn judge_result(
 fn judged(head: &Head, events: &[Event], out: &mut impl Write) -> io::Result<u8> {
     writeln!(
         out,
-        "rule {}, {} on {}, seed {:#x}, kit {}, {} events; it came out as {}",
+        "rule {}, {} on {}, seed {:#x}, kit {}, {} events; the outcome was {}",
         head.rule,
         head.product,
         head.target,
@@ -277,7 +277,7 @@ mod tests {
         assert!(code == 1 && text.contains(why), "{text}");
     }
 
-    /// Makes the hashes agree again, as somebody would who forges a certificate.
+    /// Makes the hashes agree again, as a forger of a certificate would.
     fn forge(own: &Own, change: impl FnOnce(&mut Certificate)) {
         let mut certificate = read(&own.file(FILE)).unwrap();
         change(&mut certificate);
@@ -323,7 +323,7 @@ mod tests {
             std::fs::write(&path, &bytes).unwrap();
         }
         std::fs::copy(own.file("1.01.jsonl.gz"), own.file("7.02.jsonl.gz")).unwrap();
-        refused(&own, "7.02.jsonl.gz is another one");
+        refused(&own, "7.02.jsonl.gz is not the one");
         std::fs::remove_file(own.file("7.02.jsonl.gz")).unwrap();
         refused(&own, "7.02.jsonl.gz cannot be read");
     }
@@ -340,9 +340,9 @@ mod tests {
             let reason = String::new();
             c.results[2].outcome = Outcome::NotRun { reason };
         };
-        forged(not_run, "profiles are not what came of");
+        forged(not_run, "profiles do not follow from");
         forged(|c| c.product.push('!'), "is of another run");
-        forged(|c| c.schema += 1, "its form is 2");
+        forged(|c| c.schema += 1, "its format is 2");
         let own = Own::new("illegal");
         let path = own.file("1.01.jsonl.gz");
         let bytes = std::fs::read(&path).unwrap();

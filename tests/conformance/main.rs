@@ -31,20 +31,20 @@ use dlock_conformance::{Access, Arguments, Kind, Options, Report, RuleReport, ag
 const HELP: &str =
     "usage: conformance [--cross] [--full] [--only BACKEND-RUNTIME] [--test-threads N] [--report DIR]
                    [--seed N] [--attempt-seed N] [NAME...]
-  NAME         a backend on a runtime or a part of its name, as --list shows them; otherwise a rule's number
-               or a part of its test's name. One that matches nothing runs nothing, says so, and ends with
-               0, as in libtest
+  NAME         a backend on a runtime or a part of its name, as --list shows them; otherwise the number of a
+               rule or a part of its test's name; if nothing matches, nothing runs and the exit code is 0, as
+               in libtest
   --cross      every rule on every runtime, instead of the smoke set on all but the first
-  --full       the budgets of the catalogue instead of quick ones
+  --full       more rounds: the budgets of the catalogue instead of quick ones
   --only X     one backend on one runtime, such as sqlite-smol; every rule unless some are named
-  --test-threads N  how many of them run at once, each in a process of its own; 4 unless given
-  --report DIR where reports go; target/conformance unless given, or nowhere where --only or a NAME is
+  --test-threads N  how many backends run at once, each in its own process (default 4)
+  --report DIR the directory for reports (default target/conformance; none with --only or a NAME)
   --seed N     the seed of the run
-  --attempt-seed N  the seed of one attempt, as a report gives it: to run a rule again just as it was
-  --histories  keep what happened in every rule that records it, not only in those that did not pass
-  --certificate DIR  where certificates of whole runs go, one directory for each
+  --attempt-seed N  the seed of one attempt, from a report: repeats a rule exactly
+  --histories  keep the histories of all rules, not only of those that did not pass
+  --certificate DIR  the directory for the certificates of whole runs, one directory each
   verify PATH...  judge histories and certificates again, without the store
-  explain RULE...  all that is known of these rules: why, what they need, their planted and real bugs
+  explain RULE...  show everything about these rules: the reason, the needs, the planted and real bugs
   --list, --format pretty|terse, --exact, --skip NAME, --ignored, --include-ignored, --nocapture,
   --show-output, --quiet, --color C: as in libtest";
 

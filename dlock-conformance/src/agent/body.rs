@@ -1,5 +1,4 @@
-//! What a child is made of, and how it is killed and stopped: a process of the system, or one in a
-//! simulation.
+//! The body of a child, and how it is killed and stopped: an operating system process, or a simulated one.
 
 use std::io;
 use std::process::{Command as Start, Stdio};
@@ -15,8 +14,7 @@ use super::wall_clock::WallClock;
 use crate::harness::Process;
 use crate::lock::lock;
 
-/// A child's body. A process of the system is killed and collected when this is dropped, and so is one in a
-/// simulation.
+/// A child's body. The process, real or simulated, is killed and reaped when this is dropped.
 #[derive(Debug)]
 pub(super) enum Body {
     Real {
@@ -119,7 +117,7 @@ impl Body {
 
 impl Drop for Body {
     fn drop(&mut self) {
-        // It may have ended by itself; it is collected either way.
+        // It may have ended already. It is reaped either way.
         let _ = self.kill();
     }
 }

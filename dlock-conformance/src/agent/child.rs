@@ -1,4 +1,4 @@
-//! A process of the kit's own, from its parent's side.
+//! A child process of the kit, as its parent sees it.
 
 use std::io;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use super::protocol::{Answer, Command, bytes};
 use crate::subject::{Ask, Held, Observe, Reply, Subject};
 use crate::verdict::{Failure, Verdict};
 
-/// A process that has one client of the store; killed and waited for when this is dropped.
+/// A child process with one client of the store. It is killed and reaped when this is dropped.
 ///
 /// Commands are on their way when a method returns, not when its future is first polled. As a [`Subject`] it
 /// does what its client does, as far as commands for that exist: it has neither gate nor observer.
@@ -30,7 +30,7 @@ pub struct Child {
 }
 
 impl Child {
-    /// Of what was started, with the hello that it says when it is connected.
+    /// From a started process and the hello that it sends when it is connected.
     pub(super) fn new((body, pipe, hello): Started, capabilities: Capabilities) -> (Arc<Self>, Asked<()>) {
         let child = Arc::new(Self {
             pipe,
@@ -48,7 +48,7 @@ impl Child {
 
     // --- what is done to it ---
 
-    /// Kills it, stopped or not, and waits until it is gone. Between the two times it died.
+    /// Kills it, stopped or not, and waits until it is gone. It died between the two returned times.
     ///
     /// # Errors
     /// [`Failure::Kit`] if the system refuses.
@@ -56,7 +56,7 @@ impl Child {
         self.signal("kill", Body::kill)
     }
 
-    /// Stops it (SIGSTOP), and waits until it stands still.
+    /// Stops it (SIGSTOP), and waits until it has stopped.
     ///
     /// # Errors
     /// [`Failure::Kit`] if the system refuses, or it is gone.
@@ -64,7 +64,7 @@ impl Child {
         self.signal("stop", Body::stop)
     }
 
-    /// Lets it go on (SIGCONT).
+    /// Continues it (SIGCONT).
     ///
     /// # Errors
     /// [`Failure::Kit`] if the system refuses, or it is gone.
@@ -83,7 +83,7 @@ impl Child {
         })
     }
 
-    /// Sets its wall clock that many seconds off, if it has one of its own.
+    /// Shifts its wall clock by that many seconds, if it has its own.
     ///
     /// # Errors
     /// [`Failure::Kit`] if it has none, or the file that says so cannot be written.
@@ -94,7 +94,7 @@ impl Child {
         }
     }
 
-    // --- what it is told ---
+    // --- commands to it ---
 
     /// [`Subject::try_acquire`] in the child.
     pub fn try_take(&self, name: &LockName, ask: &Ask) -> Asked<Option<Hold>> {
@@ -113,7 +113,7 @@ impl Child {
                 asked,
                 answered,
             } = taken.await?;
-            let other = || format!("process {pid}: an acquire answered that another holds it");
+            let other = || format!("process {pid}: an acquire answered that another client holds the lock");
             Ok(Timed {
                 value: value.ok_or_else(|| Error::new(ErrorKind::BackendData, other()))?,
                 asked,
@@ -183,7 +183,7 @@ impl Child {
         })
     }
 
-    /// Lets it work by itself until the answer is dropped.
+    /// Lets it work on its own until the answer is dropped.
     pub fn churn(&self, churn: Churn) -> Steps {
         self.pipe.send(Command::Churn(churn)).steps()
     }
@@ -224,7 +224,7 @@ impl Subject for Child {
 
     fn close(&self) -> Reply<'_, ()> {
         async move {
-            // Whether the system let it be killed is no matter of the subject's.
+            // Whether the system could kill it does not concern the subject.
             drop(self.kill());
             Result::Ok(())
         }
@@ -232,7 +232,7 @@ impl Subject for Child {
     }
 }
 
-/// Of a gate it has the writing alone: that is what a process does too late.
+/// Its gate can only write: a late write is what a paused process does.
 #[async_trait]
 impl FenceGate for Child {
     async fn admit(&self, _: &LockName, _: Token, _: Access) -> Result<Admission> {
@@ -251,6 +251,6 @@ impl FenceGate for Child {
 fn lacking<T>() -> Result<T> {
     Err(Error::new(
         ErrorKind::Unsupported,
-        "a child is asked to write, and no more",
+        "a child can only write to the resource",
     ))
 }

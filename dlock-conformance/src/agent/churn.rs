@@ -1,4 +1,4 @@
-//! Work that a child does by itself, so that a signal meets it anywhere.
+//! Work that a child does on its own, so that a signal can hit it at any point.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::subject::{Ask, Held, Subject};
 /// Takes a name, writes to the resource with its token, holds it for a while, releases it, and so on until it
 /// is cancelled.
 ///
-/// It writes without asking its guard: it is the kind of holder that fencing is for.
+/// It writes without checking its guard. Fencing exists for this kind of holder.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Churn {
     name: Vec<u8>,
@@ -31,7 +31,7 @@ pub struct Step {
     pub began: u64,
     /// Nanoseconds of [`Timestamp`].
     pub ended: u64,
-    /// Which of its grants; each has another number.
+    /// The number of the grant. Each grant has its own.
     pub grant: u64,
     /// What it saw.
     pub seen: Seen,
@@ -47,20 +47,20 @@ pub enum Seen {
         /// Nanoseconds of [`Timestamp`].
         deadline: u64,
     },
-    /// Its guard calls itself valid, until `deadline` unless it is renewed.
+    /// Its guard says that it is valid, until `deadline` unless it is renewed.
     Valid {
         /// Nanoseconds of [`Timestamp`].
         deadline: u64,
     },
-    /// Its guard calls itself invalid.
+    /// Its guard says that it is not valid.
     Invalid,
     /// The gate admitted its write.
     Admitted,
     /// The gate refused its write.
     Refused,
-    /// It is about to release, and believes no more.
+    /// It is about to release, and no longer believes that it holds.
     Releasing,
-    /// It has released, or was told that it was lost before.
+    /// It has released, or learned that the lock was lost before.
     Released,
     /// An operation failed.
     Failed(String),

@@ -1,4 +1,4 @@
-//! A process where time is simulated: no process of the system, but the same agent, in the same simulation.
+//! A process in simulated time: not an operating system process, but the same agent in the same simulation.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -50,7 +50,7 @@ impl Enclosed {
         lock(&self.state)
     }
 
-    /// `false` if nobody reads any more.
+    /// `false` if the reader is gone.
     pub(super) fn hear(&self, line: &str) -> bool {
         let Ok(order) = serde_json::from_str::<Order>(line) else {
             return false;
@@ -84,8 +84,8 @@ impl Enclosed {
         let before = std::mem::replace(&mut *state, State::Running);
         drop(state);
         self.process.resume();
-        // What waited is read at once, as it is by the thread of a real one, before any of its tasks is
-        // polled.
+        // Waiting commands are read at once, before any task is polled. The thread of a real process does the
+        // same.
         if let State::Stopped(waiting) = before {
             waiting.into_iter().for_each(|order| self.agent.obey(order));
         }
@@ -96,8 +96,8 @@ impl Enclosed {
         if matches!(before, State::Dead) {
             return;
         }
-        // First: what is dropped after this can spawn nothing and send nothing. (That it is dropped at all,
-        // and its destructors run, is all that a real process would not do.)
+        // First, so that whatever is dropped after this can neither spawn nor send. (The only difference from
+        // a real process is that destructors run.)
         self.process.kill();
         self.agent.perish();
         self.ears.end();

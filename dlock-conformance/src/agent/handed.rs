@@ -1,4 +1,4 @@
-//! What a child is told at its start, by its environment.
+//! What a child gets at its start, through its environment.
 
 use std::ffi::OsString;
 
@@ -9,11 +9,11 @@ use crate::cx::Effort;
 /// In the environment of a child: a [`Handed`] in JSON.
 pub(super) const VARIABLE: &str = "DLOCK_AGENT";
 
-/// Given to the child as arguments. A binary of libtest, which has no door, runs no test then, instead of all
-/// of them.
+/// Arguments for the child. With them, a libtest binary that does not serve as a child runs no test instead
+/// of all.
 pub(super) const ARGUMENTS: [&str; 2] = ["--exact", "dlock-agent"];
 
-/// What a child is told at its start.
+/// What a child gets at its start.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Handed {
     pub(super) store: String,
@@ -33,7 +33,7 @@ pub(crate) fn is_child() -> bool {
     std::env::var_os(VARIABLE).is_some()
 }
 
-/// In a child: what the parent's [`hand_over`](crate::Harness::hand_over) answered. `None` in any other
+/// In a child: what the parent's [`hand_over`](crate::Harness::hand_over) returned. `None` in any other
 /// process.
 pub fn handed_over() -> Option<String> {
     handed()?.ok().map(|handed| handed.store)

@@ -15,8 +15,8 @@ use crate::subject::{Convert, Held, Reply};
 
 /// A guard of a child. Dropping it drops the child's.
 ///
-/// As a [`Held`] its sync looks are what the parent can tell: the deadline that the child last told, or an
-/// earlier one. What the child's own guard says is [`look`](Self::look).
+/// As a [`Held`], its synchronous answers are what the parent knows: the last deadline that the child
+/// reported, or an earlier one. [`look`](Self::look) asks the child's own guard.
 #[derive(Debug)]
 pub struct Hold {
     pipe: Arc<Pipe>,
@@ -40,10 +40,10 @@ pub struct Look {
     pub loss: Option<String>,
 }
 
-/// A time that the child's deadline is not before.
+/// A lower bound for the child's deadline.
 fn deadline(told: &WireHold, asked: Timestamp) -> Timestamp {
-    // Where one clock serves the machine, the child's word is exact; elsewhere it was true at some time after
-    // it was asked.
+    // If the machine has one clock, the child's answer is exact. Otherwise it was true at some time after the
+    // question.
     let one_clock = cfg!(any(
         target_os = "linux",
         target_os = "android",

@@ -1,24 +1,25 @@
-//! Processes of the kit's own: what is killed, stopped, and shown a shifted wall clock.
+//! Child processes of the kit, which it kills, stops, and gives a shifted wall clock.
 //!
 //! A rule with access C needs another process that uses the same store. The kit runs its own test binary
-//! again, with `DLOCK_AGENT` in the environment; the door ([`main!`](crate::main), or [`serve`] in a `main`
-//! of one's own) sees that before anything else, makes the same harness, connects, and does what it reads
-//! from its input, one JSON line per command. Each answer is one JSON line.
+//! again, with `DLOCK_AGENT` in the environment; The entry point ([`main!`](crate::main), or [`serve`] in
+//! your own `main`) checks that before anything else. It makes the same harness, connects, and carries out
+//! the commands from its input, one JSON line each. Each answer is one JSON line.
 //!
-//! The parent writes down when it asked and when it was answered ([`Timed`]): what the child did happened in
-//! between, whatever its own clock says. A command is on its way as soon as the method returns, so that one
-//! can wait in the pipe of a stopped process and be the first thing that it does when it goes on.
+//! The parent records when it sent a command and when the answer came ([`Timed`]). The child acted in
+//! between, whatever its own clock says. A command is sent as soon as the method returns, so it can wait in
+//! the pipe of a stopped process and be the first thing that the process does when it continues.
 //!
 //! Nothing is left behind: a [`Child`] that is dropped is killed and waited for, and a child whose input
-//! closes, because its parent died, ends at once. Only one that is *stopped* while its parent is killed
-//! stays, until somebody continues it.
+//! closes, because its parent died, ends at once. Only a child that is *stopped* while its parent is killed
+//! stays, until it is continued.
 //!
 //! In virtual time the process is simulated ([`Process`]): the same agent and the same protocol, on a runtime
 //! of the simulation that is stopped and killed. The rules are the same there, so the matrix proves them
 //! without waiting.
 //!
-//! What a harness has to do: [`Harness::hand_over`](crate::Harness::hand_over) answers what a child needs to
-//! find the same store, and whoever makes the harness asks [`handed_over`] whether it is in such a child.
+//! A harness supports this in two steps: [`Harness::hand_over`](crate::Harness::hand_over) returns what a
+//! child needs to find the same store, and the code that makes the harness calls [`handed_over`] to see
+//! whether it runs in such a child.
 
 mod body;
 mod child;
@@ -70,7 +71,7 @@ impl Cx {
         self.start_child(None).await
     }
 
-    /// Another process whose wall clock can be set ([`Child::set_wall_clock`]), and is right yet.
+    /// Another process whose wall clock can be set ([`Child::set_wall_clock`]), and is right at first.
     ///
     /// # Cancel safety
     /// Dropped, the process is killed.
@@ -86,10 +87,13 @@ impl Cx {
         match WallClock::new() {
             Ok(Some(clock)) => self.start_child(Some(clock)).await,
             Ok(None) => Err(Failure::NotRun(
-                "it needs a process whose wall clock can be set: libfaketime, or a C compiler on Linux"
+                "it needs a process with a wall clock of its own: install libfaketime, or a C compiler on \
+                 Linux"
                     .to_owned(),
             )),
-            Err(e) => Err(Failure::Kit(format!("a wall clock could not be made: {e}"))),
+            Err(e) => Err(Failure::Kit(format!(
+                "the settable wall clock could not be built: {e}"
+            ))),
         }
     }
 
@@ -108,22 +112,22 @@ impl Cx {
             };
             Ok(Body::simulated(process, handed(String::new()), runtime))
         } else if !signals::CAN_STOP {
-            return not_run("this system has no signals for that");
+            return not_run("this system has no signals to stop a process with");
         } else if is_child() {
-            return not_run("this is one itself");
+            return not_run("this process is a child itself");
         } else if let Some(store) = self.hand_over() {
             Body::real(&handed(store), runtime, clock)
         } else {
-            return not_run("no other process can reach this store (the harness hands nothing over)");
+            return not_run("no other process can reach this store (`Harness::hand_over` returns nothing)");
         };
         let started = started.map_err(|e| Failure::Kit(format!("a child could not be started: {e}")))?;
         let (child, hello) = Child::new(started, self.claims().capabilities.clone());
         match self.timeout(STARTING, hello).await {
             Some(Ok(_)) => Ok(child),
             Some(Err(e)) if e.kind() == ErrorKind::Unknown => not_run(
-                "this test binary does not serve as one (its main must be `main!`, or call `agent::serve`)",
+                "this test binary cannot run as a child (its main must be `main!`, or call `agent::serve`)",
             ),
-            Some(Err(e)) => Err(Failure::Kit(format!("a child is of no use: {e}"))),
+            Some(Err(e)) => Err(Failure::Kit(format!("a child does not work: {e}"))),
             None => Err(Failure::Kit(format!(
                 "a child is not connected after {STARTING:?}"
             ))),

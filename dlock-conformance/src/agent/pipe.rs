@@ -1,4 +1,4 @@
-//! The parent's end of the pipes: commands with numbers, answers by number, and when each came.
+//! The parent's end of the pipes: numbered commands, their answers, and when each answer came.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
@@ -15,7 +15,7 @@ use super::churn::Step;
 use super::protocol::{Answer, Command, MARK, Order, Reply, error};
 use crate::lock::lock;
 
-/// What a child answered. It came about after `asked` and before `answered`, on the parent's clock.
+/// A child's answer. The child acted after `asked` and before `answered`, on the parent's clock.
 #[derive(Clone, Copy, Debug)]
 pub struct Timed<T> {
     /// The answer.
@@ -26,13 +26,13 @@ pub struct Timed<T> {
     pub answered: Timestamp,
 }
 
-/// A command that was sent when this was made. Dropped before its answer, the child drops what it does for
-/// it.
+/// A command that was sent when this was made. If this is dropped before the answer, the child drops its work
+/// for it.
 ///
 /// The error is the one that the child's operation gave, or `Unknown` if the child ended before it answered.
 pub type Asked<T> = BoxFuture<'static, Result<Timed<T>>>;
 
-/// What a child does by itself, step by step, until this is dropped.
+/// The steps of a child that works on its own, until this is dropped.
 #[derive(Debug)]
 pub struct Steps(Pending);
 
@@ -86,7 +86,7 @@ struct Waiting {
 }
 
 impl Ears {
-    /// With the answer number 0, which the child gives unasked.
+    /// With answer number 0, which the child sends unasked.
     pub(super) fn new(runtime: Arc<dyn Runtime>) -> (Self, Answers) {
         let ears = Self {
             runtime,
@@ -97,7 +97,7 @@ impl Ears {
         (ears, answers)
     }
 
-    /// Hears what a process says, on a thread, until it closes its output: it has ended, or is about to.
+    /// Reads the output of a process on a thread until it closes: the process has ended, or is about to.
     pub(super) fn listen(&self, output: ChildStdout) {
         let ears = self.clone();
         std::thread::spawn(move || {
@@ -127,7 +127,7 @@ impl Ears {
             waiting.ended = true;
             waiting.answers.drain().collect()
         };
-        // In order: whoever waits is woken by this, and a simulation is a function of its seed.
+        // In order, since this wakes the waiters and a simulation must depend only on its seed.
         answers.sort_by_key(|(n, _)| *n);
         answers.into_iter().for_each(drop);
     }
@@ -152,7 +152,7 @@ impl Pipe {
         Self::new(pid, ears, Box::new(write))
     }
 
-    /// What is answered though nobody asked: the child says hello.
+    /// The unasked answer: the child's hello.
     pub(super) fn unasked(self: &Arc<Self>, answers: Answers) -> Pending {
         Pending {
             pipe: Arc::clone(self),
@@ -192,7 +192,7 @@ impl Pipe {
         }
     }
 
-    /// Writes a command whose answer nobody waits for.
+    /// Writes a command without waiting for its answer.
     pub(super) fn tell(&self, command: Command) {
         let n = self.next.fetch_add(1, Ordering::Relaxed);
         self.write(n, command);
@@ -202,12 +202,12 @@ impl Pipe {
         let line = serde_json::to_string(&Order { n, command });
         let written = line.is_ok_and(|line| (self.input)(&line));
         if !written {
-            // It reads no more: whoever waits for the answer is told so by the sender that is gone.
+            // It no longer reads. The dropped sender reports that to the waiter for the answer.
             lock(&self.ears.waiting).answers.remove(&n);
         }
     }
 
-    /// Sends it, and makes of its answer what `of` says.
+    /// Sends it, and converts its answer with `of`.
     pub(super) fn ask<T: 'static>(
         self: &Arc<Self>,
         command: Command,
@@ -251,7 +251,7 @@ impl Pending {
                 ));
             }
             answer => {
-                let text = format!("process {pid} answered something else: {answer:?}");
+                let text = format!("process {pid} gave an unexpected answer: {answer:?}");
                 of(answer).ok_or_else(|| Error::new(ErrorKind::BackendData, text))?
             }
         };

@@ -1,4 +1,4 @@
-//! What parent and child say to one another: one JSON line each.
+//! The messages between parent and child: one JSON line each.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::churn::{Churn, Step};
 use crate::subject::Ask;
 
-/// Before each line of a child, so that nothing else that is printed is taken for one.
+/// The prefix of each line of a child, so that no other output is taken for one.
 pub(super) const MARK: &str = "dlock-agent ";
 
 /// A command, and its number.
@@ -25,7 +25,7 @@ pub(super) struct Reply {
     pub(super) answer: Answer,
 }
 
-/// What a child can be told to do. A hold has the number of the command that took it.
+/// The commands to a child. A hold has the number of the command that acquired it.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Command {
     Try {
@@ -63,7 +63,7 @@ pub(super) enum Command {
 /// What a child answers.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Answer {
-    /// It is connected; the answer to nothing, with the number 0.
+    /// The child is connected. This answers no command and has the number 0.
     Hello,
     NoConnection(String),
     Done,
@@ -104,8 +104,7 @@ pub(super) fn bytes(name: &LockName) -> Vec<u8> {
     name.as_bytes().to_vec()
 }
 
-/// The kinds by their names; what is not among them arrives as `BackendData`: the child speaks another
-/// version.
+/// The kinds by name. An unknown one becomes `BackendData`: the child speaks another version.
 const KINDS: [ErrorKind; 10] = [
     ErrorKind::Timeout,
     ErrorKind::Lost,

@@ -1,4 +1,4 @@
-//! The child's side: does what it reads.
+//! The child's side: carries out the commands that it reads.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, Write};
@@ -18,7 +18,7 @@ use crate::lock::lock;
 use crate::run_state::RunState;
 use crate::subject::{Ask, Held, Subject};
 
-/// What the agent in a process does what it is told with.
+/// What the agent in a process needs to carry out its commands.
 pub(super) struct Agent {
     cx: Cx,
     outside: Outside,
@@ -30,7 +30,7 @@ pub(super) struct Agent {
     _harness: Arc<dyn Harness>,
 }
 
-/// What is a process of the system's in one, and simulated in another.
+/// The parts that differ between a real process and a simulated one.
 pub(super) struct Outside {
     /// Answers the command of that number.
     pub(super) tell: Box<dyn Fn(u64, Answer) + Send + Sync>,
@@ -38,8 +38,8 @@ pub(super) struct Outside {
     pub(super) wall_clock: Box<dyn Fn() -> Duration + Send + Sync>,
 }
 
-/// What a `main` of one's own calls where [`handed_over`](super::handed_over) answers: serves the parent
-/// until it closes the pipe. [`main!`](crate::main) does it by itself.
+/// Serves the parent until it closes the pipe. Your own `main` calls this if
+/// [`handed_over`](super::handed_over) returns `Some`; [`main!`](crate::main) does it for you.
 pub fn serve(harness: impl Harness) -> ExitCode {
     serve_with(Arc::new(harness))
 }
@@ -47,8 +47,8 @@ pub fn serve(harness: impl Harness) -> ExitCode {
 pub(crate) fn serve_with(harness: Arc<dyn Harness>) -> ExitCode {
     let handed = match handed() {
         Some(Ok(handed)) => handed,
-        Some(Err(e)) => return refuse(&format!("what was handed over is not understood: {e}")),
-        None => return refuse("no parent has started this process"),
+        Some(Err(e)) => return refuse(&format!("the handed-over store is not understood: {e}")),
+        None => return refuse("this process was not started by a parent"),
     };
     let outside = Outside {
         tell: Box::new(say),
@@ -66,7 +66,7 @@ pub(crate) fn serve_with(harness: Arc<dyn Harness>) -> ExitCode {
             Err(e) => return refuse(&format!("a command is not understood: {e}: {line}")),
         }
     }
-    // The parent is gone, or wants no more. Nothing is released: it is to look like any other death.
+    // The parent is gone, or has finished. Nothing is released, so that this looks like any other death.
     std::process::exit(0)
 }
 
@@ -81,7 +81,7 @@ fn say(n: u64, answer: Answer) {
         writeln!(out, "{MARK}{line}").and_then(|()| out.flush())
     });
     if !matches!(written, Ok(Ok(()))) {
-        // Nobody reads any more.
+        // The reader is gone.
         std::process::exit(0);
     }
 }
@@ -121,7 +121,7 @@ impl Agent {
         agent
     }
 
-    /// Drops what it has, as the end of a process does: nothing is released.
+    /// Drops everything without a release, as the end of a process does.
     pub(super) fn perish(&self) {
         let held = std::mem::take(&mut *lock(&self.holds));
         let running = std::mem::take(&mut *lock(&self.running));
@@ -139,7 +139,7 @@ impl Agent {
                 let Some(held) = self.hold(hold) else {
                     return self.say(n, no_such_hold());
                 };
-                // Before anything else: the first look after a stop is what it is about.
+                // Before anything else, since the first look after a stop is the point of it.
                 let is_valid = held.is_valid();
                 let answer = Answer::Look {
                     is_valid,

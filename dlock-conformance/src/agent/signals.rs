@@ -6,14 +6,14 @@ use std::process::Child;
 /// Whether this system can.
 pub(super) const CAN_STOP: bool = cfg!(unix);
 
-/// Stops the process, and waits until it stands still: the signal alone is only a request.
+/// Stops the process, and waits until it has stopped: the signal alone is only a request.
 #[cfg(unix)]
 pub(super) fn stop(child: &Child) -> io::Result<()> {
     use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
     let pid = Pid::from_child(child);
     kill_process(pid, Signal::STOP)?;
-    // Only stops are asked for: the end of the process is for `Child::wait` to collect.
+    // Only waits for stops: `Child::wait` reaps the process.
     let limit = std::time::Instant::now() + std::time::Duration::from_secs(5);
     loop {
         if waitid(WaitId::Pid(pid), WaitIdOptions::STOPPED | WaitIdOptions::NOHANG)?.is_some() {

@@ -1,5 +1,5 @@
-//! A wall clock that can be set, for one child: libfaketime where it is installed, or else thirty lines of C
-//! that the system's compiler makes a library of. Both read from one file how far the clock is off.
+//! A settable wall clock for one child: libfaketime where it is installed, otherwise a library built by the
+//! system's compiler from thirty lines of C. Both read the shift from a file.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ const PLACES: [&str; 7] = [
 
 const SOURCE: &str = include_str!("wall_clock.c");
 
-/// The wall clock of a child: a directory with the file that says how far it is off.
+/// The wall clock of a child: a directory with the file that holds the shift.
 #[derive(Debug)]
 pub(super) struct WallClock {
     directory: PathBuf,
@@ -36,7 +36,7 @@ fn installed() -> Option<PathBuf> {
 /// Makes the library in that directory; `None` where there is no compiler for it.
 fn compiled(directory: &Path) -> Option<PathBuf> {
     if !cfg!(target_os = "linux") {
-        // Elsewhere a library that is put before the others does not replace their functions so simply.
+        // On other systems a preloaded library does not replace functions this simply.
         return None;
     }
     let (source, library) = (directory.join("wall_clock.c"), directory.join("wall_clock.so"));
@@ -54,7 +54,7 @@ fn compiled(directory: &Path) -> Option<PathBuf> {
 }
 
 impl WallClock {
-    /// One that is right yet; `None` where there can be none.
+    /// A wall clock that is right at first; `None` if none can be made.
     ///
     /// # Errors
     /// Those of the file system.
@@ -90,12 +90,12 @@ impl WallClock {
             .env(preload, &self.library)
             .env("FAKETIME_TIMESTAMP_FILE", self.file())
             .env("FAKETIME_NO_CACHE", "1")
-            // Only the wall clock: that the others go on is what the rule is about.
+            // Only the wall clock. The rule is about the other clocks running on.
             .env("FAKETIME_DONT_FAKE_MONOTONIC", "1")
             .env("DONT_FAKE_MONOTONIC", "1");
     }
 
-    /// Sets it that many seconds off.
+    /// Shifts it by that many seconds.
     pub(super) fn set(&self, seconds: i64) -> io::Result<()> {
         // Renamed into place: the child must never read half of it.
         let new = self.directory.join("new");

@@ -1,5 +1,5 @@
-//! What the holders believed: two who both think that they hold an exclusive lock, at one time, are the
-//! accident that a lock is there to prevent, whatever the store says.
+//! What the holders believed. Two clients that believe at the same time that they hold an exclusive lock are
+//! the accident that a lock must prevent, whatever the store says.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -16,13 +16,13 @@ struct Belief<'a> {
     mode: ModeTag,
     from: u64,
     until: u64,
-    /// It let go, or was told of the loss, then.
+    /// When it released, or learned of the loss.
     ended: u64,
 }
 
-/// Each holder believes from the return of its acquire until its last known local deadline, or until it lets
-/// go or is told that it is lost. Beliefs in modes that do not share must not overlap by more than the skew
-/// over that time, and of those that do no more than the mode allows.
+/// A holder believes from the return of its acquire until its last known local deadline, its release or its
+/// loss signal. In modes that do not share, beliefs must not overlap by more than the skew over that time. In
+/// shared modes, no more of them may overlap than the mode allows.
 pub fn check(events: &[Event], skew: Skew) -> Judgement {
     let mut names: BTreeMap<&str, Vec<Belief<'_>>> = BTreeMap::new();
     for belief in beliefs(events).into_values() {
@@ -46,7 +46,7 @@ fn clash(beliefs: &[Belief<'_>], skew: Skew) -> Found {
         if belief.mode != ModeTag::Exclusive && same.len() >= belief.mode.limit() {
             return Some((
                 format!(
-                    "{} was granted by {}, when {} others still believed to hold it and {} holders \
+                    "{} was granted by {}, when {} others still believed that they held it and {} holders \
                         are allowed",
                     who(belief.op_id, belief.lane),
                     ms(belief.from),
@@ -64,7 +64,7 @@ fn clash(beliefs: &[Belief<'_>], skew: Skew) -> Found {
         if let Some(other) = others.find(|other| other.outlasts(belief.from, skew)) {
             return Some((
                 format!(
-                    "{} believed to hold it until {}, but {} was granted by {}: {} earlier",
+                    "{} believed that it held it until {}, but {} was granted by {}: {} earlier",
                     who(other.op_id, other.lane),
                     ms(other.end()),
                     who(belief.op_id, belief.lane),

@@ -1,5 +1,4 @@
-//! Which checkers judge a history: what a rule asks for, and what is written into the head of a stored
-//! history.
+//! The checkers of a history, as a rule requests them and as the head of a stored history records them.
 
 use std::fmt;
 use std::time::Duration;
@@ -10,7 +9,7 @@ use super::watch::Coalescing;
 use super::{Judgement, Violation, belief, judge, queue, reentrant, resource, shrink, watch};
 use crate::history::{Event, Model, spans, validate};
 
-/// By what a history is judged.
+/// A check of a history.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -25,14 +24,14 @@ pub enum Check {
     },
     /// Grants in the order of the queue.
     Queue {
-        /// How long the last moments in line are not counted.
+        /// How long the last moments in the queue do not count.
         settle: Duration,
     },
-    /// Watchers are told everything.
+    /// Watchers see every change.
     Watch {
         /// What may be left out.
         coalescing: Coalescing,
-        /// How late a change may be told.
+        /// How late a change may be reported.
         settle: Duration,
     },
     /// A fenced resource refuses what is stale, and nothing else.
@@ -40,10 +39,10 @@ pub enum Check {
 }
 
 impl Check {
-    /// Judges a history; one that is illegal is made as small as it can be.
+    /// Judges a history. An illegal one is shrunk as far as possible.
     ///
     /// # Errors
-    /// If the kit is at fault: it is no history, or the checkers contradict each other.
+    /// If the kit is at fault: the history is malformed, or the checkers contradict each other.
     pub fn judge(&self, events: &[Event], model: &Model, budget: u64) -> Result<Judgement, String> {
         validate(events).map_err(|e| e.to_string())?;
         let mut judgement = self.once(events, model, budget)?;
@@ -74,8 +73,8 @@ impl Check {
                     matches!(self.once(part, model, budget / 20), Ok(Judgement::Illegal(_)))
                 })
             }
-            // Without a grant what a watcher was told of it is a phantom, and without a write a refusal has
-            // no reason.
+            // If a grant is left out, its change in a watch becomes a phantom. If a write is left out, a
+            // refusal has no reason.
             Self::Watch { .. } => shrink::about(events, violation),
             Self::Resource => shrink::around(events, violation),
         }
@@ -88,7 +87,7 @@ impl fmt::Display for Check {
             Self::Exclusion => f.write_str("exclusion, tokens and belief"),
             Self::Reentrant { depth } => write!(f, "re-entrant exclusion to a depth of {depth}"),
             Self::Queue { .. } => f.write_str("the order of the queue"),
-            Self::Watch { .. } => f.write_str("what watchers were told"),
+            Self::Watch { .. } => f.write_str("what watchers saw"),
             Self::Resource => f.write_str("what a fenced resource accepted"),
         }
     }

@@ -1,9 +1,9 @@
-//! Holds that overlap for sure.
+//! Finds holds that certainly overlap.
 //!
-//! Of each grant it is known from when until when it was held at least ([`Span::surely`]). Two such times
-//! that intersect, where the modes do not share, are a violation that needs no search: O(n log n), and one
-//! sentence says it all. What it calls legal may still be illegal; the search of [`wgl`](super::wgl) decides
-//! that.
+//! For each grant there is a time during which it was certainly held ([`Span::surely`]). If two of these
+//! intersect in modes that do not share, that is a violation. Finding it needs no search (O(n log n)), and
+//! one sentence explains it. A history that passes may still be illegal; the search of [`wgl`](super::wgl)
+//! decides that.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -34,7 +34,7 @@ fn ends_before_it_can(spans: &[Span]) -> Found {
         let by = s.end_by.filter(|by| *by < s.end_from)?;
         Some((
             format!(
-                "{} was told by {} that it holds no more, but {} cannot have come before {}",
+                "{} got a loss by {}, but {} cannot have come before {}",
                 who(s),
                 ms(by),
                 s.ended_by,
@@ -132,7 +132,7 @@ fn shown(until: u64) -> String {
 /// An acquire that began and returned while another held it for sure had no moment at which it can have been
 /// granted.
 fn granted_inside_another(spans: &[Span]) -> Found {
-    // Of each mode: sure holds by their begin, each with the one that ends last among those up to it.
+    // For each mode: certain holds by their begin, each with the one that ends last among those up to it.
     let mut by_mode: BTreeMap<ModeTag, Vec<(u64, usize)>> = BTreeMap::new();
     for (i, span) in spans.iter().enumerate() {
         by_mode.entry(span.mode).or_default().push((span.begin.1, i));

@@ -1,9 +1,9 @@
-//! Lost updates: a number that needs no explanation.
+//! Counts lost updates.
 
 use std::collections::BTreeSet;
 use std::fmt;
 
-/// What became of the elements that clients added to an unsynchronised set under the lock.
+/// What happened to the elements that clients added to an unsynchronised set under the lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LostUpdates {
     /// How many additions were acknowledged.

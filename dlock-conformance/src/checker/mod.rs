@@ -1,10 +1,10 @@
-//! Judges histories: several detectors, of which each sees what the others miss.
+//! Judges histories with several checkers. Each finds what the others miss.
 //!
 //! [`interval`] is fast, explains itself in one sentence, and is incomplete; [`wgl`] decides whether any
-//! order of the operations explains what the clients saw; [`belief`] looks at what the holders thought.
-//! [`reentrant`] reads the levels of one owner as one hold; [`queue`] looks at who comes first, [`watch`] at
-//! what watchers were told, [`resource`] at what a fenced resource accepted. [`lost_update`] gives a number
-//! for people. A [`Check`] says which of them a history is judged by.
+//! order of the operations explains what the clients saw; [`belief`] checks what the holders believed.
+//! [`reentrant`] treats the levels of one owner as one hold. [`queue`] checks the order of grants, [`watch`]
+//! what watchers saw, and [`resource`] what a fenced resource accepted. [`lost_update`] counts lost updates.
+//! A [`Check`] names the checkers of a history.
 
 pub mod belief;
 mod check;
@@ -43,12 +43,12 @@ pub struct Violation {
     pub explanation: String,
     /// The operations that it is about.
     pub operations: Vec<u64>,
-    /// The least of the history that is illegal still, or what of it is about those operations.
+    /// The smallest part of the history that is still illegal, or the part about those operations.
     pub minimal: Vec<Event>,
 }
 
 impl Violation {
-    /// One of that lock, of which nothing is shown yet.
+    /// A violation of that lock, without its events yet.
     pub fn new(name: &str, explanation: String, operations: Vec<u64>) -> Self {
         Self {
             name: name.to_owned(),
@@ -77,8 +77,8 @@ pub fn judge(events: &[Event], model: &Model, budget: u64) -> Result<Judgement, 
     agree(quick, full)
 }
 
-/// What the interval checker refuses has no legal order either; a `Legal` of the other checker shows that one
-/// of them is wrong.
+/// A history that the interval checker refuses has no legal order either. If the other checker says `Legal`,
+/// one of the two is wrong.
 pub(crate) fn agree(quick: Judgement, full: Judgement) -> Result<Judgement, String> {
     match (quick, full) {
         (Judgement::Illegal(v), Judgement::Legal) => Err(format!(
@@ -94,7 +94,7 @@ pub(crate) fn agree(quick: Judgement, full: Judgement) -> Result<Judgement, Stri
 /// What is wrong with a lock, and the operations that it is about.
 type Found = Option<(String, Vec<u64>)>;
 
-/// Judges locks one after the other, by the first of which something was found.
+/// Judges locks one after the other, and stops at the first violation.
 fn first<'a>(locks: impl IntoIterator<Item = (&'a str, Found)>) -> Judgement {
     let mut found = locks.into_iter().filter_map(|(name, found)| Some((name, found?)));
     found

@@ -1,11 +1,11 @@
-//! The order of a queue: nobody is granted before somebody who was in line first, or whose priority is
-//! higher.
+//! The order of a queue: no waiter is granted before one that was queued first, or that has a higher
+//! priority.
 //!
-//! A waiter is in line for sure from the moment that it was seen there ([`EventKind::Queued`]) until its
-//! acquire ends. A grant happened after its invoke, and after each exclusive hold that ended before it
-//! returned; if all that time somebody who comes first was in line, and still is when the grant returns, it
-//! was overtaken. Between two that may share, and for those that left without a grant, the last moments in
-//! line are not counted: `settle`.
+//! A waiter is certainly queued from the moment that it was seen in the queue ([`EventKind::Queued`]) until
+//! its acquire ends. A grant happened after its invoke, and after each exclusive hold that ended before it
+//! returned. A waiter with precedence that was queued all that time, and still is when the grant returns, was
+//! overtaken. Between two that may share, and for waiters that left without a grant, the last moments in the
+//! queue do not count: `settle`.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -21,14 +21,14 @@ struct Asker<'a> {
     lane: u32,
     mode: ModeTag,
     priority: u8,
-    /// When it was seen in line.
+    /// When it was seen queued.
     seen: Option<u64>,
     /// Its return, or the death of its lane.
     left: u64,
     granted: bool,
 }
 
-/// 1 (last) to 10 (first); who asks for none has this.
+/// 1 (last) to 10 (first). This is the default.
 const USUAL_PRIORITY: u8 = 5;
 
 /// Checks every name. The history must be valid.
@@ -45,7 +45,7 @@ pub fn check(events: &[Event], model: &Model, settle: Duration) -> Judgement {
     }))
 }
 
-/// How many pairs of a grant and a waiter were compared: what a pass rests on.
+/// How many pairs of a grant and a waiter were compared: the evidence for a pass.
 pub fn compared(events: &[Event]) -> u64 {
     let askers = read(events);
     let pairs = askers.iter().filter(|a| a.seen.is_some()).map(|waiter| {
@@ -85,7 +85,7 @@ fn read(events: &[Event]) -> Vec<Asker<'_>> {
                 asker.left = asker.left.min(event.t_mono_ns);
                 asker.granted = event.outcome == Some(OpOutcome::Ok);
             }
-            // Who is cut off or dead may be passed over.
+            // A waiter that is cut off or dead may be skipped.
             (EventKind::FaultBegin, ..) => {
                 for asker in askers.iter_mut().filter(|a| a.lane == event.lane) {
                     asker.left = asker.left.min(event.t_mono_ns);
@@ -110,7 +110,7 @@ fn overtaking(spans: &[Span], askers: &[Asker<'_>], settle: u64) -> Found {
             };
             let comes_first = match waiter.priority.cmp(&asker.priority) {
                 std::cmp::Ordering::Greater => true,
-                // Among equals the first in line: it was seen there before the other had asked.
+                // Among equals, the one that was seen queued before the other started.
                 std::cmp::Ordering::Equal => seen < span.begin.0,
                 std::cmp::Ordering::Less => false,
             };
@@ -129,7 +129,7 @@ fn overtaking(spans: &[Span], askers: &[Asker<'_>], settle: u64) -> Found {
                     waiter.priority, asker.priority
                 )
             } else {
-                format!("was there before the other asked at {}", ms(span.begin.0))
+                format!("was queued before the other started at {}", ms(span.begin.0))
             };
             let fate = match (waiter.granted, waiter.left) {
                 (true, left) => format!("was granted only by {}", ms(left)),
@@ -138,7 +138,7 @@ fn overtaking(spans: &[Span], askers: &[Asker<'_>], settle: u64) -> Found {
             };
             return Some((
                 format!(
-                    "{} was granted between {} and {} although {}, in line since {}, {why}; it {fate}",
+                    "{} was granted between {} and {} although {}, queued since {}, {why}; it {fate}",
                     who(span.op_id, span.lane),
                     ms(granted_from),
                     ms(granted_by),

@@ -1,4 +1,4 @@
-//! Re-entrant locks: the levels of one owner are one hold, of which the last level's end is the end.
+//! Re-entrant locks: the levels of one owner are one hold. It ends with its last level.
 //!
 //! Levels are put together where it is known that the owner held all the while (`fold`); then the holds are
 //! judged like any others. Levels of one hold carry one token, and are no more than the declared depth.

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use super::{Found, Judgement, first, ms, who};
 use crate::history::{Event, EventKind, Op, OpOutcome};
 
-/// An operation on the resource, and when it can have taken effect.
+/// An operation on the resource, and when it may have taken effect.
 #[derive(Clone, Copy, Debug)]
 struct Call {
     op_id: u64,
@@ -49,7 +49,7 @@ fn read(events: &[Event]) -> BTreeMap<&str, Vec<Call>> {
                 if let Some(call) = of_name.iter_mut().find(|c| c.op_id == event.op_id) {
                     call.outcome = event.outcome.unwrap_or(OpOutcome::Unknown);
                     call.token = event.token.unwrap_or(0);
-                    // An outcome that is not known may come about at any time yet.
+                    // An operation with an unknown outcome may still take effect at any time.
                     if call.outcome != OpOutcome::Unknown {
                         call.by = event.t_mono_ns;
                     }

@@ -1,9 +1,9 @@
-//! From an illegal history to the least of it that is illegal still: what a person has to read.
+//! Shrinks an illegal history to the smallest part that is still illegal: what a person has to read.
 //!
-//! Only what cannot make a legal history illegal is left out, so that the rest is illegal for the same kind
-//! of reason: the end of a history, another lock, a whole grant with all that was done to it, an acquire that
-//! was granted nothing, a renewal, a word of belief. A release or a drop is never left out alone: its holder
-//! would hold on.
+//! It leaves out only events whose removal cannot make a legal history illegal, so that the rest is illegal
+//! for the same kind of reason: the end of a history, another lock, a whole grant with everything done to it,
+//! an acquire without a grant, a renewal, an observation of belief. It never leaves out a release or a drop
+//! alone, since the hold would then go on.
 
 use std::collections::BTreeSet;
 
@@ -28,7 +28,7 @@ pub fn prefix(events: &[Event], illegal: &dyn Fn(&[Event]) -> bool) -> usize {
     bad
 }
 
-/// The least that is illegal still, as far as 600 judgements find it.
+/// The smallest part that is still illegal, as far as 600 judgements find it.
 pub fn minimal(events: &[Event], violation: &Violation, illegal: &dyn Fn(&[Event]) -> bool) -> Vec<Event> {
     let of_name: Vec<Event> = events
         .iter()
@@ -44,7 +44,7 @@ pub fn minimal(events: &[Event], violation: &Violation, illegal: &dyn Fn(&[Event
         left = left.saturating_sub(1);
         left > 0 && illegal(candidate)
     };
-    // Mostly the checker has named the very operations.
+    // Usually the checker has named exactly these operations.
     let named: BTreeSet<u64> = violation.operations.iter().copied().collect();
     let only: Vec<Event> = least
         .iter()
@@ -59,8 +59,7 @@ pub fn minimal(events: &[Event], violation: &Violation, illegal: &dyn Fn(&[Event
     least
 }
 
-/// What is left of it where nothing can be left out safely: the events of the operations that the violation
-/// is about.
+/// For a history of which nothing can be left out safely: the events of the operations in the violation.
 pub(super) fn about(events: &[Event], violation: &Violation) -> Vec<Event> {
     events
         .iter()
@@ -119,9 +118,9 @@ fn without_units(least: &mut Vec<Event>, still: &mut dyn FnMut(&[Event]) -> bool
     }
 }
 
-/// Leaves out single renewals, looks and words of belief.
+/// Leaves out single renewals, looks and observations of belief.
 fn without_asides(least: &mut Vec<Event>, still: &mut dyn FnMut(&[Event]) -> bool) {
-    // From the back: what goes with an event comes after it, so that the places before it stay.
+    // From the back: related events come after an event, so that the indexes before it stay.
     for at in (0..least.len()).rev() {
         let event = &least[at];
         // A fault is none: without it a session could not have ended.

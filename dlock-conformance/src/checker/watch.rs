@@ -1,9 +1,8 @@
-//! What watchers were told, against what the holders saw: a snapshot first, every change after it, and no
-//! state that never was.
+//! Compares what watchers saw with what the holders saw: a snapshot first, every change after it, and no
+//! state that never existed.
 //!
-//! A stream may leave changes out only where it says so, by a snapshot marked as skipping, and only if that
-//! was declared ([`Coalescing`]). A grant is known by its id; times are compared by the bounds of its
-//! [`Span`].
+//! A stream may leave changes out only if that was declared ([`Coalescing`]), and must then send a snapshot
+//! marked as skipping. Grants are identified by id, and times are compared by the bounds of a [`Span`].
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
@@ -24,7 +23,7 @@ pub enum Coalescing {
     Marked,
 }
 
-/// Checks every stream. The history must be valid; `settle` is how late a change may be told.
+/// Checks every stream. The history must be valid; `settle` is how late a change may be reported.
 pub fn check(events: &[Event], model: &Model, coalescing: Coalescing, settle: Duration) -> Judgement {
     let names = spans(events, model);
     let none = Vec::new();
@@ -94,7 +93,7 @@ fn streams(events: &[Event], end: u64) -> Vec<Stream<'_>> {
     streams.into_values().collect()
 }
 
-/// Whether there may be grants of which no return tells.
+/// Whether there may be grants without a return.
 fn has_unknown_grants(events: &[Event], name: &str) -> bool {
     let mut open = BTreeSet::new();
     for event in events.iter().filter(|e| e.name == name) {
@@ -118,11 +117,11 @@ struct Judge<'a> {
     stream: &'a Stream<'a>,
 }
 
-/// What the watcher knows at one moment.
+/// What the watcher knows at a moment.
 #[derive(Default)]
 struct View<'a> {
     holders: BTreeSet<&'a str>,
-    /// All that were told of, ever.
+    /// All grants that it ever saw.
     known: BTreeSet<&'a str>,
     /// The latest snapshot that may skip changes, if there was one.
     skipped_at: Option<u64>,
@@ -136,7 +135,7 @@ impl<'a> Judge<'a> {
             let found = match told {
                 Told::Snapshot { holders, skipped } => self.snapshot(&mut view, i, *at, holders, *skipped),
                 _ if i == 0 && **told != Told::Over => Some((
-                    format!("the first that it was told, at {}, was no snapshot", ms(*at)),
+                    format!("its first item, at {}, was no snapshot", ms(*at)),
                     Vec::new(),
                 )),
                 Told::Granted(id, token) => self.granted(&mut view, *at, id, *token),
@@ -164,11 +163,14 @@ impl<'a> Judge<'a> {
     ) -> Found {
         if i > 0 && (!skipped || self.coalescing == Coalescing::None) {
             return Some((
-                format!("a second snapshot at {} although nothing may be left out", ms(at)),
+                format!(
+                    "a second snapshot at {} although no change may be left out",
+                    ms(at)
+                ),
                 Vec::new(),
             ));
         }
-        // The state of some moment since it subscribed, or since it was told something before.
+        // The state at some moment since the subscription, or since the item before.
         let since = match i.checked_sub(1).and_then(|before| self.stream.told.get(before)) {
             Some((before, _)) => before.saturating_sub(self.settle),
             None => self.stream.subscribed.0,
@@ -182,7 +184,7 @@ impl<'a> Judge<'a> {
             {
                 return Some((
                     format!(
-                        "the snapshot at {} has operation {} as a holder, whose hold was over by {}",
+                        "the snapshot at {} shows operation {} as a holder, whose hold was over by {}",
                         ms(at),
                         span.op_id,
                         ms(span.end_by.unwrap_or(0))
@@ -198,7 +200,7 @@ impl<'a> Judge<'a> {
         if let Some(span) = forgotten {
             return Some((
                 format!(
-                    "the snapshot at {} is without operation {}, which held it since {}",
+                    "the snapshot at {} omits operation {}, which held it since {}",
                     ms(at),
                     span.op_id,
                     ms(span.begin.1)
@@ -223,8 +225,7 @@ impl<'a> Judge<'a> {
             if let Some(by) = span.end_by.filter(|by| *by < self.stream.subscribed.0) {
                 return Some((
                     format!(
-                        "it was told at {} of the grant of operation {}, which was over by {}, before it \
-                            subscribed",
+                        "it saw at {} the grant of operation {}, which was over by {}, before it subscribed",
                         ms(at),
                         span.op_id,
                         ms(by)
@@ -241,8 +242,7 @@ impl<'a> Judge<'a> {
             if let Some(other) = beside {
                 return Some((
                     format!(
-                        "it was told at {} of the grant of operation {} and never of the end of operation \
-                            {} before it",
+                        "it saw at {} the grant of operation {} and never the end of operation {} before it",
                         ms(at),
                         span.op_id,
                         other.op_id
@@ -256,8 +256,7 @@ impl<'a> Judge<'a> {
             {
                 return Some((
                     format!(
-                        "it was told at {} of token {token}, after token {largest}: not the order of the \
-                            grants",
+                        "it saw at {} token {token}, after token {largest}: not the order of the grants",
                         ms(at)
                     ),
                     vec![span.op_id],
@@ -276,7 +275,7 @@ impl<'a> Judge<'a> {
         if !view.holders.remove(id) {
             return Some((
                 format!(
-                    "it was told at {} of the end of a hold ({id}) of whose grant it was not told",
+                    "it saw at {} the end of a hold ({id}) whose grant it did not see",
                     ms(at)
                 ),
                 operations,
@@ -285,7 +284,7 @@ impl<'a> Judge<'a> {
         let span = span.filter(|s| at < s.end_from)?;
         Some((
             format!(
-                "it was told at {} of the end of operation {}, which held it for sure until {}",
+                "it saw at {} the end of operation {}, which held it for sure until {}",
                 ms(at),
                 span.op_id,
                 ms(span.end_from)
@@ -294,16 +293,16 @@ impl<'a> Judge<'a> {
         ))
     }
 
-    /// A grant that nobody asked for, or not yet.
+    /// A grant that was not requested, or not yet.
     fn phantom(&self, at: u64, id: &str) -> Found {
         match self.span(id) {
             None if !self.may_be_unknown => Some((
-                format!("it was told at {} of a holder ({id}) that never was", ms(at)),
+                format!("it saw at {} a holder ({id}) that never existed", ms(at)),
                 Vec::new(),
             )),
             Some(span) if at < span.begin.0 => Some((
                 format!(
-                    "it was told at {} of the grant of operation {}, which began at {}",
+                    "it saw at {} the grant of operation {}, which began at {}",
                     ms(at),
                     span.op_id,
                     ms(span.begin.0)
@@ -314,7 +313,7 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// What it should have been told of by the end of the stream.
+    /// What it should have seen by the end of the stream.
     fn never_told(&self, view: &View<'_>) -> Found {
         let told_by = self.stream.until.saturating_sub(self.settle);
         for span in self.spans {
@@ -329,7 +328,7 @@ impl<'a> Judge<'a> {
             {
                 return Some((
                     format!(
-                        "it was never told of the grant of operation {}, made by {}",
+                        "it never saw the grant of operation {}, made by {}",
                         span.op_id,
                         ms(span.begin.1)
                     ),
@@ -341,8 +340,8 @@ impl<'a> Judge<'a> {
             {
                 return Some((
                     format!(
-                        "it was never told of the end of operation {}, which had come by {}: the last state \
-                            is missing",
+                        "it never saw the end of operation {}, which had come by {}: the final state is \
+                            missing",
                         span.op_id,
                         ms(by)
                     ),

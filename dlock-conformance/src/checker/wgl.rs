@@ -1,16 +1,16 @@
-//! Lease-aware linearizability: is there any order of the operations that explains what the clients saw?
+//! Lease-aware linearizability: does any order of the operations explain what the clients saw?
 //!
 //! The search of Wing and Gong (1993) with the memo of Lowe (2017), per name. The sequential lock has holders
 //! and the largest tokens; its operations are *acquire* (admissible by mode, token in order), *renew* (still
-//! held) and *end*, each somewhere between the bounds of its [`Span`]. An end that nobody has confirmed is
-//! optional: it may be put anywhere from the earliest time at which the lease can have run out.
+//! held) and *end*, each somewhere between the bounds of its [`Span`]. An unconfirmed end is optional: it may
+//! happen at any time after the earliest expiry of the lease.
 
 use std::collections::{BTreeMap, HashSet};
 
 use super::{Judgement, Violation, ms, who};
 use crate::history::{ModeTag, Model, Span};
 
-/// How many steps are enough for the histories of the rules.
+/// The number of steps that suffices for the histories of the rules.
 pub const BUDGET: u64 = 2_000_000;
 
 /// Checks every name.

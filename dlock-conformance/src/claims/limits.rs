@@ -1,4 +1,4 @@
-//! What can be claimed at all, so that a rule can break it.
+//! The limits of claims: a claim must be narrow enough that a rule can break it.
 
 use std::time::Duration;
 
@@ -6,14 +6,14 @@ use dlock_core::Nature;
 
 use super::{Claims, Need};
 
-/// The usual factor by which the longest wait exceeds the mean, and the most that can be claimed.
+/// The usual factor by which the longest wait exceeds the mean, and the maximum that can be claimed.
 pub(super) const USUAL_STARVATION: u32 = 10;
 const MOST_STARVATION: u32 = 100;
 
 /// One for the acquire, one for the release.
 pub(super) const USUAL_ROUND_TRIPS: u32 = 2;
 
-/// A bound that is claimed, what is usual, and what is the most that can be claimed.
+/// A claimed bound, its usual value, and the maximum that can be claimed.
 struct Bound {
     name: &'static str,
     claimed: Duration,
@@ -21,8 +21,8 @@ struct Bound {
     most: Duration,
 }
 
-/// What [`Capabilities`](dlock_core::Capabilities) says of the store itself, to its users as well as here.
-/// What is declared there is not refused, so taken back here alone it would be neither tested nor refused.
+/// Needs that [`Capabilities`](dlock_core::Capabilities) declare to users of the store. A declared capability
+/// is not refused, so if it were withdrawn only here it would be neither tested nor refused.
 const CARRIED: [Need; 20] = [
     Need::Lease,
     Need::Renew,
@@ -46,8 +46,8 @@ const CARRIED: [Need; 20] = [
     Need::Session,
 ];
 
-/// The shortest lease that rules about time work with, where so short a one is claimed. A skew that is not
-/// small beside it forgives whatever they look for: a lease that ends early, a deadline that is too late.
+/// The shortest lease that rules about time use, if the subject accepts it. If the skew is not small compared
+/// to it, it hides what they look for: a lease that ends early, or a deadline that is too late.
 const SHORTEST_LEASE: Duration = Duration::from_millis(120);
 
 /// The largest depth of re-entry and backlog of changes that a rule goes up to.
@@ -79,15 +79,15 @@ impl Claims {
         ]
     }
 
-    /// Whether the bounds are such that a rule can break them: a slack of an hour would forgive everything.
-    /// And whether nothing is taken back that the capabilities declare: its rules would not run, and users
-    /// would find it all the same.
+    /// Checks that the bounds are narrow enough for a rule to break them: a slack of an hour would excuse
+    /// everything. Also checks that no claim is withdrawn that the capabilities declare: its rules would not
+    /// run, but users would still find it.
     ///
     /// # Errors
-    /// What is taken back and declared. Or the bounds that are too wide, and the most that can be claimed:
-    /// slack and `wake_p99` 5 s, `op_bound` and `give_up` 60 s, `cancel_prompt` and `drop_prompt` 10 s, skew
-    /// 10 % + 1 s and a quarter of the shortest lease (120 ms, or the least that is claimed), starvation
-    /// factor 100, a depth of re-entry, a backlog or a number of round trips of 65536.
+    /// A withdrawn claim that is declared, or the bounds that are too wide, with the maximum that can be
+    /// claimed: slack and `wake_p99` 5 s, `op_bound` and `give_up` 60 s, `cancel_prompt` and `drop_prompt` 10
+    /// s, skew 10 % + 1 s and a quarter of the shortest lease (120 ms, or the minimum that is claimed),
+    /// starvation factor 100, a depth of re-entry, a backlog or a number of round trips of 65536.
     pub fn check(&self) -> Result<(), String> {
         let is_declared = |need: &Need| match need {
             Need::Lease => self.capabilities.nature == Nature::Lease,
@@ -97,42 +97,41 @@ impl Claims {
         let declared: Vec<Need> = taken_back.filter(is_declared).collect();
         if !declared.is_empty() {
             return Err(format!(
-                "{declared:?} cannot be taken back with `without`: the capabilities declare it; leave it \
-                    out there, so that it is refused"
+                "{declared:?} cannot be withdrawn with `without`, because the capabilities declare it: leave \
+                    it out there, so that it is refused"
             ));
         }
         let mut too_wide: Vec<String> = self
             .bounds()
             .iter()
             .filter(|b| b.claimed > b.most)
-            .map(|b| format!("{} is {:?}, and {:?} is the most", b.name, b.claimed, b.most))
+            .map(|b| format!("{} is {:?}, and the maximum is {:?}", b.name, b.claimed, b.most))
             .chain(self.uncountable())
             .collect();
         let lease = self.capabilities.min_ttl.max(SHORTEST_LEASE);
         let (skew, most) = (self.skew.of(lease), lease / 4);
         if skew > most {
             too_wide.push(format!(
-                "the skew over {lease:?}, the shortest lease that is looked at, is {skew:?}, and {most:?} \
-                    is the most"
+                "the skew over {lease:?}, the shortest lease in use, is {skew:?}, and the maximum is {most:?}"
             ));
         }
         if self.starvation_factor > MOST_STARVATION {
             let factor = self.starvation_factor;
             too_wide.push(format!(
-                "starvation_factor is {factor}, and {MOST_STARVATION} is the most"
+                "starvation_factor is {factor}, and the maximum is {MOST_STARVATION}"
             ));
         }
         if too_wide.is_empty() {
             Ok(())
         } else {
             Err(format!(
-                "claims this wide cannot be judged: {}",
+                "these claims are too wide to be judged: {}",
                 too_wide.join("; ")
             ))
         }
     }
 
-    /// The numbers that no rule can count up to.
+    /// The numbers that are too large for a rule to count up to.
     fn uncountable(&self) -> impl Iterator<Item = String> {
         let numbers = [
             ("reentry_depth", self.reentry_depth),
@@ -140,10 +139,10 @@ impl Claims {
             ("watch_backlog", self.watch_backlog),
         ];
         let beyond = numbers.into_iter().filter(|(_, n)| *n > MOST_COUNTED);
-        beyond.map(|(name, n)| format!("{name} is {n}, and {MOST_COUNTED} is the most"))
+        beyond.map(|(name, n)| format!("{name} is {n}, and the maximum is {MOST_COUNTED}"))
     }
 
-    /// The bounds of more than twice what is usual, for the report: what passed under them says less.
+    /// The bounds of more than twice the usual value, for the report: a pass under them proves less.
     pub fn wide(&self) -> Vec<String> {
         self.bounds()
             .iter()

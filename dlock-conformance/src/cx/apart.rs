@@ -1,4 +1,4 @@
-//! Clients that are set apart from the others, and listening.
+//! Clients on their own executors or with secrets, and listening to events.
 
 use std::sync::Arc;
 
@@ -32,8 +32,8 @@ impl Cx {
         Ok(Some(connected))
     }
 
-    /// A client that was given that password for a place where it is of no use, or the error of connecting
-    /// there; `None` if the harness cannot give one.
+    /// A client with that password for a place that does not accept it, or the error of connecting there;
+    /// `None` if the harness cannot give one.
     ///
     /// # Cancel safety
     /// Dropped, it drops the future of the harness; no client is handed out.
@@ -46,7 +46,7 @@ impl Cx {
         Some(connected)
     }
 
-    /// Listens to what `tracing` is told from now on; `None` where somebody else listens for this process.
+    /// Listens to `tracing` events from now on; `None` if this process has another subscriber.
     pub fn listen(&self) -> Option<Ear> {
         Ear::open(self.is_virtual())
     }

@@ -1,4 +1,4 @@
-//! Clients, networks, and what a client is expected to find.
+//! Clients, networks, and common expectations of a client.
 
 use std::any::Any;
 use std::fmt;
@@ -31,9 +31,9 @@ impl Cx {
     /// Dropped, it drops the future of the harness; no client is handed out.
     ///
     /// # Errors
-    /// If it cannot be had: [`Failure::NotRun`] as long as nothing in the run has connected, since without a
-    /// connection nothing is said about the rule, and [`Failure::Kit`] from then on: the store has died
-    /// meanwhile, or the harness chooses its rules.
+    /// If connecting fails: [`Failure::NotRun`] as long as nothing in the run has connected, since that is no
+    /// verdict on the rule. [`Failure::Kit`] from then on: the store has died in the meantime, or the harness
+    /// picks its rules.
     pub async fn connect(&self) -> Verdict<Arc<dyn Subject>> {
         let harness = self.harness()?;
         match harness.connect(self).await {
@@ -42,17 +42,17 @@ impl Cx {
                 let is_backend = connected.backend().is_some();
                 if is_backend != (self.claims().engine == Engine::Inherited) {
                     let (what, claims) = match is_backend {
-                        true => ("is a backend of dlock", "new"),
-                        false => ("has no backend of dlock under it", "foreign"),
+                        true => ("is a dlock backend", "new"),
+                        false => ("is not built on a dlock backend", "foreign"),
                     };
                     return Err(Failure::Kit(format!(
-                        "the client {what}, so what it claims begins with `Claims::{claims}`"
+                        "the client {what}, so its claims must start with `Claims::{claims}`"
                     )));
                 }
                 if lock(&self.0.clients).iter().any(|c| Arc::ptr_eq(c, &connected)) {
                     return Err(Failure::Kit(
-                        "the harness gave a client that it had given before: `Harness::connect` is to make \
-                            a new one, which shares nothing"
+                        "the harness returned the same client twice: `Harness::connect` must make a new one, \
+                            which shares nothing"
                             .to_owned(),
                     ));
                 }
@@ -63,7 +63,7 @@ impl Cx {
                 self.0.unconnected.store(true, Ordering::Relaxed);
                 let why = format!("the harness could not connect: {e} ({:?})", e.kind());
                 Err(if self.0.run.has_connected() {
-                    Failure::Kit(format!("{why}; it did before in this run"))
+                    Failure::Kit(format!("{why}; it could before in this run"))
                 } else {
                     Failure::NotRun(why)
                 })
@@ -97,8 +97,8 @@ impl Cx {
 
     // --- networks ---
 
-    /// A new network to the servers: clients that connect [over](Self::connect_over) it suffer its faults,
-    /// and nobody else does.
+    /// A new network to the servers. Only clients that connect [over](Self::connect_over) it suffer its
+    /// faults.
     ///
     /// # Errors
     /// [`Failure::NotRun`] if the harness names no servers; [`Failure::Kit`] if a proxy cannot be started.
@@ -130,8 +130,8 @@ impl Cx {
         .await
     }
 
-    /// For a harness: where a client that connects now finds the n-th of [`Harness::servers`]: there, or at
-    /// the proxy before it. `None` if it names no such server.
+    /// For a harness: the address of the n-th of [`Harness::servers`] for a client that connects now. This is
+    /// the server, or the proxy in front of it. `None` if there is no such server.
     pub fn addr(&self, n: usize) -> Option<ServerAddress> {
         match self.route::<ProxyNetwork>() {
             Some(proxies) => proxies.addresses().get(n).cloned(),
@@ -139,8 +139,7 @@ impl Cx {
         }
     }
 
-    /// For a harness with [networks of its own](Harness::network): the one over which the client is to
-    /// connect.
+    /// For a harness with [its own networks](Harness::network): the one that the client must use.
     pub fn route<T: Network>(&self) -> Option<&T> {
         let network: &dyn Any = &**self.1.as_ref()?;
         network.downcast_ref()
@@ -150,7 +149,7 @@ impl Cx {
         std::mem::take(&mut lock(&self.0.networks))
     }
 
-    /// What a child process is told to find the same store, if it can.
+    /// The text with which a child process finds the same store, if it can.
     pub(crate) fn hand_over(&self) -> Option<String> {
         self.0.harness.upgrade()?.hand_over()
     }
@@ -160,7 +159,7 @@ impl Cx {
         self.0.harness.upgrade()?.process()
     }
 
-    /// Tries, and breaks the rule unless the name is held by somebody else.
+    /// Tries, and breaks the rule unless another client holds the name.
     ///
     /// # Cancel safety
     /// As [`Subject::try_acquire`]: that is what is dropped.
@@ -177,7 +176,7 @@ impl Cx {
         client.is_refused(name, ask, when).await
     }
 
-    /// Waits for that long, and breaks the rule unless that ends in `Timeout`.
+    /// Waits for that long, and breaks the rule unless the wait ends with `Timeout`.
     ///
     /// # Cancel safety
     /// As [`Subject::acquire_timeout`]: that is what is dropped.
@@ -217,7 +216,7 @@ impl Cx {
         client.is_granted(name, ask, when).await
     }
 
-    /// Tries again and again until it is granted, and breaks the rule if that is not by `by`.
+    /// Tries repeatedly until it is granted, and breaks the rule if that takes longer than until `by`.
     ///
     /// # Cancel safety
     /// As [`Subject::try_acquire`]: that is what is dropped.
@@ -244,7 +243,7 @@ impl Cx {
             }
             ensure!(
                 asked < by,
-                "{when}: `{name}` is still refused {:?} after it was first asked for, {:?} past the bound",
+                "{when}: `{name}` is still refused {:?} after the first try, {:?} past the bound",
                 from.until(asked),
                 by.until(asked)
             );

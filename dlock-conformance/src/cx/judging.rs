@@ -1,4 +1,4 @@
-//! What happened in a run, and how it is judged.
+//! The history of a run, and how it is judged.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -29,8 +29,8 @@ impl Cx {
         Lane::new(self.0.history.clone(), Arc::clone(client))
     }
 
-    /// How the history is read, by the claims: leases (that a fault may end, for a session store), tokens if
-    /// fencing is claimed.
+    /// The model of the history, from the claims: leases (which a fault may end, for a session store), and
+    /// tokens if fencing is claimed.
     pub fn model(&self) -> Model {
         let caps = &self.0.run.claims.capabilities;
         Model {
@@ -46,14 +46,14 @@ impl Cx {
     /// Judges the history by the checkers of [`Check::Exclusion`].
     ///
     /// # Errors
-    /// `Broken` with one sentence and a timeline of the least of the history that is illegal still;
-    /// `Inconclusive` if the search ran out of budget; `Kit` if it is no history or the checkers contradict
-    /// each other.
+    /// `Broken` with one sentence and a timeline of the smallest part of the history that is still illegal;
+    /// `Inconclusive` if the search ran out of budget; `Kit` if the history is malformed or the checkers
+    /// contradict each other.
     pub fn check_history(&self) -> Verdict {
         self.check_history_as(&self.model())
     }
 
-    /// The same, read in another way.
+    /// The same, with another model.
     ///
     /// # Errors
     /// As [`check_history`](Self::check_history).
@@ -61,7 +61,7 @@ impl Cx {
         self.judge(model, Check::Exclusion)
     }
 
-    /// Judges the history by other checkers: the order of a queue, what watchers were told, and so on.
+    /// Judges the history by other checkers: the order of a queue, what watchers saw, and so on.
     ///
     /// # Errors
     /// As [`check_history`](Self::check_history).
@@ -82,14 +82,14 @@ impl Cx {
         }
     }
 
-    /// What the history was found to be breaks nothing that is claimed: it is not to be judged again.
+    /// The result of the history breaks no claim, so it is not judged again.
     pub(crate) fn forgive(&self) {
         lock(&self.0.asked).clear();
     }
 
     // --- what was seen ---
 
-    /// Counts something that the run must have seen for a pass to mean anything.
+    /// Counts evidence that a pass of this run needs.
     pub fn evidence(&self, counter: &'static str) {
         self.evidence_by(counter, 1);
     }
@@ -104,12 +104,12 @@ impl Cx {
         lock(&self.0.evidence).get(counter).copied().unwrap_or(0)
     }
 
-    /// Adds a line to the report of this run: a measured number, say.
+    /// Adds a line to the report of this run, for example a measured number.
     pub fn note(&self, line: impl fmt::Display) {
         lock(&self.0.notes).push(line.to_string());
     }
 
-    /// Whether a client could not be had.
+    /// Whether connecting a client failed.
     pub(crate) fn is_unconnected(&self) -> bool {
         self.0.unconnected.load(Ordering::Relaxed)
     }
@@ -150,14 +150,14 @@ impl Cx {
         match Check::Exclusion.judge(&events, &model, checker::wgl::BUDGET / 10) {
             Ok(Judgement::Illegal(violation)) => {
                 let drawing = timeline::of(&violation, &events, &model);
-                format!("\nits history is illegal by itself: {violation}\n{drawing}")
+                format!("\nits history is illegal on its own: {violation}\n{drawing}")
             }
             _ => format!("\nwhat happened last:\n{}", timeline::latest(&events, &model)),
         }
     }
 
-    /// What the history was judged by, or is to be judged by where the rule `failed` before it came to that.
-    /// A rule that passed may have good reason not to ask.
+    /// The checks that judged the history, or the default ones if the rule `failed` before it got to them. A
+    /// rule that passed may have good reason not to judge it.
     pub(crate) fn take_asked(&self, failed: bool) -> Vec<Asked> {
         let asked = std::mem::take(&mut *lock(&self.0.asked));
         if !asked.is_empty() || !failed || self.0.history.is_empty() {

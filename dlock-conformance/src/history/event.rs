@@ -5,16 +5,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::mode::ModeTag;
 
-/// One line of a history. Times are nanoseconds of one monotonic clock, that of the harness's runtime,
-/// from the begin of the history on.
+/// One line of a history. Times are nanoseconds since the begin of the history, on the monotonic clock of the
+/// harness's runtime.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Event {
     /// When.
     pub t_mono_ns: u64,
-    /// In which lane; a lane has one operation in flight at most.
+    /// The lane. A lane has at most one operation in flight.
     pub lane: u32,
-    /// Which operation; the same in its invoke and its return. For point events of a grant, the acquire that
-    /// made it.
+    /// The number of the operation, the same in its invoke and its return. For point events of a grant, the
+    /// acquire that made it.
     pub op_id: u64,
     /// What kind of event.
     pub kind: EventKind,
@@ -35,20 +35,20 @@ pub struct Event {
     /// The fencing token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token: Option<u64>,
-    /// The effective ttl; in `granted_belief_until`, how long the holder believes yet.
+    /// The effective ttl. In `granted_belief_until`, the time that the holder believes it has left.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl_ns: Option<u64>,
-    /// How it came out, in returns.
+    /// The outcome, in returns.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outcome: Option<OpOutcome>,
-    /// With which priority, in invokes of acquires that ask for another than the usual one.
+    /// The priority, in invokes of acquires that set one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority: Option<u8>,
-    /// For whom, in invokes of re-entrant acquires: the client and the owner that it named. Those of one
-    /// owner do not exclude one another.
+    /// The owner, in invokes of re-entrant acquires: the client and its owner key. Acquires of one owner do
+    /// not exclude each other.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
-    /// What a watcher was told.
+    /// What a watcher saw.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub told: Option<Told>,
     /// The kind of the error, in returns that are not ok.
@@ -60,7 +60,7 @@ pub struct Event {
 }
 
 impl Event {
-    /// Whether it tells of what is around the clients: a fault, or a machine that stood still.
+    /// Whether it concerns the surroundings of the clients: a fault, or a stall of the machine.
     pub fn is_fault(&self) -> bool {
         matches!(
             self.kind,
@@ -78,7 +78,7 @@ impl Event {
         self.of.unwrap_or(self.op_id)
     }
 
-    /// An event of that kind that says nothing else; the recorder stamps it.
+    /// An event of that kind without other fields. The recorder stamps it.
     pub fn new(kind: EventKind, lane: u32, op_id: u64, name: impl Into<String>) -> Self {
         Self {
             t_mono_ns: 0,
@@ -113,21 +113,21 @@ pub enum EventKind {
     Invoke,
     /// An operation ends.
     Return,
-    /// The holder believes for `ttl_ns` from here on.
+    /// The holder believes for another `ttl_ns`.
     GrantedBeliefUntil,
-    /// The holder is told that it holds no more.
+    /// The holder learns that the hold is lost.
     Lost,
     /// The guard is dropped.
     Dropped,
-    /// The acquire in flight was seen in line.
+    /// The acquire in flight was seen in the queue.
     Queued,
-    /// Something that a watcher was told; the operation is the one that subscribed.
+    /// A watcher saw a change. The operation is the subscription.
     Watch,
     /// A fault begins.
     FaultBegin,
     /// A fault ends.
     FaultEnd,
-    /// The machine stood still for `ttl_ns`.
+    /// The machine stalled for `ttl_ns`.
     CanaryStall,
 }
 
@@ -153,7 +153,7 @@ pub enum Op {
     Read,
 }
 
-/// What a watcher is told.
+/// What a watcher sees.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Told {
@@ -166,13 +166,13 @@ pub enum Told {
     },
     /// A grant, with its token.
     Granted(String, Option<u64>),
-    /// A holder let go, ran out or was ended.
+    /// A hold was released, expired or was ended by force.
     Ended(String),
     /// The stream is over.
     Over,
 }
 
-/// How an operation came out, as far as the model is concerned.
+/// The outcome of an operation, as the model sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OpOutcome {
@@ -180,7 +180,7 @@ pub enum OpOutcome {
     Ok,
     /// Refused, no effect.
     Held,
-    /// Waited in vain, no effect.
+    /// Timed out, no effect.
     TimedOut,
     /// The hold had ended before the return.
     Lost,
@@ -191,7 +191,7 @@ pub enum OpOutcome {
 }
 
 impl OpOutcome {
-    /// What an error means to the model.
+    /// The meaning of an error in the model.
     pub fn of(error: &Error) -> Self {
         match error.kind() {
             ErrorKind::Timeout => Self::TimedOut,
@@ -201,7 +201,7 @@ impl OpOutcome {
             | ErrorKind::LimitReached
             | ErrorKind::Unavailable
             | ErrorKind::PermissionDenied => Self::Failed,
-            // `BackendData` and `Closed` do not say whether something was sent.
+            // `BackendData` and `Closed` do not show whether a request was sent.
             _ => Self::Unknown,
         }
     }

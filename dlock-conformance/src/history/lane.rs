@@ -1,4 +1,4 @@
-//! Operations that are written down as they happen.
+//! Operations that are recorded as they happen.
 
 use std::fmt;
 use std::future::Future;
@@ -15,21 +15,21 @@ use crate::mode::ModeTag;
 use crate::nanos::nanos;
 use crate::subject::{Ask, Held, Subject};
 
-/// One line of work: at most one operation in flight, each written down at its begin and its end.
+/// One line of work: at most one operation in flight, each recorded at its begin and its end.
 ///
-/// An operation whose future is dropped is written down as returned with outcome unknown at that moment.
+/// An operation whose future is dropped is recorded as a return with unknown outcome at that moment.
 pub struct Lane {
     pub(super) history: History,
     pub(super) client: Arc<dyn Subject>,
     pub(super) id: u32,
-    /// The operation in flight and its name, for what others see of it.
+    /// The operation in flight and its name, for observations from other tasks.
     in_flight: Mutex<Option<(u64, String)>>,
 }
 
-/// The priority of who asks for none.
+/// The default priority.
 const USUAL_PRIORITY: u8 = 5;
 
-/// A guard whose acquire was written down. Renew, release and drop it through a [`Lane`]; look at it as at
+/// A guard whose acquire was recorded. Renew, release and drop it through a [`Lane`]; otherwise use it like
 /// any [`Held`].
 pub struct Recorded {
     held: Box<dyn Held>,
@@ -54,10 +54,10 @@ impl Lane {
         &self.client
     }
 
-    /// [`Subject::try_acquire`], written down.
+    /// [`Subject::try_acquire`], recorded.
     ///
     /// # Cancel safety
-    /// As [`Subject::try_acquire`]; the drop is written down as a return with unknown outcome.
+    /// As [`Subject::try_acquire`]; the drop is recorded as a return with unknown outcome.
     ///
     /// # Errors
     /// Those of the subject.
@@ -66,10 +66,10 @@ impl Lane {
             .await
     }
 
-    /// [`Subject::acquire`], written down.
+    /// [`Subject::acquire`], recorded.
     ///
     /// # Cancel safety
-    /// As [`Subject::acquire`]; the drop is written down as a return with unknown outcome.
+    /// As [`Subject::acquire`]; the drop is recorded as a return with unknown outcome.
     ///
     /// # Errors
     /// Those of the subject.
@@ -79,10 +79,10 @@ impl Lane {
         Ok(held.expect("an acquire that answers Ok answers a guard"))
     }
 
-    /// [`Subject::acquire_timeout`], written down.
+    /// [`Subject::acquire_timeout`], recorded.
     ///
     /// # Cancel safety
-    /// As [`Subject::acquire_timeout`]; the drop is written down as a return with unknown outcome.
+    /// As [`Subject::acquire_timeout`]; the drop is recorded as a return with unknown outcome.
     ///
     /// # Errors
     /// Those of the subject.
@@ -92,10 +92,10 @@ impl Lane {
         Ok(held.expect("an acquire that answers Ok answers a guard"))
     }
 
-    /// [`Held::renew`], written down.
+    /// [`Held::renew`], recorded.
     ///
     /// # Cancel safety
-    /// As [`Held::renew`]; the drop is written down as a return with unknown outcome.
+    /// As [`Held::renew`]; the drop is recorded as a return with unknown outcome.
     ///
     /// # Errors
     /// Those of the subject.
@@ -107,15 +107,15 @@ impl Lane {
         result
     }
 
-    /// [`Held::release`], written down.
+    /// [`Held::release`], recorded.
     ///
     /// # Cancel safety
-    /// As [`Held::release`]; the drop is written down as a return with unknown outcome.
+    /// As [`Held::release`]; the drop is recorded as a return with unknown outcome.
     ///
     /// # Errors
     /// Those of the subject.
     pub async fn release(&self, held: &Recorded) -> Result<()> {
-        // What it believed up to here counts: between this and the release nobody else may believe the same.
+        // Its belief up to here counts: until the release no other client may believe the same.
         self.believe(held);
         self.answering(Op::Release, held, held.held.release()).await
     }
@@ -136,30 +136,30 @@ impl Lane {
         result
     }
 
-    /// Drops the guard, written down.
+    /// Drops the guard, recorded.
     pub fn drop_guard(&self, held: Recorded) {
         self.point(EventKind::Dropped, &held, None);
         drop(held.held);
     }
 
-    /// Writes down how long the holder believes yet. Done at acquire, renewal and release; worth doing in
-    /// between for guards that renew themselves.
+    /// Records how long the holder still believes. Acquire, renewal and release do this; for guards with
+    /// auto-renewal, also call it in between.
     pub fn believe(&self, held: &Recorded) {
         if held.held.is_valid() {
             self.point(EventKind::GrantedBeliefUntil, held, Some(held.held.remaining()));
         }
     }
 
-    /// Writes down that the holder was told of its loss.
+    /// Records that the holder learned of its loss.
     pub fn lost(&self, held: &Recorded) {
         self.point(EventKind::Lost, held, None);
     }
 
-    /// Writes down that the acquire in flight was seen in line: from here on nobody who comes later may be
-    /// granted before it. Called from another task; does nothing if there is none.
+    /// Records that the acquire in flight was seen in the queue: from here on no later waiter may be granted
+    /// before it. Call it from another task. It does nothing if no acquire is in flight.
     pub fn queued(&self) {
         let in_flight = lock(&self.in_flight);
-        // Under the lock, so that the operation has not returned meanwhile.
+        // Under the lock, so that the operation cannot return in the meantime.
         if let Some((op_id, name)) = &*in_flight {
             self.history
                 .record(Event::new(EventKind::Queued, self.id, *op_id, &**name));
@@ -244,7 +244,8 @@ impl Lane {
     }
 }
 
-/// An operation in flight. Dropped before its end, it is written down as unknown: it may have been sent.
+/// An operation in flight. If this is dropped before its end, it is recorded as unknown: the request may have
+/// been sent.
 pub(super) struct Flight<'a> {
     lane: &'a Lane,
     pub(super) event: Event,

@@ -1,8 +1,8 @@
-//! What happened, as the clients saw it: the only input of the checkers.
+//! Histories: what the clients saw. They are the only input of the checkers.
 //!
 //! A rule takes a [`Lane`] per task with [`Cx::lane`](crate::Cx::lane), works through it, and ends with
-//! [`Cx::check_history`](crate::Cx::check_history). Histories are stored as JSON lines, so a mended checker
-//! can judge old runs again.
+//! [`Cx::check_history`](crate::Cx::check_history). Histories are stored as JSON lines, so a corrected
+//! checker can judge old runs again.
 
 mod event;
 mod lane;

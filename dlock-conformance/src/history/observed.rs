@@ -1,4 +1,4 @@
-//! What lanes do besides locking: writing to a fenced resource, and watching.
+//! The other operations of lanes: writing to a fenced resource, and watching.
 
 use std::fmt;
 
@@ -12,10 +12,10 @@ use super::recorder::History;
 use crate::verdict::{Failure, Seen, Verdict};
 
 impl Lane {
-    /// Writes to a fenced resource with that token, and the token's digits as value, written down.
+    /// Writes to a fenced resource with that token, and the token's digits as value, recorded.
     ///
     /// # Cancel safety
-    /// The drop is written down as a return with unknown outcome.
+    /// The drop is recorded as a return with unknown outcome.
     ///
     /// # Errors
     /// Those of the gate; `Broken` if the subject has none.
@@ -37,11 +37,11 @@ impl Lane {
         result.seen("a writer writes")
     }
 
-    /// Reads a fenced resource that only [`write`](Self::write) writes to, written down. The token whose
-    /// write it found.
+    /// Reads a fenced resource that only [`write`](Self::write) writes to, recorded. The token whose write it
+    /// found.
     ///
     /// # Cancel safety
-    /// The drop is written down as a return with unknown outcome.
+    /// The drop is recorded as a return with unknown outcome.
     ///
     /// # Errors
     /// Those of the gate; `Broken` if the subject has none.
@@ -62,18 +62,18 @@ impl Lane {
         Ok(token)
     }
 
-    /// Subscribes to the changes of a name, written down. What comes is written down as it is taken from the
+    /// Subscribes to the changes of a name, recorded. Changes are recorded as they are taken from the
     /// [`Watching`].
     ///
     /// # Cancel safety
-    /// The drop is written down as a return with unknown outcome.
+    /// The drop is recorded as a return with unknown outcome.
     ///
     /// # Errors
     /// Those of the subject; `Broken` if it cannot be watched.
     pub async fn watch(&self, name: &LockName) -> Verdict<Watching> {
         let Some(observe) = self.client.observe() else {
             return Err(Failure::Broken(
-                "watching is claimed, and the subject offers none".to_owned(),
+                "watching is claimed, and the subject does not offer it".to_owned(),
             ));
         };
         let flight = self.begin(Event {
@@ -103,14 +103,14 @@ impl Lane {
 }
 
 fn no_gate() -> Failure {
-    Failure::Broken("a gate is claimed, and the subject offers none".to_owned())
+    Failure::Broken("a gate is claimed, and the subject does not offer one".to_owned())
 }
 
 fn written_by(found: &FencedValue) -> Option<u64> {
     std::str::from_utf8(&found.value).ok()?.parse().ok()
 }
 
-/// A stream of changes of which each is written down as it is taken.
+/// A stream of changes. Each change is recorded as it is taken.
 pub struct Watching {
     history: History,
     /// What every event of it has in common.

@@ -1,4 +1,4 @@
-//! Writes histories down.
+//! Records histories.
 
 use std::fmt;
 use std::sync::{Arc, Mutex};
@@ -10,7 +10,7 @@ use crate::lock::lock;
 use crate::nanos::nanos;
 use crate::subject::Subject;
 
-/// A history that is being written, by any number of lanes at once.
+/// A history under construction, by any number of concurrent lanes.
 #[derive(Clone)]
 pub struct History(Arc<Inner>);
 
@@ -26,7 +26,7 @@ struct State {
     events: Vec<Event>,
     lanes: u32,
     ops: u64,
-    /// Where the clients are that were seen so far: their numbers are their places.
+    /// The addresses of the clients so far. The number of a client is its index.
     clients: Vec<usize>,
 }
 
@@ -74,12 +74,12 @@ impl History {
         state.clients.len()
     }
 
-    /// What was written so far.
+    /// The events so far.
     pub fn events(&self) -> Vec<Event> {
         lock(&self.0.state).events.clone()
     }
 
-    /// Whether nothing was written.
+    /// Whether there are no events.
     pub fn is_empty(&self) -> bool {
         lock(&self.0.state).events.is_empty()
     }

@@ -1,4 +1,4 @@
-//! From events to what is known of each grant: when it began and ended at the earliest and at the latest.
+//! Derives the bounds of each grant from the events: its earliest and latest begin and end.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -10,26 +10,26 @@ use crate::claims::Skew;
 use crate::mode::ModeTag;
 use crate::nanos::nanos;
 
-/// What may end a hold besides its release.
+/// What may end a hold other than its release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Ends {
-    /// Its lease, from the earliest time at which it can have run out.
+    /// The expiry of its lease, from the earliest possible time on.
     Lease,
-    /// Its lease, or any fault after its grant: a session that hangs on a connection.
+    /// The expiry of its lease, or any fault after its grant: for a session that depends on a connection.
     LeaseOrFault,
-    /// Anything, if the holder was told `Lost` before: a lease about which nothing is known.
+    /// Anything, once the holder got `Lost`: for a lease with unknown rules.
     WhenLost,
-    /// Nothing, whatever the holder was told: the plain mutex, which is the wrong model for a leased lock.
+    /// Nothing, whatever the holder got: a plain mutex, which is the wrong model for a lock with leases.
     Never,
 }
 
-/// How a history is read.
+/// The model of a history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Model {
     /// What ends a hold.
     pub ends: Ends,
-    /// How far clocks may drift apart.
+    /// How far the clocks may drift apart.
     pub skew: Skew,
     /// Whether tokens must increase.
     pub fenced: bool,
@@ -52,13 +52,13 @@ pub struct Span {
     pub owner: Option<String>,
     /// When the acquire was invoked and when it returned: it began in between.
     pub begin: (u64, u64),
-    /// Confirmed renewals: in each of these there is a moment at which it was held.
+    /// Confirmed renewals. Each contains a moment at which the lock was held.
     pub renewed: Vec<(u64, u64)>,
     /// The earliest time at which it can have ended.
     pub end_from: u64,
-    /// The time by which it has certainly ended, if anything says so.
+    /// The time by which it has certainly ended, if that is known.
     pub end_by: Option<u64>,
-    /// What the end is known by, for explanations.
+    /// How the end is known, for explanations.
     pub ended_by: &'static str,
 }
 
@@ -108,7 +108,7 @@ struct Grant<'a> {
     span: Span,
     /// The earliest time at which the lease can have run out.
     lapses_from: u64,
-    /// The first attempt to end it of which it is not known whether it took effect.
+    /// The first attempt to end it with an unknown effect.
     let_go_from: Option<u64>,
     released: Option<(u64, u64)>,
     told_lost: Option<u64>,
@@ -128,7 +128,7 @@ impl<'a> Reader<'a> {
             }
             EventKind::Return => self.ret(event),
             EventKind::GrantedBeliefUntil => {
-                // The subject says: held until then. That is a promise like that of the ttl.
+                // The subject promises that the lock is held until then, like a ttl.
                 let until = event.t_mono_ns.saturating_add(event.ttl_ns.unwrap_or(0));
                 let skew = skew_of(self.model, event.ttl_ns.unwrap_or(0));
                 if let Some(grant) = self.grant_of(event) {

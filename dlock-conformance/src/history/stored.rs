@@ -1,4 +1,4 @@
-//! Histories in files: a head that says where it comes from and what it was judged by, then one event a line.
+//! Histories in files: a head with the origin and the checks, then one event per line.
 
 use std::io::{self, BufRead, Write};
 
@@ -8,7 +8,7 @@ use super::event::Event;
 use super::spans::Model;
 use crate::checker::Check;
 
-/// The form of the files; another one is refused rather than misread.
+/// The format version of the files. Another one is refused instead of misread.
 const FORMAT: &str = "dlock-history-1";
 
 /// A judgement that a rule asked for.
@@ -35,9 +35,9 @@ pub struct Head {
     pub target: String,
     /// The seed of the attempt.
     pub seed: u64,
-    /// How the attempt came out.
+    /// The outcome of the attempt.
     pub outcome: String,
-    /// What it is to be judged by.
+    /// The checks to judge it by.
     pub asked: Vec<Asked>,
 }
 
@@ -82,7 +82,7 @@ pub fn load(lines: impl BufRead) -> io::Result<(Head, Vec<Event>)> {
         .map_err(|e| invalid(format!("its first line is not the head of a stored history: {e}")))?;
     if head.format != FORMAT {
         return Err(invalid(format!(
-            "its form is {}, and this kit reads {FORMAT}",
+            "its format is {}, and this kit reads {FORMAT}",
             head.format
         )));
     }

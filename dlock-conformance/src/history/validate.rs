@@ -1,11 +1,11 @@
-//! Checks that a history is one before anything is concluded from it.
+//! Checks that a history is well-formed before it is judged.
 
 use std::collections::HashMap;
 use std::fmt;
 
 use super::event::{Event, EventKind, Op, OpOutcome};
 
-/// Why it is no history: a fault of the kit, never of the subject.
+/// Why a history is malformed: a fault of the kit, never of the subject.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Invalid {
     /// The index of the event.
@@ -57,19 +57,19 @@ impl<'a> Validator<'a> {
             EventKind::Queued => match self.in_flight.get(&event.lane) {
                 Some(acquire) if acquire.op_id == event.op_id => Ok(()),
                 _ => Err(format!(
-                    "operation {} is in line but not in flight in lane {}",
+                    "operation {} is queued but not in flight in lane {}",
                     event.op_id, event.lane
                 )),
             },
             EventKind::Watch if event.told.is_none() => {
-                Err("it does not say what the watcher was told".to_owned())
+                Err("it does not say what the watcher saw".to_owned())
             }
             EventKind::Watch | EventKind::FaultBegin | EventKind::FaultEnd | EventKind::CanaryStall => Ok(()),
         }
     }
 
     fn invoke(&mut self, event: &'a Event) -> Result<(), String> {
-        let op = event.op.ok_or("an invoke does not say of which operation")?;
+        let op = event.op.ok_or("an invoke does not name its operation")?;
         if self.seen.insert(event.op_id, ()).is_some() {
             return Err(format!("operation {} is invoked twice", event.op_id));
         }
@@ -77,10 +77,10 @@ impl<'a> Validator<'a> {
             self.of_a_grant(event)?;
         }
         if matches!(op, Op::Acquire | Op::Try) && event.mode.is_none() {
-            return Err("an acquire does not say in which mode".to_owned());
+            return Err("an acquire does not name its mode".to_owned());
         }
         if op == Op::Write && event.token.is_none() {
-            return Err("a write does not say with which token".to_owned());
+            return Err("a write does not name its token".to_owned());
         }
         match self.in_flight.insert(event.lane, event) {
             Some(other) => Err(format!(
@@ -103,14 +103,14 @@ impl<'a> Validator<'a> {
         };
         if (invoke.op, &invoke.name, invoke.of) != (event.op, &event.name, event.of) {
             return Err(format!(
-                "the return of operation {} speaks of something else than its invoke",
+                "the return of operation {} does not match its invoke",
                 event.op_id
             ));
         }
-        let outcome = event.outcome.ok_or("a return does not say how it came out")?;
+        let outcome = event.outcome.ok_or("a return does not name its outcome")?;
         if outcome == OpOutcome::Ok && matches!(event.op, Some(Op::Acquire | Op::Try)) {
             if event.ttl_ns.is_none() {
-                return Err("a grant does not say for how long".to_owned());
+                return Err("a grant does not name its ttl".to_owned());
             }
             self.granted.insert(event.op_id, &event.name);
         }
@@ -118,7 +118,7 @@ impl<'a> Validator<'a> {
     }
 
     fn of_a_grant(&self, event: &Event) -> Result<(), String> {
-        let of = event.of.ok_or("it does not say of which grant")?;
+        let of = event.of.ok_or("it does not name its grant")?;
         match self.granted.get(&of) {
             Some(name) if *name == event.name => Ok(()),
             Some(name) => Err(format!(

@@ -1,4 +1,4 @@
-//! A clock that somebody can set.
+//! A clock that can be set.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,7 +9,7 @@ use dlock_core::{Runtime, Timestamp};
 use super::Step;
 use crate::nanos::nanos;
 
-/// How far it is ahead at first, so that it can be set back.
+/// How far it is ahead at first, so that it can also be set back.
 const AHEAD: Duration = Duration::from_secs(3600);
 
 /// The clock of a runtime, and how far it was set forward: an hour at first.

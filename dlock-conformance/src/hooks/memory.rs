@@ -11,7 +11,7 @@ use futures::future::ready;
 
 use super::{Hooks, Offer, Restart, Step, Vitals, WallClock};
 
-/// What can be done to a [`Memory`] store.
+/// Hooks into a [`Memory`] store.
 #[derive(Clone, Debug)]
 pub struct MemoryHooks {
     store: Memory,
@@ -31,14 +31,14 @@ impl MemoryHooks {
         }
     }
 
-    /// Also another server to fail over to, as if there were one that has the same state.
+    /// Adds a failover, as if to another server with the same state.
     #[must_use]
     pub fn replicated(mut self) -> Self {
         self.replicated = true;
         self
     }
 
-    /// Also that clock to set: the one that is on the wall beside the store, whether it goes by it or not.
+    /// Adds that clock as the server's wall clock, whether the store uses it or not.
     #[must_use]
     pub fn clock(mut self, clock: Arc<WallClock>) -> Self {
         self.clock = Some(clock);

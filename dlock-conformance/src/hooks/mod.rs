@@ -1,12 +1,12 @@
-//! What a harness can do to its store, besides connecting to it: access H.
+//! Hooks: what a harness can do to its store, besides connecting to it. Access H.
 //!
-//! Rules about restarts, clocks that are set, and data that somebody else wrote need hands at the server. A
-//! harness that has them implements [`Hooks`] and gives it by [`Harness::hooks`](crate::Harness::hooks);
-//! every method is optional, and a rule whose hook is not there is *not run*.
+//! Rules about restarts, clock steps and foreign data need access to the server. A harness that has it
+//! implements [`Hooks`] and returns it from [`Harness::hooks`](crate::Harness::hooks). Every method is
+//! optional, and a rule whose hook is missing is *not run*.
 //!
-//! No hook is believed: after each the kit looks whether anything has happened, with a look at the store (a
-//! run id, a clock, the bytes at a key) or through a client of its own. A hook that did nothing makes the
-//! rule an error that names the hook, and never a pass.
+//! The kit trusts no hook. After each it checks that something has happened, by the state of the store (a run
+//! id, a clock, the bytes at a key) or through its own client. A hook without effect makes the rule an error
+//! that names the hook, and never a pass.
 
 mod clock;
 mod memory;
@@ -20,14 +20,14 @@ use futures::future::BoxFuture;
 pub use clock::WallClock;
 pub use memory::MemoryHooks;
 
-/// What a hook does, when it is awaited; `None` if it is not offered. Nothing happens before it is polled:
-/// asking whether there is one is asking for this.
+/// The future of a hook; `None` if the hook is not offered. It must do nothing before it is polled, because
+/// the kit also calls a hook to see whether it is offered.
 pub type Offer<'a, T = ()> = Option<BoxFuture<'a, Result<T>>>;
 
-/// What a harness can do to its store. Implement what there is; leave out the rest.
+/// What a harness can do to its store. Implement the hooks that you can offer, and leave out the rest.
 ///
-/// Each does its work before it completes: after [`restart`](Self::restart) the store answers again. Rules
-/// that use them run alone.
+/// A hook completes only when its work is done: after [`restart`](Self::restart) the store answers again.
+/// Rules that use hooks run alone.
 pub trait Hooks: Send + Sync {
     /// A look at the server, for the proofs of the other hooks.
     fn vitals(&self) -> Offer<'_, Vitals> {
@@ -39,14 +39,13 @@ pub trait Hooks: Send + Sync {
         None
     }
 
-    /// Makes another server of the same store the one that answers, as if the one that did were gone. Needs
+    /// Makes another server of the same store take over, as if the current one were gone. Needs
     /// [`Vitals::leader`].
     fn fail_over(&self) -> Offer<'_> {
         None
     }
 
-    /// Sets the server's clock, the one that somebody can set, forward or back by that much. Needs
-    /// [`Vitals::clock`].
+    /// Sets the server's wall clock forward or back by that much. Needs [`Vitals::clock`].
     fn step_clock(&self, _: Step) -> Offer<'_> {
         None
     }
@@ -62,8 +61,8 @@ pub trait Hooks: Send + Sync {
         None
     }
 
-    /// Writes something that is no lock to where the store keeps that name, over whatever is there; `with` is
-    /// to be a part of it. Needs [`stored`](Self::stored) and [`mend`](Self::mend).
+    /// Overwrites the record of that name in the store with data that is no lock and that contains `with`.
+    /// Needs [`stored`](Self::stored) and [`mend`](Self::mend).
     fn spoil<'a>(&'a self, _name: &'a LockName, _with: &'a str) -> Offer<'a> {
         None
     }
@@ -78,13 +77,13 @@ pub trait Hooks: Send + Sync {
         None
     }
 
-    /// Fills the store, so that it refuses what would make it grow; or makes room again.
+    /// Fills the store, so that it refuses new data, or frees space again.
     fn fill(&self, _full: bool) -> Offer<'_> {
         None
     }
 
-    /// Ends the holds of that name behind the backs of their holders, as an operator does with the store's
-    /// own tools. Not needed where `force_release` is claimed, which the kit uses then.
+    /// Ends the holds of that name without their holders, as an operator does with the store's own tools. Not
+    /// needed if `force_release` is claimed: the kit then uses that.
     fn evict<'a>(&'a self, _name: &'a LockName) -> Offer<'a> {
         None
     }
@@ -93,10 +92,9 @@ pub trait Hooks: Send + Sync {
 /// How a server is restarted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Restart {
-    /// In order: what it has to know afterwards it may store before it ends, and load again. Connections
-    /// break.
+    /// A clean restart: the server may store its state before it ends, and load it again. Connections break.
     InOrder,
-    /// As by a power cut: it has afterwards what was stored where such a cut reaches nothing.
+    /// As by a power cut: only durably stored state is left.
     Crash,
 }
 
@@ -109,16 +107,17 @@ pub enum Step {
     Back(Duration),
 }
 
-/// A look at a server. What is not known is left out.
+/// The state of a server. Unknown values are left out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 #[must_use]
 pub struct Vitals {
-    /// What changes with each start of the server: its run id, its process id with its start time.
+    /// A value that changes with each start of the server, such as a run id, or the process id with its start
+    /// time.
     pub run: Option<String>,
-    /// Which server of the store it is.
+    /// The name of the server within the store.
     pub leader: Option<String>,
-    /// What the clock shows that somebody can set, since any time whatever.
+    /// The time on the wall clock, since any epoch.
     pub clock: Option<Duration>,
 }
 

@@ -1,4 +1,4 @@
-//! The hooks as rules use them: each with the proof that it did something.
+//! The hooks for rules: each with a proof of its effect.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,13 +18,13 @@ const NEAR: Duration = Duration::from_millis(100);
 
 fn missing(hook: &str) -> Failure {
     Failure::NotRun(format!(
-        "it needs hands at the server, and the harness does not offer `Hooks::{hook}`"
+        "it needs access to the server, and the harness does not offer `Hooks::{hook}`"
     ))
 }
 
 fn idle(hook: &str, why: impl fmt::Display) -> Failure {
     Failure::Kit(format!(
-        "the harness's hook `{hook}` did not do what it says: {why}; nothing is said about the rule"
+        "the harness's hook `{hook}` had no effect: {why}; this is no verdict on the rule"
     ))
 }
 
@@ -37,12 +37,12 @@ impl Hands {
     }
 }
 
-/// Does it; that it is not offered, or fails, ends the rule.
+/// Runs the hook. If it is not offered, or fails, the rule ends.
 async fn done<T>(hook: &str, offer: Offer<'_, T>) -> Verdict<T> {
     let does = offer.ok_or_else(|| missing(hook))?;
     does.await.map_err(|e| {
         Failure::Kit(format!(
-            "the harness's hook `{hook}` failed: {e} ({:?}); nothing is said about the rule",
+            "the harness's hook `{hook}` failed: {e} ({:?}); this is no verdict on the rule",
             e.kind()
         ))
     })
@@ -55,32 +55,32 @@ async fn vitals(hooks: &dyn Hooks) -> Verdict<Vitals> {
 /// A part of a look at the server: the hook that tells it, what it is, and where it stands.
 type Part = (&'static str, &'static str, fn(Vitals) -> Option<String>);
 
-/// Does what is to make that part another one; what it was before, and what it is now.
+/// Runs the hook that must change that part. Returns the values before and after.
 async fn replaced(
     hooks: &dyn Hooks,
     hook: &str,
     offer: Offer<'_>,
     (told_by, what, part): Part,
 ) -> Verdict<(String, Option<String>)> {
-    // First, so that what is missing is what is named.
+    // First, so that the error names the missing hook.
     let does = offer.ok_or_else(|| missing(hook))?;
     let before = part(vitals(hooks).await?).ok_or_else(|| missing(told_by))?;
     done(hook, Some(does)).await?;
     let after = part(vitals(hooks).await?);
     if after.as_ref() == Some(&before) {
-        return Err(idle(hook, format_args!("{what} is `{before}` as it was before")));
+        return Err(idle(hook, format_args!("{what} is still `{before}`")));
     }
     Ok((before, after))
 }
 
-/// The hooks of the harness, each with its proof. All of them end the rule as *not run* where the hook, or
-/// what proves it, is not offered, and as an error that names the hook where it failed or did nothing.
+/// The hooks of the harness, each with its proof. If a hook or its proof is not offered, the rule ends as
+/// *not run*. If a hook failed or did nothing, the rule ends as an error that names the hook.
 impl Cx {
     fn hands(&self) -> Verdict<Hands> {
         self.harness().map(Hands)
     }
 
-    /// In which ways the server can be restarted, the gentler first.
+    /// The ways in which the server can be restarted, the gentler first.
     ///
     /// # Errors
     /// [`Failure::NotRun`] if in none.
@@ -180,13 +180,13 @@ impl Cx {
         if stored != to {
             return Err(idle(
                 "set_counter",
-                format_args!("the counter was to be {to} and is {stored}"),
+                format_args!("the counter should be {to} and is {stored}"),
             ));
         }
         Ok(true)
     }
 
-    /// Fills the store: a name that nobody holds is not granted afterwards, with an error.
+    /// Fills the store: afterwards an acquire of a free name must fail.
     ///
     /// # Cancel safety
     /// As [`restart`](Self::restart).
@@ -209,7 +209,7 @@ impl Cx {
         }
     }
 
-    /// Takes back what [`fill`](Self::fill) did.
+    /// Undoes [`fill`](Self::fill).
     ///
     /// # Cancel safety
     /// As [`restart`](Self::restart).
@@ -239,12 +239,12 @@ impl Cx {
         done("spoil", hooks.spoil(name, with)).await?;
         let stored = done("stored", Some(stored)).await?;
         if !contains(&stored, with) {
-            return Err(idle("spoil", format_args!("`{with}` does not stand at the name")));
+            return Err(idle("spoil", format_args!("`{with}` is not stored at the name")));
         }
         Ok(())
     }
 
-    /// Whether that foreign data still stands at that name.
+    /// Whether that foreign data is still stored at that name.
     ///
     /// # Cancel safety
     /// Only reads.
@@ -268,13 +268,13 @@ impl Cx {
         let hands = self.hands()?;
         done("mend", hands.hooks("mend")?.mend(name)).await?;
         if self.is_spoiled(name, with).await? {
-            return Err(idle("mend", format_args!("`{with}` still stands at the name")));
+            return Err(idle("mend", format_args!("`{with}` is still stored at the name")));
         }
         Ok(())
     }
 
-    /// Ends the holds of that name behind their holders' backs, and has `by` take it, which proves that. By
-    /// `force_release` where that is claimed, and by the hook of the harness where it is not.
+    /// Ends the holds of that name without their holders, and lets `by` acquire it, which proves that. Uses
+    /// `force_release` if that is claimed, and the hook of the harness if not.
     ///
     /// # Cancel safety
     /// As [`restart`](Self::restart).
@@ -299,7 +299,7 @@ impl Cx {
             .try_acquire(name, ask)
             .await
             .seen("B tries after an eviction")?;
-        taken.ok_or_else(|| idle("evict", "the name is held still"))
+        taken.ok_or_else(|| idle("evict", "the name is still held"))
     }
 }
 

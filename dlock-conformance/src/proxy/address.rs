@@ -3,7 +3,7 @@ use std::net::SocketAddr;
 #[cfg(unix)]
 use std::path::{Path, PathBuf};
 
-/// Where a server listens, and where the kit's proxy does in its place.
+/// The address of a server, or of the kit's proxy in its place.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ServerAddress {

@@ -12,7 +12,7 @@ use super::socket::Socket;
 use crate::lock::lock;
 use crate::network::{Cut, Direction, Fault};
 
-/// A request may come in several pieces; one that is kept is whole when nothing has followed for that long.
+/// A request may come in several pieces. A kept request is complete when nothing has followed for that long.
 const QUIET: Duration = Duration::from_millis(5);
 
 /// 128 KiB: they do little, and there are four for each connection.
@@ -23,15 +23,15 @@ pub(super) struct Connection {
     server: Socket,
     to_server: Lane,
     to_client: Lane,
-    /// Who spoke last: 0 nobody, 1 the client, 2 the server.
+    /// Which side sent last: 0 neither, 1 the client, 2 the server.
     speaker: AtomicU64,
-    /// Something was lost of it.
+    /// It has lost data.
     holed: AtomicBool,
-    /// The next thing that the server says is dropped, and the connection cut.
+    /// The next data from the server is dropped, and the connection cut.
     swallow: AtomicBool,
-    /// A request that is kept beyond the client's connection, and the fault that keeps it.
+    /// A request that outlives the client's connection, and the fault that keeps it.
     late: Mutex<Option<(u64, Vec<u8>)>>,
-    /// The client's side is gone; what the server says is dropped.
+    /// The client's side is gone, and data from the server is dropped.
     stranded: AtomicBool,
     cut: AtomicBool,
 }
@@ -81,7 +81,7 @@ impl Connection {
                 Ok(0) => return lane.end(),
                 Ok(n) => n,
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
-                // What was reset on one side is reset on the other.
+                // A reset on one side is passed on to the other.
                 Err(_) => return self.cut(Cut::Reset),
             };
             let bytes = buffer[..n].to_vec();
@@ -94,7 +94,7 @@ impl Connection {
                     self.swallow.store(true, Ordering::Release);
                 }
             } else if self.stranded.load(Ordering::Acquire) {
-                // The reply to what was delivered late; before that, a push that nobody is there for.
+                // The reply to the late request, or before it a push without a receiver.
                 if lock(&self.late).is_none() {
                     return self.cut(Cut::Fin);
                 }
@@ -121,7 +121,7 @@ impl Connection {
                 Next::Lost => self.holed.store(true, Ordering::Release),
                 Next::End => return sink.shut(Shutdown::Write),
                 Next::Dead => {
-                    // Nobody writes to it any more; whoever reads it is woken.
+                    // Nothing writes to it any more. Its reader is woken.
                     source.shut(Shutdown::Read);
                     return;
                 }
@@ -166,7 +166,7 @@ impl Connection {
             }
         };
         if let Some(bytes) = bytes {
-            // Behind what was on its way before it.
+            // Behind the data that was in flight before it.
             self.to_server.push(bytes);
         }
     }

@@ -1,4 +1,4 @@
-//! What is at work at the moment, shared by all connections to one server of a network.
+//! The active faults, shared by all connections to one server of a network.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
@@ -30,7 +30,7 @@ struct Active {
 
 impl Active {
     fn strike(&self, piece: &mut Piece) {
-        // A piece that waits is looked at again and again.
+        // A waiting piece is checked repeatedly.
         if !piece.struck_by.contains(&self.id) {
             piece.struck_by.push(self.id);
             self.hits.fetch_add(1, Ordering::AcqRel);
@@ -38,11 +38,11 @@ impl Active {
     }
 }
 
-/// What is to be done with a piece now.
+/// What to do with a piece now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Judgement {
     Deliver,
-    /// Look again then, or when something changes; without a time, only when something changes.
+    /// Check again at that time, or when something changes. Without a time, only when something changes.
     Wait(Option<Instant>),
     Lose,
 }
@@ -86,7 +86,7 @@ impl Faults {
                 _ => {}
             }
         }
-        // How long it takes was decided when it set out, if only to keep the order of what follows it.
+        // Its delay was fixed when it was read, which also keeps the order of later pieces.
         piece.delay = piece.delay.max(delay);
         let due = piece.arrived + piece.delay;
         match held {

@@ -1,4 +1,4 @@
-//! One direction of a connection: what was read and is not written yet.
+//! One direction of a connection: the data that was read and is not written yet.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -8,7 +8,7 @@ use super::faults::{Faults, Judgement};
 use crate::lock::lock;
 use crate::network::Direction;
 
-/// What one read gave.
+/// The data of one read.
 pub(super) struct Piece {
     pub(super) bytes: Vec<u8>,
     pub(super) arrived: Instant,
@@ -36,7 +36,7 @@ struct Queue {
     dead: bool,
 }
 
-/// What the writer is to do.
+/// What the writer must do.
 pub(super) enum Next {
     Write(Vec<u8>),
     Lost,
@@ -75,13 +75,13 @@ impl Lane {
         self.changed.notify_all();
     }
 
-    /// A fault has begun or ended. Under the lock, so that no writer is between its look and its wait.
+    /// A fault has begun or ended. Under the lock, so that no writer is between its check and its wait.
     pub(super) fn wake(&self) {
         drop(lock(&self.queue));
         self.changed.notify_all();
     }
 
-    /// Waits for what is to be done next.
+    /// Waits for the next thing to do.
     pub(super) fn next(&self, faults: &Faults) -> Next {
         let mut queue = lock(&self.queue);
         loop {

@@ -15,7 +15,7 @@ use crate::lock::lock;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wanted {
     Open,
-    /// Connections are refused, as if the server were away.
+    /// Connections are refused, as if the server were down.
     Closed,
     /// For ever.
     Gone,
@@ -71,12 +71,12 @@ impl Door {
         let open = wanted == Wanted::Open;
         if state.is_open && !open {
             drop(state);
-            // Wakes the thread out of its accept; it sees what is wanted before it looks at whom it accepted.
+            // Wakes the thread from its accept. It checks the wanted state before the accepted connection.
             drop(Socket::connect(&self.own));
             state = lock(&self.shared.state);
         }
-        // Bounded: a port that somebody else has taken meanwhile is not worth a hang; the rule then sees that
-        // it cannot connect.
+        // Bounded, so that a port that another process has taken in the meantime causes no hang. The rule
+        // then cannot connect.
         let waited = self
             .shared
             .changed
@@ -128,7 +128,7 @@ impl Shared {
         }
     }
 
-    /// Until it is wanted no more.
+    /// Until it is no longer wanted.
     fn accept(&self, listener: &Listener, server: &ServerAddress, faults: &Arc<Faults>) {
         loop {
             let accepted = listener.accept();
@@ -136,7 +136,7 @@ impl Shared {
                 return;
             }
             let Ok(client) = accepted else {
-                // Out of descriptors, say: somebody may give one back.
+                // For example out of descriptors: one may become free.
                 std::thread::sleep(Duration::from_millis(2));
                 continue;
             };

@@ -8,7 +8,7 @@ use super::faults::Faults;
 use super::listener::{Door, Wanted};
 use crate::network::{Cut, Fault, FaultGuard, Network, Traffic};
 
-/// A proxy before each of some servers. All its threads have ended when it has been dropped.
+/// A proxy in front of each of some servers. Dropping it ends all its threads.
 pub struct ProxyNetwork {
     addresses: Vec<ServerAddress>,
     lines: Vec<Arc<Line>>,
@@ -46,8 +46,7 @@ impl Line {
         Ok(Arc::new(Self { faults, door }))
     }
 
-    /// Begins it here, and says by which number it is ended. `hits` is shared by the lines that it is at work
-    /// on.
+    /// Begins it here, and returns the number that ends it. `hits` is shared by its lines.
     fn begin(&self, fault: Fault, hits: &Arc<AtomicU64>) -> u64 {
         let id = self.faults.begin(fault, hits.clone());
         if fault == Fault::Away {
@@ -90,9 +89,9 @@ impl Line {
     }
 }
 
-/// Begins a fault on those lines. What strikes once strikes on one of them.
+/// Begins a fault on those lines. A fault that strikes once strikes on one of them.
 fn begin(lines: &[Arc<Line>], fault: Fault) -> FaultGuard {
-    // One for the server being away, or the servers.
+    // One hit for the server, or the servers, being unreachable.
     let hits = Arc::new(AtomicU64::new(u64::from(fault == Fault::Away)));
     let begun: Vec<_> = lines
         .iter()

@@ -1,4 +1,4 @@
-//! A TCP or a unix socket, as far as the proxy needs to tell them apart: not.
+//! A TCP or a unix socket, behind one interface.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, Shutdown, TcpListener, TcpStream};
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::address::ServerAddress;
 
-/// A peer that takes nothing for that long is given up: no thread may stay behind for it.
+/// A peer that reads nothing for that long is given up, so that no thread is left behind.
 const STUCK: Duration = Duration::from_secs(2);
 
 pub(super) enum Socket {
@@ -30,7 +30,7 @@ impl Socket {
     fn prepared(self) -> io::Result<Self> {
         match &self {
             Self::Tcp(s) => {
-                // A proxy that waits for more to send would be a delay that nobody asked for.
+                // A proxy that waits for more data would add a delay.
                 s.set_nodelay(true)?;
                 s.set_write_timeout(Some(STUCK))?;
             }
@@ -65,7 +65,7 @@ impl Socket {
         }
     }
 
-    /// Ends a direction, or both. A peer that has gone already is no matter.
+    /// Ends a direction, or both. It does not matter if the peer is already gone.
     pub(super) fn shut(&self, how: Shutdown) {
         let _ = match self {
             Self::Tcp(s) => s.shutdown(how),
@@ -74,7 +74,7 @@ impl Socket {
         };
     }
 
-    /// From now on, closing it sends a reset. Wakes whoever reads it; nothing is sent by that.
+    /// From now on, closing it sends a reset. Wakes its reader, and sends nothing yet.
     pub(super) fn will_reset(&self) {
         if let Self::Tcp(s) = self {
             let _ = rustix::net::sockopt::set_socket_linger(s, Some(Duration::ZERO));

@@ -1,4 +1,5 @@
-//! The form that CI servers read. What is not a pass is a failure, an error, or skipped with its reason.
+//! The JUnit format for CI servers. A rule that did not pass is a failure, an error, or skipped with its
+//! reason.
 
 use std::fmt::Write as _;
 use std::time::Duration;

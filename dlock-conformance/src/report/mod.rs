@@ -1,4 +1,4 @@
-//! What a run says: `report.json` is the truth, the other forms are made from it.
+//! The report of a run: `report.json` is complete, and the other forms are made from it.
 
 mod junit;
 mod page;
@@ -20,13 +20,13 @@ use crate::options::Histories;
 use crate::outcome::Kind;
 
 impl Report {
-    /// The form for people: what is *not* proven comes first.
+    /// The summary for people: what is *not* proven comes first.
     pub fn summary(&self) -> String {
         summary::markdown(self)
     }
 
-    /// One page for people, that loads nothing and runs no script. Histories of rules that did not pass are
-    /// judged again, to be drawn.
+    /// A page for people that loads nothing and runs no script. Histories of rules that did not pass are
+    /// judged again, to draw them.
     pub fn html(&self) -> String {
         page::html(self)
     }
@@ -47,8 +47,8 @@ impl Report {
     }
 
     /// Writes the histories of rules that did not pass, or of all, to
-    /// `<directory>/<backend>-<runtime>/<rule>-<seed>.jsonl`. From then on the failure texts say where they
-    /// are. Histories of the same rules that an earlier run left there are removed.
+    /// `<directory>/<backend>-<runtime>/<rule>-<seed>.jsonl`. From then on the failure texts name the files.
+    /// Histories of the same rules from an earlier run are removed.
     ///
     /// # Errors
     /// Those of the file system.
@@ -76,7 +76,7 @@ impl Report {
     }
 }
 
-/// Those of an earlier run would be mistaken for this one's.
+/// Histories of an earlier run would be mistaken for this one's.
 fn remove_of(directory: &Path, rule: &str) -> io::Result<()> {
     let entries = match std::fs::read_dir(directory) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),

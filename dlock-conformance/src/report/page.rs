@@ -1,6 +1,6 @@
-//! One page for people, `report.html`: a file that loads nothing and runs no script.
+//! The page for people, `report.html`: a file that loads nothing and runs no script.
 //!
-//! It is written so that a parser of XML reads it as well. All that comes from outside is escaped.
+//! It is valid XML as well. All text from outside is escaped.
 
 use std::fmt;
 
@@ -42,7 +42,7 @@ fn section(heading: &str, body: &str) -> String {
     format!("<section>\n<h2>{heading}</h2>\n{body}</section>\n")
 }
 
-/// A table in a box of its own, in which it can be moved sideways; nothing if it has no rows.
+/// A table in a box that scrolls sideways; nothing if it has no rows.
 fn table<const N: usize>(heads: [&str; N], rows: impl IntoIterator<Item = [String; N]>) -> String {
     let row = |cells: [String; N]| format!("<tr><td>{}</td></tr>\n", cells.join("</td><td>"));
     let rows: String = rows.into_iter().map(row).collect();
@@ -73,7 +73,7 @@ fn class(word: impl fmt::Display) -> String {
     word.to_string().replace(' ', "-")
 }
 
-/// How something came out, told apart by a sign as well.
+/// A badge for an outcome, with a sign in addition to its colour.
 fn badge(word: impl fmt::Display) -> String {
     let word = word.to_string();
     let sign = match word.as_str() {
@@ -90,8 +90,8 @@ fn verdict(report: &Report) -> String {
     let says = match report.exit_code() {
         0 => "Every rule that was run holds.",
         1 => "Rules are broken.",
-        2 => "Of some rules it could not be told whether they hold.",
-        3 => "The kit or the harness went wrong: this is no verdict.",
+        2 => "For some rules it could not be decided whether they hold.",
+        3 => "The kit or the harness failed: this is no verdict.",
         _ => "Nothing is proven.",
     };
     format!("<strong>{says}</strong> {}", escape(&report.verdict()))
@@ -120,7 +120,7 @@ fn profiles(report: &Report) -> String {
     )
 }
 
-/// What the rules that passed have noted.
+/// The notes of the rules that passed.
 fn measured(report: &Report) -> String {
     let passed = report.rules.iter().filter(|r| r.outcome.kind() == Kind::Pass);
     let row = |rule: &RuleReport| {
@@ -160,12 +160,12 @@ fn failure(rule: &RuleReport) -> String {
         let open = if drawing.is_empty() { " open=\"open\"" } else { "" };
         let rest = escape(rest);
         text += &format!(
-            "<details{open}><summary>All that was seen, as text</summary><pre>{rest}</pre></details>\n"
+            "<details{open}><summary>Everything that was seen, as text</summary><pre>{rest}</pre></details>\n"
         );
     }
     let stored = rule.attempts.iter().rev().find_map(|a| a.stored.as_ref());
     let stored = stored.map_or_else(String::new, |path| path.display().to_string());
-    // An error, a panic say, is not what the rule is about.
+    // An error, for example a panic, is not what the rule is about.
     let is_about = rule.outcome.kind() != Kind::Error;
     text += "<dl>\n";
     for (what, says, tag) in [
@@ -201,7 +201,7 @@ fn failure(rule: &RuleReport) -> String {
     text + &format!("</dl>\n{attempts}</article>\n")
 }
 
-/// The history of an attempt, judged again: what is wrong with it, or what happened last.
+/// The history of an attempt, judged again: the violation, or the last operations.
 fn drawing(attempt: &Attempt, seen: &str) -> String {
     let events = &attempt.history;
     let (mut svg, mut told) = (String::new(), String::new());
@@ -229,7 +229,7 @@ fn drawing(attempt: &Attempt, seen: &str) -> String {
     )
 }
 
-/// All rules. The boxes before the table are asked by the style sheet which rows to show.
+/// All rules. The style sheet reads the check boxes before the table to select the rows.
 fn rules(report: &Report) -> String {
     let mut text = String::new();
     for kind in Kind::ALL.into_iter().filter(|kind| report.count(*kind) > 0) {
@@ -257,7 +257,7 @@ fn rules(report: &Report) -> String {
 }
 
 fn foot(report: &Report) -> String {
-    let late = "how late the machine was, 999 of 1000 times";
+    let late = "how late the machine was at most, 999 of 1000 times";
     let facts = [
         ("seed", format!("{:#x}", report.seed)),
         ("effort", format!("{:?}", report.effort)),
@@ -286,7 +286,7 @@ fn foot(report: &Report) -> String {
     )
 }
 
-/// A time in seconds since 1970 as one reads it (the usual conversion to a civil date).
+/// Formats a time in seconds since 1970 (the usual conversion to a civil date).
 fn date(seconds: u64) -> String {
     let (era, day) = (
         (seconds / 86_400 + 719_468) / 146_097,

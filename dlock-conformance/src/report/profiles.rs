@@ -19,9 +19,9 @@ pub enum State {
     Proven,
     /// None failed, and some were not run or are waived.
     Partly,
-    /// One failed, could not be told, or ended in an error.
+    /// One failed, was not decided, or ended in an error.
     Failed,
-    /// None of its rules is called for by the claims.
+    /// The claims require none of its rules.
     NotClaimed,
 }
 
@@ -33,11 +33,11 @@ pub struct Profile {
     pub name: &'static str,
     /// What it proves, in one line.
     pub proves: &'static str,
-    /// How it came out.
+    /// Its state.
     pub state: State,
     /// How many of its rules passed.
     pub passed: usize,
-    /// Those that failed, could not be told, or ended in an error.
+    /// Those that failed, were not decided, or ended in an error.
     pub failed: Vec<String>,
     /// Those that were not run, or are waived.
     pub open: Vec<String>,
@@ -46,41 +46,41 @@ pub struct Profile {
     pub but: Option<String>,
 }
 
-/// All profiles, in the order in which one reads them, with what each proves.
+/// All profiles, in reading order, with what each proves.
 const PROFILES: [(&str, &str); 9] = [
     (
         "Core",
-        "one holder at a time; nobody ends another's hold; calls that are dropped or fail leave nothing",
+        "one holder at a time; no client ends another's hold; dropped or failed calls leave nothing behind",
     ),
     (
         "Lease",
-        "a hold ends with its ttl and not before; a renewal prolongs it; a loss is told in time",
+        "a hold ends with its ttl and not before; a renewal extends it; a loss is signalled in time",
     ),
     (
         "Fencing",
-        "tokens grow with each grant, and a gate refuses what a stale holder writes",
+        "tokens grow with each grant, and a gate refuses the writes of a stale holder",
     ),
     (
         "Shared",
-        "readers share and writers do not; no more permits are out than there are",
+        "readers share and writers do not; no more permits are held than exist",
     ),
-    ("Fair", "waiters are served in the order in which they came"),
+    ("Fair", "waiters are granted in the order of their arrival"),
     (
         "Priority",
-        "urgent waiters go first, and the others are served as promised",
+        "waiters with a higher priority go first, and the others are granted as promised",
     ),
     (
         "Reentrant",
-        "an owner takes again what it holds, and nobody else does",
+        "an owner can acquire again what it holds, and no other owner can",
     ),
     (
         "Watch",
-        "each change is told; holders and waiters can be seen, and holders ended by an operator",
+        "each change is reported; holders and waiters are shown, and an operator can end holds",
     ),
     ("Quorum", "a majority of the servers decides, and one may be lost"),
 ];
 
-/// To which profile a rule counts: by the first thing that it needs beyond a plain lock.
+/// The profile that a rule counts to, by its first need beyond a plain lock.
 pub(crate) fn profile_of(needs: &[Need]) -> &'static str {
     use Need::{
         AutoRenew, Downgrade, Fair, Fence, FenceDurable, ForceRelease, Inspect, Lease, LossSignal,
@@ -106,7 +106,7 @@ pub(crate) fn profile_of(needs: &[Need]) -> &'static str {
     found.map_or("Core", |(_, name)| name)
 }
 
-/// What came of a MUST rule, and to which profile it counts.
+/// The outcome of a MUST rule, and the profile that it counts to.
 pub(crate) struct Counted<'a> {
     pub(crate) rule: &'a str,
     pub(crate) profile: &'a str,
@@ -114,15 +114,14 @@ pub(crate) struct Counted<'a> {
     pub(crate) kind: Kind,
 }
 
-/// The profiles of rules that came out like that. `but`: why none of them is whole.
+/// The profiles from the outcomes of rules. `but`: why none of them is complete.
 pub(crate) fn profiles(rules: &[Counted<'_>], but: Option<&str>) -> Vec<Profile> {
     let mut profiles = Vec::new();
     for (name, proves) in PROFILES {
         let (mut passed, mut failed, mut open) = (0, Vec::new(), Vec::new());
         let mut any = false;
         for counted in rules.iter().filter(|counted| counted.profile == name) {
-            // Hands at the server, and the simulator, are asked of nobody: that they were there is said by
-            // the letters.
+            // Hooks and the simulator are optional. The access letters show whether they were used.
             if counted.kind == Kind::NotRun && matches!(counted.access, Access::H | Access::S) {
                 continue;
             }
@@ -194,7 +193,7 @@ impl fmt::Display for State {
 }
 
 impl fmt::Display for Profile {
-    /// Its state, with the numbers of rules that made it so.
+    /// Its state, with the numbers of rules behind it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.state {
             State::NotClaimed => return write!(f, "{}", self.state),
@@ -224,25 +223,25 @@ impl Report {
     pub fn verdict(&self) -> String {
         let mut told = verdict(self.complete.then(|| self.profiles()), &self.counts);
         if !self.problems.is_empty() {
-            told.push_str("; with problems beside the rules");
+            told.push_str("; with problems outside the rules");
         }
         told
     }
 
-    /// Why no profile is whole, whatever passed.
+    /// Why no profile is complete, whatever passed.
     fn but(&self) -> Option<String> {
         match () {
             () if !self.missing_basis.is_empty() => Some(format!(
-                "{:?} is not claimed, on which all rest",
+                "{:?} is not claimed, which all profiles need",
                 self.missing_basis
             )),
             () if !self.complete => Some("the run was filtered".to_owned()),
-            () if !self.problems.is_empty() => Some("the run had problems beside the rules".to_owned()),
+            () if !self.problems.is_empty() => Some("the run had problems outside the rules".to_owned()),
             () => None,
         }
     }
 
-    /// With what means rules of a profile passed.
+    /// The kinds of access with which rules of a profile passed.
     pub(crate) fn reached(&self) -> Vec<Access> {
         let counted = self.counted();
         let passed = |access| counted.iter().any(|c| c.access == access && c.kind == Kind::Pass);

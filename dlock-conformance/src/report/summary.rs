@@ -1,4 +1,4 @@
-//! The form for people, and the one line of each run in the summary of all runs.
+//! The summary for people, and the entry of a run in the summary of all runs.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -65,13 +65,13 @@ fn cell(text: &str) -> String {
     text.replace('|', "\\|").replace('\n', " ")
 }
 
-/// What a reader must not believe after a green tick, in lines.
+/// What a green tick does not prove, in lines.
 pub(super) fn not_proven(report: &Report) -> Vec<String> {
     let mut lines = Vec::new();
     for (kind, says) in [
         (Kind::Error, "the kit itself failed on"),
         (Kind::Fail, "broken"),
-        (Kind::Inconclusive, "could not be told"),
+        (Kind::Inconclusive, "not decided"),
         (Kind::NotRun, "not run"),
         (Kind::Waived, "waived"),
     ] {
@@ -87,14 +87,14 @@ pub(super) fn not_proven(report: &Report) -> Vec<String> {
     }
     let no_network = |r: &RuleReport| r.outcome.kind() == Kind::NotRun && r.access.contains(&Access::P);
     if report.rules.iter().any(no_network) {
-        let line = "what happens when the network fails, or a request is sent again or comes late: the \
-            harness names no server to put a proxy before (`Harness::servers`)";
+        let line = "what happens when the network fails, or a request is repeated or late: the harness names \
+            no server for the proxy (`Harness::servers`)";
         lines.push(line.to_owned());
     }
     let no_hands = |r: &RuleReport| r.outcome.kind() == Kind::NotRun && r.access.contains(&Access::H);
     if report.rules.iter().any(no_hands) {
-        let line = "what a restart, a step of its clock or foreign data does to the store, as far as the \
-            harness has no hands at it (`Harness::hooks`)";
+        let line = "what a restart, a clock step or foreign data does to the store, where the harness offers \
+            no hook (`Harness::hooks`)";
         lines.push(line.to_owned());
     }
     for (need, what) in [
@@ -103,26 +103,26 @@ pub(super) fn not_proven(report: &Report) -> Vec<String> {
     ] {
         if !report.claims.contains(&need) {
             lines.push(format!(
-                "what {what} would do to it: it is claimed that there is none ({need:?})"
+                "the effect of {what}, which the claims rule out ({need:?})"
             ));
         }
     }
     if !report.missing_basis.is_empty() {
         lines.push(format!(
-            "any profile: {:?} is not claimed, on which all of them rest",
+            "any profile: {:?} is not claimed, which all of them need",
             report.missing_basis
         ));
     }
     let problems = report.problems.iter();
-    lines.extend(problems.map(|problem| format!("anything else than that: {problem}")));
+    lines.extend(problems.map(|problem| format!("anything but this problem: {problem}")));
     if !report.wide_bounds.is_empty() {
         lines.push(format!(
-            "what tighter bounds would show; claimed are wide ones: {}",
+            "what tighter bounds would show; the claimed bounds are wide: {}",
             report.wide_bounds.join(", ")
         ));
     }
     if !report.complete {
-        lines.push("this run was filtered: most rules were not asked for".to_owned());
+        lines.push("the other rules: this run was filtered".to_owned());
     }
     if report.engine == Engine::Inherited {
         let inherited = report.rules.iter().filter(|r| r.inherited).count();
@@ -136,7 +136,7 @@ pub(super) fn not_proven(report: &Report) -> Vec<String> {
     lines
 }
 
-/// What each profile has come to.
+/// The state of each profile.
 fn profiles(text: &mut String, report: &Report) {
     let reached: Vec<String> = report.reached().iter().map(|a| format!("{a:?}")).collect();
     let _ = writeln!(
@@ -150,7 +150,7 @@ fn profiles(text: &mut String, report: &Report) {
     let _ = writeln!(text);
 }
 
-/// Puts this run's line into the summary of all runs: one entry per backend and runtime, the last one counts.
+/// Adds this run to the summary of all runs: one entry per backend and runtime, and the last one counts.
 pub(super) fn merge(report: &Report, path: &Path) -> io::Result<()> {
     let mut all = match std::fs::read(path) {
         Ok(bytes) => serde_json::from_slice(&bytes).unwrap_or_else(|_| json!({})),

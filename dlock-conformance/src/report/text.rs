@@ -9,7 +9,7 @@ use crate::rule::Rule;
 use crate::rules;
 
 impl RuleReport {
-    /// The failure text: what broke, why it matters, what was seen, how to see it again.
+    /// The failure text: what broke, why it matters, what was seen, and how to reproduce it.
     pub fn failure_text(&self) -> String {
         let mut text = String::new();
         // Writing to a string cannot fail.
@@ -21,14 +21,14 @@ impl RuleReport {
         if !self.intent.is_empty() {
             let _ = writeln!(text, "  why it matters: {}", self.intent);
         }
-        // An error, a panic say, is not what the rule is about.
+        // An error, for example a panic, is not what the rule is about.
         if !self.check_first.is_empty() && self.outcome.kind() != Kind::Error {
             let _ = writeln!(text, "  check this first: {}", self.check_first);
         }
         let needs = rules::find(&self.id).into_iter().flat_map(Rule::needed);
         // Without these there is nothing to be proven.
         for need in needs.filter(|need| !BASIS.contains(need)) {
-            let _ = writeln!(text, "  called for by {need:?}: {}", need.claimed());
+            let _ = writeln!(text, "  required by {need:?}: {}", need.claimed());
         }
         for (n, attempt) in self.attempts.iter().enumerate() {
             let _ = write!(
@@ -75,7 +75,7 @@ pub(crate) fn first_line(text: &str) -> String {
     words.collect::<Vec<_>>().join(" ")
 }
 
-/// Text for XML 1.0 and HTML. The former has no way at all to write most control characters.
+/// Text for XML 1.0 and HTML. XML 1.0 cannot express most control characters.
 pub(crate) fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {

@@ -1,4 +1,4 @@
-//! What a report holds.
+//! The contents of a report.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -13,10 +13,10 @@ use crate::outcome::{Kind, Outcome};
 use crate::rule::{Access, Layer, Level, Rule, Test};
 use crate::rules;
 
-/// The version of the form of `report.json`.
+/// The format version of `report.json`.
 pub const SCHEMA: u32 = 1;
 
-/// How a run came out.
+/// The result of a run.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct Report {
@@ -32,18 +32,18 @@ pub struct Report {
     pub backend: &'static str,
     /// The runtime that it ran on.
     pub runtime: &'static str,
-    /// Whose engine waits, renews and loses.
+    /// Whose engine waits, renews and reports losses.
     pub engine: Engine,
-    /// What was claimed, for a reader: capabilities, and the claims of the kit.
+    /// The claims as text: capabilities, and the claims of the kit.
     pub capabilities: String,
-    /// What was claimed of all that rules need.
+    /// The claimed needs.
     pub claims: BTreeSet<Need>,
     /// Bounds that were claimed.
     pub bounds: BTreeMap<&'static str, String>,
     /// Of these, the ones that are much wider than usual.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub wide_bounds: Vec<String>,
-    /// What every profile rests on and is not claimed: an exclusive lock, a try, a wait.
+    /// The needs of every profile that are not claimed: an exclusive lock, a try, a wait.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub missing_basis: Vec<Need>,
     /// Waivers, used or not.
@@ -52,25 +52,25 @@ pub struct Report {
     pub effort: Effort,
     /// The seed.
     pub seed: u64,
-    /// Whether all rules were asked for.
+    /// Whether all rules were selected.
     pub complete: bool,
     /// When it ended, in seconds since 1970.
     pub ended_unix_s: u64,
     /// How long it took.
     pub took: Duration,
-    /// How late this machine was, 999 of 1000 times.
+    /// How late this machine was at most, 999 of 1000 times.
     pub canary_p999: Duration,
-    /// How many rules came out in each way.
+    /// The number of rules per outcome.
     pub counts: BTreeMap<Kind, usize>,
     /// The rules, in the order of their numbers.
     pub rules: Vec<RuleReport>,
-    /// What went wrong beside the rules: claims that cannot be judged, panics in the background, reports that
-    /// were not written.
+    /// Problems outside the rules: claims that cannot be judged, panics in the background, reports that were
+    /// not written.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub problems: Vec<String>,
 }
 
-/// How one rule came out.
+/// The result of one rule.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct RuleReport {
@@ -82,7 +82,7 @@ pub struct RuleReport {
     pub level: Level,
     /// The rule.
     pub statement: &'static str,
-    /// Why it is there.
+    /// Why it matters.
     #[serde(skip_serializing_if = "str::is_empty")]
     pub intent: &'static str,
     /// Where to look first.
@@ -96,7 +96,7 @@ pub struct RuleReport {
     pub test: Test,
     /// It is kept by the engine of `dlock-core`, not by the backend.
     pub inherited: bool,
-    /// How it came out.
+    /// Its outcome.
     #[serde(flatten)]
     pub outcome: Outcome,
     /// Every run of it.
@@ -107,7 +107,7 @@ pub struct RuleReport {
 }
 
 impl RuleReport {
-    /// A rule that came out like that, in those attempts.
+    /// The report of a rule with that outcome, after those attempts.
     pub fn tested(
         rule: &Rule,
         outcome: Outcome,
@@ -132,7 +132,8 @@ impl RuleReport {
         }
     }
 
-    /// What was not run for want of a connection is an error where others could connect. Says whether it was.
+    /// A rule that was not run because it could not connect is an error if other rules could. Returns whether
+    /// it was.
     pub(crate) fn blame_connecting(&mut self) -> bool {
         let unconnected = self.attempts.last().is_some_and(|last| last.unconnected);
         match &self.outcome {
@@ -146,8 +147,8 @@ impl RuleReport {
     }
 }
 impl Report {
-    /// What came of those rules. [`run`](crate::run) makes one; whoever runs rules [one by
-    /// one](crate::run_once) can as well.
+    /// The report of those rules. [`run`](crate::run) makes one; a program that runs rules [one by
+    /// one](crate::run_once) can make its own.
     pub fn new(
         claims: &Claims,
         runtime: &'static str,
@@ -216,12 +217,12 @@ impl Report {
         }
     }
 
-    /// How many rules came out like that.
+    /// How many rules have that outcome.
     pub fn count(&self, kind: Kind) -> usize {
         self.counts.get(&kind).copied().unwrap_or(0)
     }
 
-    /// How the whole came out: the first in order of dominance that occurs. `None` if no rule was run.
+    /// The total outcome: the first in order of dominance that occurs. `None` if no rule was run.
     pub fn total(&self) -> Option<Kind> {
         self.counts
             .keys()
@@ -230,8 +231,7 @@ impl Report {
             .min()
     }
 
-    /// How many rules were run to a verdict. One that could not connect was not, and one that is waived has
-    /// none.
+    /// How many rules have a verdict. One that could not connect has none, nor one that is waived.
     pub fn run_count(&self) -> usize {
         let not_run = [Kind::NotRun, Kind::Unsupported, Kind::Waived];
         self.rules
@@ -240,8 +240,8 @@ impl Report {
             .count()
     }
 
-    /// 0 only if something passed, and nothing failed, erred or stayed inconclusive: 1 for a fail, 2 for an
-    /// inconclusive, 3 for an error of the kit, of the harness or of the report, or a panic in the
+    /// 0 only if a rule passed, and none failed, ended in an error or was inconclusive: 1 for a fail, 2 for
+    /// an inconclusive, 3 for an error of the kit, of the harness or of the report, or a panic in the
     /// background; 4 if nothing passed, or an exclusive lock, a try or a wait is not claimed, so that there
     /// is no profile.
     pub fn exit_code(&self) -> u8 {
@@ -255,8 +255,8 @@ impl Report {
         }
     }
 
-    /// `<backend>-<runtime>`, for files and commands: what else than a letter, a digit or `_` stands in them
-    /// is one `-`.
+    /// `<backend>-<runtime>`, for files and commands. Characters other than letters, digits and `_` become
+    /// one `-`.
     pub fn label(&self) -> String {
         name_of_file(&format!("{}-{}", self.backend, self.runtime))
     }

@@ -254,7 +254,7 @@ impl Harness for World {
     }
 }
 
-/// The rules that failed or could not be told, with what was seen.
+/// The rules that failed or were not decided, with what was seen.
 fn red(report: &Report) -> Vec<String> {
     let red = report.rules.iter().filter(|rule| rule.outcome.is_red());
     red.map(|rule| format!("{}: {}", rule.id, rule.outcome.text()))

@@ -99,7 +99,7 @@ fn what_is_no_stored_history_is_said_to_be_none() {
     let kept = kept(&directory.0);
     let text = std::fs::read_to_string(&kept).unwrap();
     std::fs::write(&file, text.replace("dlock-history-1", "dlock-history-9")).unwrap();
-    assert!(verified(&file).1.contains("its form is dlock-history-9"));
+    assert!(verified(&file).1.contains("its format is dlock-history-9"));
     // Times that go back: it is no history, which is not the subject's fault.
     let mut lines: Vec<&str> = text.lines().collect();
     let last = lines.len() - 1;

@@ -234,9 +234,9 @@ fn what_is_too_much_for_a_drawing_is_counted() {
         text += &format!("{n}-{} L{n} acquire g{n} ttl=9000 token={n}\n", n + 500);
     }
     let drawing = svg::latest(&in_millis(&text), &LEASE);
-    assert!(drawing.contains("and 6 grants more"), "{drawing}");
+    assert!(drawing.contains("and 6 more grants"), "{drawing}");
     let drawing = svg::draw(&in_millis(&text), &[20], &LEASE);
-    assert!(drawing.contains("and 8 lanes more"), "{drawing}");
+    assert!(drawing.contains("and 8 more lanes"), "{drawing}");
     assert!(drawing.contains(">\u{25b6} lane 20<"), "{drawing}");
     assert_eq!(svg::draw(&[], &[], &LEASE), "");
 }

@@ -186,17 +186,17 @@ fn what_is_not_proven_comes_first_and_names_the_rules() {
         "\
 - the kit itself failed on (1): 1.01
 - broken (1): 1.02
-- could not be told (1): 1.03
+- not decided (1): 1.03
 - not run (3): 1.04, 15.05, 7.06
 - waived (1): 1.06
-- what happens when the network fails, or a request is sent again or comes late: the harness names no \
-server to put a proxy before (`Harness::servers`)
-- what a restart, a step of its clock or foreign data does to the store, as far as the harness \
-has no hands at it (`Harness::hooks`)
-- any profile: [Try] is not claimed, on which all of them rest
-- anything else than that: a panic
-- what tighter bounds would show; claimed are wide ones: slack 9s, skew 2
-- this run was filtered: most rules were not asked for
+- what happens when the network fails, or a request is repeated or late: the harness names no server for \
+the proxy (`Harness::servers`)
+- what a restart, a clock step or foreign data does to the store, where the harness offers no hook \
+(`Harness::hooks`)
+- any profile: [Try] is not claimed, which all of them need
+- anything but this problem: a panic
+- what tighter bounds would show; the claimed bounds are wide: slack 9s, skew 2
+- the other rules: this run was filtered
 - 1 rules are kept by the engine of dlock-core, not by the backend
 - black-box tests refute, they do not prove; exclusion by leases holds only while clocks and pauses stay \
 within the claims"
@@ -280,7 +280,7 @@ fn a_profile_is_whole_only_if_all_of_its_rules_passed() {
     assert_eq!(line(&filtered, "Priority").as_deref(), Some(state));
     let mut without_basis = of_kinds(&[Pass, Pass, NotRun, Waived, Waived]);
     without_basis.missing_basis = vec![Need::Lock];
-    let state = "partly (2 passed, 3 not run or waived, [Lock] is not claimed, on which all rest)";
+    let state = "partly (2 passed, 3 not run or waived, [Lock] is not claimed, which all profiles need)";
     assert_eq!(line(&without_basis, "Priority").as_deref(), Some(state));
     // What is not binding, and what has no test, is in none.
     let report = report(vec![rule("8.09", Fail), rule("99.01", Fail)]);
@@ -334,7 +334,7 @@ fn the_verdict_says_first_what_is_broken() {
     whole.complete = false;
     assert_eq!(
         whole.verdict(),
-        "1 fail, 1 not run, 1 waived, 2 pass; with problems beside the rules"
+        "1 fail, 1 not run, 1 waived, 2 pass; with problems outside the rules"
     );
     assert_eq!(report(Vec::new()).verdict(), "no rule was run");
 }
@@ -394,7 +394,7 @@ rule 1.02 Must: One | two\nthree.
     and more
   why it matters: stock is oversold
   check this first: the clock
-  called for by Processes: claimed until `.without(Need::Processes)` takes it back
+  required by Processes: claimed until `.without(Need::Processes)` withdraws it
   attempt 1: inconclusive, seed 0x2a, took 10ms
   attempt 2: fail, seed 0x2a, took 20ms, worst stall of the machine 7ms
     grants: 9
@@ -404,7 +404,7 @@ rule 1.02 Must: One | two\nthree.
 "
     );
     let bare = "rule 1.02 Must: One | two\nthree.\n  fail:\n    why\n    and more\n  \
-        called for by Processes: claimed until `.without(Need::Processes)` takes it back\n";
+        required by Processes: claimed until `.without(Need::Processes)` withdraws it\n";
     assert_eq!(rule("1.02", Kind::Fail).failure_text(), bare);
 }
 

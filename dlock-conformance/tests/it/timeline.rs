@@ -175,7 +175,7 @@ fn a_time_out_a_loss_and_a_drop_are_told_in_signs_and_words() {
 > here                               ^
   = asks  # holds  . past its deadline  ~ may hold  t timed out  x dropped  L lost
   op 1, lane 1: acquire exclusive at 0.000 ms; ok at 10.000 ms, token 1, ttl 30.000 ms; \
-    told of its loss at 20.000 ms; dropped at 32.000 ms
+    loss signalled at 20.000 ms; dropped at 32.000 ms
   op 2, lane 2: acquire exclusive at 4.000 ms; timed out at 24.000 ms
 ",
     );
@@ -270,9 +270,9 @@ fn a_history_of_a_thousand_lanes_is_forty_lines() {
     let marked: Vec<u64> = (1..100).collect();
     let drawing = draw(&history(&text), &marked, &MODEL);
     assert!(drawing.lines().count() <= 40, "{drawing}");
-    assert!(drawing.contains("and 988 lanes more"), "{drawing}");
-    assert!(drawing.contains("and 994 grants more"), "{drawing}");
-    assert!(drawing.contains("and 91 operations more"), "{drawing}");
+    assert!(drawing.contains("and 988 more lanes"), "{drawing}");
+    assert!(drawing.contains("and 994 more grants"), "{drawing}");
+    assert!(drawing.contains("and 91 more operations"), "{drawing}");
 }
 
 #[test]
@@ -289,7 +289,7 @@ fn lanes_that_are_marked_are_drawn_before_others() {
         .collect();
     assert_eq!(lanes.first(), Some(&"  lane 1"), "{drawing}");
     assert_eq!(lanes[10..], ["  lane 11", "> lane 14"], "{drawing}");
-    assert!(drawing.contains("and 2 lanes more"), "{drawing}");
+    assert!(drawing.contains("and 2 more lanes"), "{drawing}");
 }
 
 #[test]
@@ -305,7 +305,7 @@ fn eight_operations_are_told_of_and_of_more_how_many() {
     let eighth = "  op 8, lane 1: try exclusive at 70.000 ms; refused at 75.000 ms\n";
     assert!(told(8).ends_with(eighth), "{}", told(8));
     assert!(
-        told(9).ends_with(&format!("{eighth}  and 1 operations more\n")),
+        told(9).ends_with(&format!("{eighth}  and 1 more operations\n")),
         "{}",
         told(9)
     );

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-/// How many spans are cut out at most: with more of them nobody sees how long anything took.
+/// The maximum number of cuts. With more of them the durations are no longer visible.
 const BREAKS: usize = 4;
 
 /// Times of a history, and the columns that they get.

@@ -1,4 +1,4 @@
-//! The lanes: what each client did, saw and believed. Their rows in text.
+//! The lanes: what each client did, saw and believed, and their rows in text.
 
 use std::collections::BTreeMap;
 
@@ -79,7 +79,7 @@ pub(super) struct Line {
     pub(super) token: Option<u64>,
     /// Believed until then.
     pub(super) believed: u64,
-    /// Let go of from then until then, and how it came out.
+    /// Released from then until then, with the outcome.
     pub(super) let_go: Option<(u64, u64, char)>,
     pub(super) signs: Vec<(u64, char)>,
 }
@@ -131,7 +131,7 @@ impl Lanes {
         }
     }
 
-    /// As many as are allowed, the marked ones first among them, and how many there are more.
+    /// As many as are allowed, the marked ones first, and the number of the others.
     pub(super) fn shown(&self, most: usize) -> (impl Iterator<Item = Shown<'_>>, usize) {
         let mut order: Vec<u32> = self.lanes.keys().copied().collect();
         order.sort_by_key(|lane| (!self.marked.contains(lane), *lane));
@@ -224,7 +224,7 @@ impl Line {
                 if outcome == OpOutcome::Ok && matches!(event.op, Some(Op::Acquire | Op::Try)) {
                     self.held = Some(at);
                     self.token = event.token;
-                    // Where nothing is said of belief, the ttl is.
+                    // If no belief was recorded, the ttl is drawn.
                     self.believed = from.saturating_add(event.ttl_ns.unwrap_or(0));
                 }
             }
@@ -243,13 +243,12 @@ impl Line {
         if let Some(from) = self.held {
             let until = self.let_go.map_or(u64::MAX, |(from, ..)| from);
             row.fill(from, until, '#');
-            // If it let go first there is nothing to fill; if both fall in one column, what is drawn there
-            // next covers it.
+            // If it released first there is nothing to fill. If both are in one column, the next sign covers
+            // it.
             row.fill(self.believed, until, '.');
             row.open(until);
             if let Some(token) = self.token {
-                // The column in which it lets go is drawn over: a token that lost its last digit there would
-                // be another one.
+                // The column of the release is drawn over, so a token must not lose its last digit there.
                 let end = if self.let_go.is_some() { "#" } else { "" };
                 row.write(from, until, &format!("#t{token}{end}"));
             }

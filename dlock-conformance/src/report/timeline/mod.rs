@@ -1,4 +1,4 @@
-//! A history as a drawing, in plain text and for the page: what a person looks at first when a rule fails.
+//! A history as a drawing, in plain text and for the page: the first thing to look at when a rule fails.
 //!
 //! Time runs to the right on a real scale; idle spans are cut out where `//` stands. One row per lane shows
 //! what the client saw and believed, the rows below what the store granted, with token numbers; faults and
@@ -24,16 +24,16 @@ const CUT: usize = 2;
 const LANES: usize = 12;
 const GRANTS: usize = 6;
 
-/// How many operations are told of below the drawing at most.
+/// The maximum number of operations that are listed below the drawing.
 pub(super) const TOLD: usize = 8;
 
-/// How many operations are drawn of a history of which nothing is known but that it ended badly, and how many
-/// refused tries among them.
+/// How many operations are drawn of a history whose violation is not known, and how many refused tries among
+/// them.
 const LATEST: usize = 12;
 const REFUSED: usize = 4;
 
-/// What a violation is about: the operations of the least history that is illegal, to their ends, with those
-/// that it names marked.
+/// Draws a violation: the operations of the smallest illegal history, to their ends, with the named ones
+/// marked.
 pub fn of(violation: &Violation, events: &[Event], model: &Model) -> String {
     draw(&about(violation, events), &violation.operations, model)
 }
@@ -97,7 +97,7 @@ fn only(events: &[Event], name: &str, units: &BTreeSet<u64>) -> Vec<Event> {
         .collect()
 }
 
-/// What either form of a drawing shows.
+/// The contents of a drawing, for both forms.
 struct Scene {
     axis: Axis,
     lanes: Lanes,
@@ -166,7 +166,7 @@ pub fn draw(events: &[Event], marked: &[u64], model: &Model) -> String {
     let (shown, hidden) = scene.lanes.shown(LANES);
     text.extend(shown.map(|lane| lane.row(axis)));
     if hidden > 0 {
-        let _ = writeln!(text, "  and {hidden} lanes more");
+        let _ = writeln!(text, "  and {hidden} more lanes");
     }
     text.push_str(&granted(&scene));
     text.push_str(&faults(&scene));
@@ -186,7 +186,7 @@ pub fn draw(events: &[Event], marked: &[u64], model: &Model) -> String {
         text.push_str(&told(events, *op));
     }
     if marked.len() > TOLD {
-        let _ = writeln!(text, "  and {} operations more", marked.len() - TOLD);
+        let _ = writeln!(text, "  and {} more operations", marked.len() - TOLD);
     }
     text
 }
@@ -230,7 +230,7 @@ fn granted(scene: &Scene) -> String {
         let _ = writeln!(text, "  {:<9} {}", "granted", row.finish());
     }
     if hidden > 0 {
-        let _ = writeln!(text, "  and {hidden} grants more");
+        let _ = writeln!(text, "  and {hidden} more grants");
     }
     text
 }
@@ -239,7 +239,7 @@ fn token(token: Option<u64>) -> String {
     format!("t{}", token.map_or_else(|| "?".to_owned(), |t| t.to_string()))
 }
 
-/// A fault, or a stall, of which nothing is said.
+/// A fault, or a stall, without a label.
 struct Band {
     from: u64,
     until: u64,
@@ -315,13 +315,13 @@ const SIGNS: [(char, &str); 21] = [
     ('?', "unknown"),
     ('x', "dropped"),
     ('L', "lost"),
-    ('q', "seen in line"),
+    ('q', "seen queued"),
     ('w', "written"),
     ('X', "write refused"),
     ('o', "read"),
-    ('s', "told a snapshot"),
-    ('g', "told a grant"),
-    ('e', "told an end"),
+    ('s', "saw a snapshot"),
+    ('g', "saw a grant"),
+    ('e', "saw an end"),
     ('>', "goes on"),
 ];
 
@@ -330,12 +330,11 @@ fn legend(drawing: &str) -> String {
     let rows: String = drawing
         .lines()
         .skip(1)
-        // Only rows of signs: what is said beside them are words.
+        // Only rows of signs: the labels beside them are words.
         .filter(|line| !line.starts_with("  and") && !line.starts_with("  faults"))
         .map(|line| line.chars().skip(11).collect::<String>())
         .collect();
-    // Numbers of tokens and words in bars are no signs; `t` before a digit is a token, `t?` one that was not
-    // told.
+    // Token numbers and words in bars are no signs. `t` before a digit is a token, and `t?` an unknown one.
     let rows = rows.replace("t?", "");
     let signs: BTreeSet<char> = rows
         .char_indices()
@@ -350,7 +349,7 @@ fn legend(drawing: &str) -> String {
     list.join("  ")
 }
 
-/// One operation and what became of it, in one line.
+/// One operation and its outcome, in one line.
 pub(super) fn told(events: &[Event], op: u64) -> String {
     let mut line = String::new();
     for event in events.iter().filter(|e| e.op_id == op || e.of == Some(op)) {
@@ -386,7 +385,7 @@ pub(super) fn told(events: &[Event], op: u64) -> String {
                 write!(line, "; {what}{space}{outcome} at {at}{token}{ttl}")
             }
             (EventKind::Dropped, _) => write!(line, "; dropped at {at}"),
-            (EventKind::Lost, _) => write!(line, "; told of its loss at {at}"),
+            (EventKind::Lost, _) => write!(line, "; loss signalled at {at}"),
             _ => Ok(()),
         };
     }

@@ -1,7 +1,7 @@
 //! The drawing as SVG, for the page.
 //!
-//! What a colour tells is told by a shape or a word as well. Each operation, grant, fault and cut can be
-//! pointed at or reached with the keyboard: what is known of it then stands above the drawing.
+//! A shape or a word repeats the meaning of each colour. Each operation, grant, fault and cut can be selected
+//! with the pointer or the keyboard, which shows its details above the drawing.
 
 use super::lanes::Line;
 use super::{Band, GRANTS, LANES, SIGNS, Scene, about, ending, extent, shown_ms, token, told};
@@ -15,7 +15,7 @@ const CUT: usize = 16;
 const LEFT: usize = 94;
 const LETTER: usize = 7;
 
-/// How high these are: what is said of the shape that is pointed at, the times, a row.
+/// How high these are: the details of the selected shape, the times, a row.
 const SAYS: usize = 40;
 const TIMES: usize = 22;
 const ROW: usize = 26;
@@ -118,7 +118,7 @@ fn bands<'a>(scene: &'a Scene) -> Vec<(&'a str, &'a str, (u64, u64), &'a str)> {
     };
     let clash = |span: &(u64, u64)| match span.0 < span.1 {
         true => ("clash", "both hold", *span, "both hold"),
-        false => ("clash", "here", *span, "granted against the rest"),
+        false => ("clash", "here", *span, "conflicts with the rest"),
     };
     let mut bands: Vec<_> = scene.bands.iter().map(band).collect();
     bands.sort_by_key(|band| band.0);
@@ -165,7 +165,7 @@ impl Drawing<'_> {
         if hidden > 0 {
             let y = self.y + 17;
             self.put(&format!(
-                "<text x=\"{LEFT}\" y=\"{y}\">and {hidden} {what} more</text>"
+                "<text x=\"{LEFT}\" y=\"{y}\">and {hidden} more {what}</text>"
             ));
             self.y += ROW;
         }
@@ -208,7 +208,7 @@ impl Drawing<'_> {
 
     fn times(&mut self) {
         let y = SAYS + TIMES - 7;
-        let hint = "Point at a shape, or go to it with the Tab key: what is known of it stands here.";
+        let hint = "Point at a shape, or reach it with the Tab key, to see its details here.";
         self.put(&format!("<text class=\"hint\" x=\"4\" y=\"16\">{hint}</text>"));
         self.put(&format!(
             "<text class=\"label\" x=\"{}\" y=\"{y}\">ms</text>",
@@ -288,7 +288,7 @@ impl Drawing<'_> {
     }
 }
 
-/// What is known of a grant, in words.
+/// The details of a grant, in words.
 fn known(span: &Span) -> String {
     let sure = match span.surely() {
         (from, until) if from < until => format!("for sure {}", between((from, until))),

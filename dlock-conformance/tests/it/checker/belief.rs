@@ -91,8 +91,8 @@ fn a_wrong_belief_is_told_with_its_end_and_the_grant_against_it() {
             "0-10  A acquire a ttl=100
              10    A believe a ttl=90
              50-80 B acquire b ttl=100",
-            "`x`: operation 1 (lane 1) believed to hold it until 100.000 ms, but operation 3 (lane 2) was \
-                granted by 80.000 ms: 20.000 ms earlier",
+            "`x`: operation 1 (lane 1) believed that it held it until 100.000 ms, but operation 3 (lane 2) \
+                was granted by 80.000 ms: 20.000 ms earlier",
             &[1, 3],
         ),
         (
@@ -101,8 +101,8 @@ fn a_wrong_belief_is_told_with_its_end_and_the_grant_against_it() {
              10-20 B acquire b ttl=200 mode=2
              20    B believe b ttl=180
              50-80 C acquire c ttl=100 mode=2",
-            "`x`: operation 5 (lane 3) was granted by 80.000 ms, when 2 others still believed to hold it \
-                and 2 holders are allowed",
+            "`x`: operation 5 (lane 3) was granted by 80.000 ms, when 2 others still believed that they held \
+                it and 2 holders are allowed",
             &[1, 3, 5],
         ),
         // Of those that are in the way the one that believes longest.
@@ -112,8 +112,8 @@ fn a_wrong_belief_is_told_with_its_end_and_the_grant_against_it() {
              10-20 B acquire b ttl=100 mode=reader
              20    B believe b ttl=80
              50-80 C acquire c ttl=100",
-            "`x`: operation 1 (lane 1) believed to hold it until 200.000 ms, but operation 5 (lane 3) was \
-                granted by 80.000 ms: 120.000 ms earlier",
+            "`x`: operation 1 (lane 1) believed that it held it until 200.000 ms, but operation 5 (lane 3) \
+                was granted by 80.000 ms: 120.000 ms earlier",
             &[1, 5],
         ),
         (
@@ -122,8 +122,8 @@ fn a_wrong_belief_is_told_with_its_end_and_the_grant_against_it() {
              10-20 B acquire b ttl=200 mode=reader
              20    B believe b ttl=180
              50-80 C acquire c ttl=100",
-            "`x`: operation 3 (lane 2) believed to hold it until 200.000 ms, but operation 5 (lane 3) was \
-                granted by 80.000 ms: 120.000 ms earlier",
+            "`x`: operation 3 (lane 2) believed that it held it until 200.000 ms, but operation 5 (lane 3) \
+                was granted by 80.000 ms: 120.000 ms earlier",
             &[3, 5],
         ),
         // Of two that believe equally long the first.
@@ -133,8 +133,8 @@ fn a_wrong_belief_is_told_with_its_end_and_the_grant_against_it() {
              10-20 B acquire b ttl=100 mode=reader
              20    B believe b ttl=80
              50-80 C acquire c ttl=100",
-            "`x`: operation 1 (lane 1) believed to hold it until 100.000 ms, but operation 5 (lane 3) was \
-                granted by 80.000 ms: 20.000 ms earlier",
+            "`x`: operation 1 (lane 1) believed that it held it until 100.000 ms, but operation 5 (lane 3) \
+                was granted by 80.000 ms: 20.000 ms earlier",
             &[1, 5],
         ),
     ];

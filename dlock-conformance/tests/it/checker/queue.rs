@@ -276,8 +276,8 @@ fn who_was_overtaken_is_told_with_its_claim_and_its_fate() {
              40-45  A release a"
         )
     };
-    let first = "operation 4 (lane 3) was granted between 40.000 ms and 50.000 ms although operation 2 \
-        (lane 2), in line since 15.000 ms, was there before the other asked at 20.000 ms";
+    let first = "operation 4 (lane 3) was granted between 40.000 ms and 50.000 ms although operation 2 (lane \
+        2), queued since 15.000 ms, was queued before the other started at 20.000 ms";
     let c = "20-50 C acquire c ttl=10 token=2";
     let cases = [
         (
@@ -298,8 +298,8 @@ fn who_was_overtaken_is_told_with_its_claim_and_its_fate() {
                 "12-50 C acquire c prio=4 ttl=10 token=2",
             ),
             "`x`: operation 4 (lane 3) was granted between 40.000 ms and 50.000 ms although operation 2 \
-                (lane 2), in line since 15.000 ms, has the higher priority (9 over 4); it was granted only \
-                by 70.000 ms"
+                (lane 2), queued since 15.000 ms, has the higher priority (9 over 4); it was granted only by \
+                70.000 ms"
                 .to_owned(),
         ),
     ];

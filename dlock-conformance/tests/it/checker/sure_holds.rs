@@ -76,8 +76,8 @@ fn each_violation_has_a_sentence_that_names_its_operations() {
             Ends::Lease,
             "0-10  A acquire a ttl=1000 token=7
              20-30 A release a lost",
-            "`x`: operation 1 (lane 1, token 7) was told by 30.000 ms that it holds no more, but the end of \
-                its lease cannot have come before 1000.000 ms",
+            "`x`: operation 1 (lane 1, token 7) got a loss by 30.000 ms, but the end of its lease cannot \
+                have come before 1000.000 ms",
             &[1],
         ),
         (

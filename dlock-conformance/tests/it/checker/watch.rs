@@ -203,7 +203,7 @@ const BAD: &[(&str, &str, &str)] = &[
         "0-5   W watch w
          10-20 A acquire a ttl=1000 token=1
          18    W told w granted a token=1",
-        "the first that it was told, at 18.000 ms, was no snapshot",
+        "its first item, at 18.000 ms, was no snapshot",
     ),
     (
         "a change between subscription and snapshot is lost",
@@ -211,7 +211,7 @@ const BAD: &[(&str, &str, &str)] = &[
          10-20 A acquire a ttl=1000 token=1
          25    W told w snapshot
          90    W told w over",
-        "it was never told of the grant of operation 2, made by 20.000 ms",
+        "it never saw the grant of operation 2, made by 20.000 ms",
     ),
     (
         "a grant is left out",
@@ -222,7 +222,7 @@ const BAD: &[(&str, &str, &str)] = &[
          50-60 B acquire b ttl=1000 token=2
          61    W told w granted b token=2
          99    W told w over",
-        "it was never told of the grant of operation 3, made by 20.000 ms",
+        "it never saw the grant of operation 3, made by 20.000 ms",
     ),
     (
         "the last change is left out",
@@ -232,7 +232,7 @@ const BAD: &[(&str, &str, &str)] = &[
          21    W told w granted a token=1
          30-40 A release a
          99    W told w over",
-        "it was never told of the end of operation 3, which had come by 40.000 ms: the last state is missing",
+        "it never saw the end of operation 3, which had come by 40.000 ms: the final state is missing",
     ),
     (
         "an end is left out and the next grant told",
@@ -243,7 +243,7 @@ const BAD: &[(&str, &str, &str)] = &[
          30-40 A release a
          50-60 B acquire b ttl=1000 token=2
          61    W told w granted b token=2",
-        "it was told at 61.000 ms of the grant of operation 6 and never of the end of operation 3 before it",
+        "it saw at 61.000 ms the grant of operation 6 and never the end of operation 3 before it",
     ),
     (
         "changes are told in the wrong order",
@@ -257,7 +257,7 @@ const BAD: &[(&str, &str, &str)] = &[
          76    W told w ended b
          77    W told w granted a token=1
          78    W told w ended a",
-        "it was told at 77.000 ms of token 1, after token 2: not the order of the grants",
+        "it saw at 77.000 ms token 1, after token 2: not the order of the grants",
     ),
     (
         "a holder that never was",
@@ -265,7 +265,7 @@ const BAD: &[(&str, &str, &str)] = &[
          6     W told w snapshot
          10-20 A acquire a held
          22    W told w granted f00 token=1",
-        "it was told at 22.000 ms of a holder (f00) that never was",
+        "it saw at 22.000 ms a holder (f00) that never existed",
     ),
     (
         "a holder in the snapshot that was gone before",
@@ -273,7 +273,7 @@ const BAD: &[(&str, &str, &str)] = &[
          12-15 A release a
          20-25 W watch w
          26    W told w snapshot a",
-        "the snapshot at 26.000 ms has operation 1 as a holder, whose hold was over by 15.000 ms",
+        "the snapshot at 26.000 ms shows operation 1 as a holder, whose hold was over by 15.000 ms",
     ),
     (
         "an end that had not come",
@@ -283,7 +283,7 @@ const BAD: &[(&str, &str, &str)] = &[
          21    W told w granted a token=1
          25    W told w ended a
          60-70 A release a",
-        "it was told at 25.000 ms of the end of operation 3, which held it for sure until 60.000 ms",
+        "it saw at 25.000 ms the end of operation 3, which held it for sure until 60.000 ms",
     ),
     (
         "the holder is not in the snapshot",
@@ -291,7 +291,7 @@ const BAD: &[(&str, &str, &str)] = &[
          20-25 W watch w
          26    W told w snapshot
          60-70 A release a",
-        "the snapshot at 26.000 ms is without operation 1, which held it since 10.000 ms",
+        "the snapshot at 26.000 ms omits operation 1, which held it since 10.000 ms",
     ),
     (
         "a grant that is owed at the end of the history, where the stream is not over",
@@ -299,7 +299,7 @@ const BAD: &[(&str, &str, &str)] = &[
          6     W told w snapshot
          10-20 A acquire a ttl=1000 token=1
          99    - healed",
-        "it was never told of the grant of operation 3, made by 20.000 ms",
+        "it never saw the grant of operation 3, made by 20.000 ms",
     ),
     (
         "a holder that never was, where another lock has an acquire of unknown outcome",
@@ -307,14 +307,14 @@ const BAD: &[(&str, &str, &str)] = &[
          6     W told w snapshot
          10-20 A acquire a name=y unknown
          22    W told w granted f00 token=1",
-        "it was told at 22.000 ms of a holder (f00) that never was",
+        "it saw at 22.000 ms a holder (f00) that never existed",
     ),
     (
         "a second snapshot that does not say that it skips",
         "0-5   W watch w
          6     W told w snapshot
          7     W told w snapshot",
-        "a second snapshot at 7.000 ms although nothing may be left out",
+        "a second snapshot at 7.000 ms although no change may be left out",
     ),
     (
         "the grant of a hold that was over before it subscribed",
@@ -324,8 +324,7 @@ const BAD: &[(&str, &str, &str)] = &[
          26    W told w snapshot
          27    W told w granted a token=1
          28    W told w ended a",
-        "it was told at 27.000 ms of the grant of operation 1, which was over by 15.000 ms, before it \
-            subscribed",
+        "it saw at 27.000 ms the grant of operation 1, which was over by 15.000 ms, before it subscribed",
     ),
     (
         "a grant before it was asked for",
@@ -333,7 +332,7 @@ const BAD: &[(&str, &str, &str)] = &[
          6     W told w snapshot
          9     W told w granted a token=1
          10-20 A acquire a ttl=1000 token=1",
-        "it was told at 9.000 ms of the grant of operation 4, which began at 10.000 ms",
+        "it saw at 9.000 ms the grant of operation 4, which began at 10.000 ms",
     ),
     (
         "an end without a grant",
@@ -342,7 +341,7 @@ const BAD: &[(&str, &str, &str)] = &[
          10-20 A acquire a ttl=1000 token=1
          30-40 A release a
          41    W told w ended a",
-        "it was told at 41.000 ms of the end of a hold (a) of whose grant it was not told",
+        "it saw at 41.000 ms the end of a hold (a) whose grant it did not see",
     ),
 ];
 
@@ -425,13 +424,13 @@ fn a_snapshot_that_skips_must_be_true_up_to_its_own_moment() {
     let cases = [
         (
             forgotten,
-            "`x`: the watcher in lane 1: the snapshot at 50.000 ms is without operation 3, which held it \
-                since 20.000 ms",
+            "`x`: the watcher in lane 1: the snapshot at 50.000 ms omits operation 3, which held it since \
+                20.000 ms",
         ),
         (&may_be_late, "Legal"),
         (
             after,
-            "`x`: the watcher in lane 1: it was never told of the grant of operation 4, made by 70.000 ms",
+            "`x`: the watcher in lane 1: it never saw the grant of operation 4, made by 70.000 ms",
         ),
     ];
     for (text, sentence) in cases {

@@ -15,7 +15,7 @@ fn each_check_says_what_it_looks_at() {
             "re-entrant exclusion to a depth of 3",
         ),
         (Check::Queue { settle }, "the order of the queue"),
-        (Check::Watch { coalescing, settle }, "what watchers were told"),
+        (Check::Watch { coalescing, settle }, "what watchers saw"),
         (Check::Resource, "what a fenced resource accepted"),
     ];
     for (check, words) in cases {

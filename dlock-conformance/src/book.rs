@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_is_explained_with_its_bug_and_the_real_ones() {
+    fn a_rule_is_explained_with_its_bugs() {
         let (code, text) = explained("3.06");
         assert_eq!(code, 0);
         let shown = [
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_of_no_rule_is_an_error_and_has_neighbours() {
+    fn an_unknown_rule_is_an_error_with_suggestions() {
         let (code, text) = explained("3.99");
         assert!(code == 2 && text.contains("3.13 (must_3_13_"), "{text}");
         let (code, text) = explained("no_early_grunt");

@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_is_written_to_and_a_slow_one_is_late() {
+    fn the_canary_notices_a_slow_disk() {
         let folder = std::env::temp_dir().join(format!("dlock-canary-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let before = Instant::now();

@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn alone_only_what_is_not_claimed_is_no_failure() {
+    fn a_single_unclaimed_rule_is_no_failure() {
         let text = String::new;
         let unsupported = report(Outcome::Unsupported { needs: text() });
         let not_run = report(Outcome::NotRun { reason: text() });
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flag_that_is_not_known_is_refused() {
+    fn an_unknown_flag_is_refused() {
         for args in [
             &["--sed", "1"][..],
             &["--seed", "x"],

@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_is_accepted_as_it_was_made() {
+    fn an_unchanged_certificate_is_accepted() {
         let own = Own::new("accepted");
         for path in [own.file(FILE), own.0.join("one"), own.0.clone()] {
             let (code, text) = said(&path);

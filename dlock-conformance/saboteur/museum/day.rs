@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stretch_of_time_is_said_as_one_would() {
+    fn durations_read_naturally() {
         let said = |a: Day, b: Day| a.until(b);
         assert_eq!(said(day(2019, 6, 3), day(2019, 6, 3)), "less than a day");
         assert_eq!(said(day(2019, 6, 3), day(2019, 6, 4)), "1 day");

@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_ask_comes_back_from_the_wire_as_it_was() {
+    fn an_ask_survives_a_round_trip() {
         let ask = Ask::new(Duration::from_millis(300))
             .auto_renew()
             .priority(7)
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_comes_back_with_its_kind() {
+    fn an_error_keeps_its_kind() {
         for kind in KINDS {
             let Answer::Failed { kind: name, text } = failed(&Error::new(kind, "so it is")) else {
                 panic!("an error is sent as one")

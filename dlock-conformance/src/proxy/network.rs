@@ -210,7 +210,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_network_that_is_dropped_has_ended_every_thread() {
+    fn dropping_a_network_ends_every_thread() {
         let server = TcpListener::bind("127.0.0.1:0").unwrap();
         let net = ProxyNetwork::start(&[server.local_addr().unwrap().into()]).unwrap();
         let address = net.addresses()[0].tcp().unwrap();

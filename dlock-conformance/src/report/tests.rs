@@ -22,7 +22,7 @@ fn not_run() -> Outcome {
 }
 
 #[test]
-fn only_what_could_not_connect_is_blamed_where_others_could() {
+fn only_rules_that_could_not_connect_become_errors() {
     let world = Arc::new(Simulated::new(1)) as _;
     let tried = rules::find("4.01").unwrap();
     let name = "dlc-blame".to_owned();

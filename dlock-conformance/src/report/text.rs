@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn what_xml_cannot_say_is_replaced() {
+    fn characters_that_xml_lacks_are_replaced() {
         assert_eq!(
             escape("a<b>\"&\u{1}\u{1b}\n"),
             "a&lt;b&gt;&quot;&amp;\u{fffd}\u{fffd}\n"

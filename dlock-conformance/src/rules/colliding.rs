@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_hashes_are_those_of_their_names() {
+    fn the_hashes_match_reference_values() {
         assert_eq!(crc32(b"123456789"), 0xcbf4_3926);
         assert_eq!(java(b"hello"), 99_162_322);
         assert_eq!(fnv1a(b"foobar"), 0xbf9c_f968);

@@ -138,11 +138,11 @@ async fn resource_refuses_stale_tokens(cx: Cx) -> Verdict {
     if cx.has(Need::Shared) {
         live_readers(&cx, [&*a, &*b], &name, &here, newest).await?;
     }
-    resources_are_apart(&cx, &*a, old, new).await
+    resources_are_independent(&cx, &*a, old, new).await
 }
 
 /// Each resource has its own highest token, whatever its name and however many others there are.
-async fn resources_are_apart(cx: &Cx, client: &dyn Subject, old: Token, new: Token) -> Verdict {
+async fn resources_are_independent(cx: &Cx, client: &dyn Subject, old: Token, new: Token) -> Verdict {
     let gate = gate_of(client)?;
     let long = "x".repeat(200);
     let [first, in_case, at_its_end] = ["one", "One", "two"].map(|end| cx.name(format!("{long}-{end}")));

@@ -262,7 +262,7 @@ fn red(report: &Report) -> Vec<String> {
 }
 
 #[test]
-fn a_library_that_does_what_it_claims_fails_in_nothing() {
+fn a_library_that_keeps_its_claims_passes() {
     for (fault, limits) in [(Fault::None, 0), (Fault::TakesALimit, 3)] {
         let report = World::report(fault);
         assert_eq!(red(&report), Vec::<String>::new());
@@ -304,7 +304,7 @@ fn a_holder_believes_no_longer_than_the_library_says() {
 }
 
 #[test]
-fn a_client_that_is_closed_drops_its_guards() {
+fn a_closed_client_drops_its_guards() {
     let world = Simulated::new(1);
     let (library, name) = (
         Polling::new(world.runtime(), Fault::None),
@@ -320,7 +320,7 @@ fn a_client_that_is_closed_drops_its_guards() {
 }
 
 #[test]
-fn what_fails_is_the_fault_of_the_library() {
+fn a_failure_is_blamed_on_the_library() {
     for (fault, rule) in [
         (Fault::UnlocksAnybody, "3.06"),
         (Fault::ExtendsAnybody, "5.03"),

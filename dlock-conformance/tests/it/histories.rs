@@ -46,7 +46,7 @@ fn verified(file: &Path) -> (u8, String) {
 }
 
 #[test]
-fn a_history_is_kept_where_its_name_says_and_judged_the_same() {
+fn a_stored_history_is_judged_the_same() {
     let directory = Directory::new("kept");
     let file = kept(&directory.0);
     let place = file
@@ -87,7 +87,7 @@ fn a_history_that_was_tampered_with_is_refused_with_a_drawing() {
 }
 
 #[test]
-fn what_is_no_stored_history_is_said_to_be_none() {
+fn a_malformed_stored_history_is_refused() {
     let directory = Directory::new("none");
     std::fs::create_dir_all(&directory.0).unwrap();
     let file = directory.0.join("x.jsonl");

@@ -13,7 +13,7 @@ fn every_exhibit_has_a_planted_bug() {
 }
 
 #[test]
-fn every_rebuilt_bug_is_on_show_and_is_no_rules_own() {
+fn every_rebuilt_bug_is_an_exhibit_and_no_rules_own() {
     for rebuilt in REBUILT {
         assert!(exhibits().any(|e| e.bug == rebuilt.bug), "{}", rebuilt.bug);
         let own = rules::find(rebuilt.rule).map(|rule| rule.bug.map(|(bug, _)| bug));
@@ -51,7 +51,7 @@ fn an_issue_is_shown_once_and_can_be_looked_up() {
 }
 
 #[test]
-fn nothing_is_mended_before_it_is_known() {
+fn no_bug_is_fixed_before_it_is_reported() {
     for exhibit in exhibits() {
         if let End::Mended(day) | End::Open(day) = exhibit.end {
             assert!(exhibit.since <= day, "{}", exhibit.issue);

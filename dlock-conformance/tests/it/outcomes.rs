@@ -137,7 +137,7 @@ fn a_panic_in_a_task_reaches_the_rule_that_waits_for_it() {
 }
 
 #[test]
-fn a_pass_that_has_seen_too_little_is_inconclusive() {
+fn a_pass_without_evidence_is_inconclusive() {
     static IDLE: Rule = Rule {
         evidence: &[Evidence {
             counter: "waits",
@@ -250,7 +250,7 @@ fn only(filter: &str) -> Options {
 }
 
 #[test]
-fn a_run_that_runs_nothing_is_not_green() {
+fn a_run_without_rules_is_not_green() {
     let nothing = run(Claiming::new(|c| c), &only("no such rule"));
     assert_eq!((nothing.total(), nothing.exit_code()), (None, 4));
     let claims_nothing = Claiming::new(|mut claims| {
@@ -262,7 +262,7 @@ fn a_run_that_runs_nothing_is_not_green() {
 }
 
 #[test]
-fn a_store_that_is_away_proves_nothing() {
+fn an_unreachable_store_proves_nothing() {
     let mut away = Claiming::new(|c| c);
     away.reachable = |_| false;
     let report = run(away, &only("4.01"));
@@ -271,7 +271,7 @@ fn a_store_that_is_away_proves_nothing() {
 }
 
 #[test]
-fn without_a_server_nothing_is_said_about_networks() {
+fn without_a_server_network_rules_are_not_run() {
     let report = run(Claiming::new(|c| c), &only("15.05"));
     assert_eq!(report.total(), Some(Kind::NotRun));
     assert!(report.rules[0].outcome.text().contains("Harness::servers"));
@@ -351,7 +351,7 @@ fn claims_are_read_once_a_run() {
 }
 
 #[test]
-fn bounds_so_wide_that_nothing_could_break_them_are_refused() {
+fn too_wide_bounds_are_refused() {
     let claims: [fn(Claims) -> Claims; 4] = [
         |c| c.slack(Duration::from_secs(60)),
         |c| c.skew(500_000, Duration::ZERO),
@@ -387,7 +387,7 @@ fn bounds_so_wide_that_nothing_could_break_them_are_refused() {
 }
 
 #[test]
-fn claims_that_the_capabilities_declare_cannot_be_taken_back() {
+fn declared_claims_cannot_be_withdrawn() {
     let claims: [fn(Claims) -> Claims; 3] = [
         |c| c.without(Need::Renew),
         |c| c.without(Need::FenceDurable).without(Need::Fence),
@@ -529,7 +529,7 @@ fn only_undeclared_capabilities_are_probed_and_counted() {
 }
 
 #[test]
-fn sweeps_say_how_much_there_was_to_cut() {
+fn sweeps_report_their_cut_points() {
     // A store in this process answers a release at its first poll: there is nothing to cut, and that is said.
     let report = run_alone(Real::new(false), &only("9.03"));
     let attempt = &report.rules[0].attempts[0];

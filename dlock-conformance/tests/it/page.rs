@@ -60,7 +60,7 @@ fn hostile(link: &str) -> Report {
 }
 
 #[test]
-fn a_page_is_well_formed_and_what_comes_from_outside_is_text() {
+fn a_page_is_well_formed_and_escapes_outside_text() {
     let html = hostile("javascript:alert(1)").html();
     let page = read(&html);
     for tag in [
@@ -96,7 +96,7 @@ fn a_page_is_well_formed_and_what_comes_from_outside_is_text() {
 }
 
 #[test]
-fn what_is_not_proven_stands_before_all_else() {
+fn the_page_starts_with_what_is_not_proven() {
     let html = hostile("").html();
     let page = read(&html);
     let headings: Vec<String> = all(&page, "h2", "").into_iter().map(text).collect();
@@ -138,7 +138,7 @@ fn an_illegal_history_is_drawn_with_the_time_of_two_holders() {
 }
 
 #[test]
-fn rules_can_be_hidden_by_how_they_came_out() {
+fn rules_can_be_hidden_by_outcome() {
     let html = report(Kind::ALL.map(|kind| rule("1.01", kind)).to_vec()).html();
     let page = read(&html);
     let style = text(all(&page, "style", "")[0]);
@@ -201,7 +201,7 @@ fn bars_stand_where_their_times_are() {
 }
 
 #[test]
-fn faults_stalls_deadlines_and_cuts_are_drawn_and_said() {
+fn faults_stalls_deadlines_and_cuts_are_drawn() {
     let text = "
         0-10000000  A acquire a ttl=400000000 token=1
         220000000 - stall ttl=9000000
@@ -228,7 +228,7 @@ fn faults_stalls_deadlines_and_cuts_are_drawn_and_said() {
 }
 
 #[test]
-fn what_is_too_much_for_a_drawing_is_counted() {
+fn lanes_and_grants_beyond_a_drawing_are_counted() {
     let mut text = String::new();
     for n in 0..20 {
         text += &format!("{n}-{} L{n} acquire g{n} ttl=9000 token={n}\n", n + 500);

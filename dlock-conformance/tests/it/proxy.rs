@@ -133,7 +133,7 @@ fn several_servers_have_a_proxy_each() {
 }
 
 #[test]
-fn a_delay_is_a_delay_of_that_direction_and_does_not_add_up() {
+fn a_delay_is_per_direction_and_does_not_accumulate() {
     let (net, socket, heard) = connected();
     let by = Duration::from_millis(500);
     let slow = net.begin(Fault::Delay(Direction::ToClient, by));
@@ -157,7 +157,7 @@ fn a_delay_is_a_delay_of_that_direction_and_does_not_add_up() {
 }
 
 #[test]
-fn a_cut_is_seen_as_a_reset_or_as_an_end() {
+fn a_cut_shows_as_a_reset_or_an_end() {
     for (how, kind) in [
         (Cut::Reset, io::ErrorKind::ConnectionReset),
         (Cut::Fin, io::ErrorKind::UnexpectedEof),
@@ -194,7 +194,7 @@ fn bytes_in_a_black_hole_are_lost_and_their_connection_is_cut() {
 }
 
 #[test]
-fn what_is_held_arrives_in_order_when_it_is_let_go() {
+fn held_data_arrives_in_order_after_the_fault() {
     let (net, socket, heard) = connected();
     let held = net.begin(Fault::Hold(Direction::ToServer));
     say(&socket, "one");
@@ -222,7 +222,7 @@ fn an_absent_server_refuses_and_returns_at_the_same_address() {
 }
 
 #[test]
-fn a_swallowed_reply_is_one_of_a_request_that_was_carried_out() {
+fn a_swallowed_reply_belongs_to_an_executed_request() {
     let (net, socket, heard) = connected();
     let swallow = net.begin(Fault::SwallowNextReply);
     say(&socket, "done");
@@ -236,7 +236,7 @@ fn a_swallowed_reply_is_one_of_a_request_that_was_carried_out() {
 }
 
 #[test]
-fn a_late_request_arrives_after_what_was_sent_meanwhile() {
+fn a_late_request_arrives_after_newer_ones() {
     let (net, socket, heard) = connected();
     let late = net.begin(Fault::DeliverLate);
     say(&socket, "old");
@@ -275,7 +275,7 @@ fn a_fault_ends_with_its_guard_and_threads_with_the_network() {
 }
 
 #[test]
-fn the_end_of_one_direction_is_passed_on_and_the_other_goes_on() {
+fn a_half_close_leaves_the_other_direction_open() {
     let (_net, mut client, mut server) = both_ends();
     client.write_all(b"all").unwrap();
     client.shutdown(std::net::Shutdown::Write).unwrap();
@@ -298,7 +298,7 @@ fn a_reset_of_one_end_is_a_reset_of_the_other() {
 }
 
 #[test]
-fn a_server_that_speaks_to_a_client_that_is_gone_is_cut_off() {
+fn a_server_that_sends_to_a_gone_client_is_cut_off() {
     let (_net, client, mut server) = both_ends();
     drop(client);
     let until = Instant::now() + SOON;
@@ -393,7 +393,7 @@ fn overlapping_absences_end_without_a_connection_of_the_proxy() {
 }
 
 #[test]
-fn a_network_that_is_dropped_has_cut_every_connection() {
+fn dropping_a_network_cuts_every_connection() {
     let (net, socket, _) = connected();
     let others: Vec<TcpStream> = (0..4).map(|_| dial(&net.addresses()[0]).unwrap()).collect();
     for other in &others {
@@ -407,7 +407,7 @@ fn a_network_that_is_dropped_has_cut_every_connection() {
 }
 
 #[test]
-fn what_goes_wrong_before_one_server_does_not_before_another() {
+fn a_fault_at_one_server_spares_the_others() {
     let servers = [echo().0, echo().0, echo().0];
     let net = ProxyNetwork::start(&servers).unwrap();
     let sockets: Vec<_> = net.addresses().iter().map(|a| dial(a).unwrap()).collect();

@@ -117,7 +117,7 @@ fn names(directory: &Path) -> Vec<String> {
 }
 
 #[test]
-fn the_exit_code_is_that_of_the_worst_and_green_needs_a_pass() {
+fn the_worst_outcome_decides_the_exit_code() {
     use Kind::{Error, Fail, Inconclusive, NotRun, Pass, Unsupported, Waived};
     let cases: [(&[Kind], Option<Kind>, u8, usize); 11] = [
         (&[], None, 4, 0),
@@ -156,7 +156,7 @@ fn paragraph(report: &Report, heading: &str) -> String {
 }
 
 #[test]
-fn what_is_not_proven_comes_first_and_names_the_rules() {
+fn the_summary_starts_with_what_is_not_proven() {
     let mut network = rule("15.05", Kind::NotRun);
     network.access = vec![Access::P];
     let mut hands = rule("7.06", Kind::NotRun);
@@ -209,7 +209,7 @@ within the claims"
 }
 
 #[test]
-fn a_flawless_whole_run_leaves_only_the_limits_of_testing() {
+fn a_flawless_run_leaves_only_the_limits_of_testing() {
     let mut network = rule("15.05", Kind::Pass);
     network.access = vec![Access::P];
     let mut hands = rule("7.06", Kind::Pass);
@@ -288,7 +288,7 @@ fn a_profile_is_whole_only_if_all_of_its_rules_passed() {
 }
 
 #[test]
-fn profiles_say_with_what_access_they_were_earned() {
+fn profiles_name_the_access_of_their_rules() {
     // A proxy, hands, a child process twice, the simulator, the API alone.
     let ids = ["3.03", "7.06", "7.15", "8.06", "15.06", "8.08"];
     let table = |kind: Kind, means: &str| {
@@ -316,7 +316,7 @@ Fair partly (0 passed, 1 not run or waived), Priority partly (0 passed, 1 not ru
 }
 
 #[test]
-fn the_verdict_says_first_what_is_broken() {
+fn the_verdict_starts_with_broken_rules() {
     use Kind::{Fail, NotRun, Pass, Waived};
     let mut whole = report(vec![
         rule("1.01", Pass),
@@ -374,7 +374,7 @@ fn junit_has_a_case_for_each_rule_and_a_count_of_each_kind() {
 }
 
 #[test]
-fn a_failure_text_says_all_that_is_known_and_no_more() {
+fn a_failure_text_is_complete() {
     let mut full = rule("1.02", Kind::Fail);
     full.intent = "stock is oversold";
     full.check_first = "the clock";

@@ -26,7 +26,7 @@ fn is_drawn(drawing: &str, expected: &str) {
 }
 
 #[test]
-fn a_violation_is_drawn_with_whom_it_is_about_and_nobody_else() {
+fn a_violation_is_drawn_with_its_operations_only() {
     let bystander = "2000000-3000000 C try c held";
     let text = format!("{CLASH}\n{bystander}");
     let violation = violation(&Check::Exclusion, &text);
@@ -37,7 +37,7 @@ fn a_violation_is_drawn_with_whom_it_is_about_and_nobody_else() {
 }
 
 #[test]
-fn the_last_operations_are_drawn_where_nothing_else_is_known() {
+fn without_a_violation_the_last_operations_are_drawn() {
     let mut text = String::new();
     for n in 0..40_u64 {
         let at = n * 1_000_000;
@@ -159,7 +159,7 @@ fn grants_that_meet_in_a_column_have_rows_of_their_own() {
 }
 
 #[test]
-fn a_time_out_a_loss_and_a_drop_are_told_in_signs_and_words() {
+fn timeouts_losses_and_drops_have_signs_and_words() {
     let text = "
         0-10  A acquire a ttl=30 token=1
         4-24  B acquire b timed_out
@@ -210,7 +210,7 @@ fn faults_stalls_and_passed_deadlines_have_signs_of_their_own() {
 }
 
 #[test]
-fn idle_time_is_cut_out_and_said_to_be() {
+fn idle_time_is_cut_out_and_marked() {
     let mut text = String::new();
     for (token, at) in [(1, 0), (2, 60_000_000_000_u64)] {
         text += &format!(
@@ -238,7 +238,7 @@ fn idle_time_is_cut_out_and_said_to_be() {
 }
 
 #[test]
-fn a_late_write_is_drawn_beside_the_one_that_overtook_it() {
+fn a_late_write_is_drawn_beside_its_overtaker() {
     let text = "
         0-30000000  A write - token=1
         5000000-20000000  B write - token=2
@@ -276,7 +276,7 @@ fn a_history_of_a_thousand_lanes_is_forty_lines() {
 }
 
 #[test]
-fn lanes_that_are_marked_are_drawn_before_others() {
+fn marked_lanes_are_drawn_first() {
     let mut text = String::new();
     for n in 0..14 {
         text += &format!("{n}-{} L{n} try g{n} held\n", n + 20);
@@ -293,7 +293,7 @@ fn lanes_that_are_marked_are_drawn_before_others() {
 }
 
 #[test]
-fn eight_operations_are_told_of_and_of_more_how_many() {
+fn eight_operations_are_listed_and_the_rest_counted() {
     let mut text = String::new();
     for n in 0..9 {
         text += &format!("{}-{} A try g{n} held\n", n * 10, n * 10 + 5);
@@ -312,7 +312,7 @@ fn eight_operations_are_told_of_and_of_more_how_many() {
 }
 
 #[test]
-fn nothing_is_drawn_of_nothing() {
+fn an_empty_history_has_no_drawing() {
     assert_eq!(draw(&[], &[], &MODEL), "");
 }
 
@@ -327,7 +327,7 @@ fn a_token_is_drawn_whole_or_not_at_all() {
 }
 
 #[test]
-fn a_drawing_reaches_from_a_stall_to_a_marked_lease_ending_soon() {
+fn a_drawing_spans_stalls_and_marked_leases() {
     let ruler = |ttl: u64| {
         let text = format!(
             "10-20 A acquire a ttl={ttl} token=1

@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn four_gaps_at_most_longer_than_all_shorter_are_cut_out() {
+    fn at_most_four_long_gaps_are_cut_out() {
         let cases: [(&[u64], &[u64]); 4] = [
             (&[10, 40, 10], &[]),
             (&[10, 41, 10], &[41]),

@@ -85,7 +85,7 @@ fn beliefs_may_touch_within_the_skew_and_no_more() {
 }
 
 #[test]
-fn a_wrong_belief_is_told_with_its_end_and_the_grant_against_it() {
+fn a_wrong_belief_names_its_end_and_the_other_grant() {
     let cases: [(&str, &str, &[u64]); 5] = [
         (
             "0-10  A acquire a ttl=100

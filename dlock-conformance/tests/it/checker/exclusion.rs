@@ -359,7 +359,7 @@ fn bad_histories_are_refused_by_both_checkers() {
 }
 
 #[test]
-fn what_intervals_cannot_see_the_search_refuses() {
+fn the_search_finds_what_intervals_miss() {
     for (what, ends, text) in SUBTLE {
         let (events, model) = (history(text), model(*ends));
         assert!(is_illegal(&full(&events, &model)), "{what}");
@@ -371,7 +371,7 @@ fn what_intervals_cannot_see_the_search_refuses() {
 }
 
 #[test]
-fn a_search_without_budget_says_that_it_does_not_know() {
+fn a_search_out_of_budget_is_undecided() {
     let (events, model) = (history(GOOD[0].2), model(Ends::Lease));
     assert!(matches!(
         wgl::check(&spans(&events, &model), &model, 1),
@@ -380,7 +380,7 @@ fn a_search_without_budget_says_that_it_does_not_know() {
 }
 
 #[test]
-fn what_is_no_history_is_refused_before_it_is_judged() {
+fn a_malformed_history_is_refused_before_judging() {
     let good = history(GOOD[0].2);
     let mut backwards = good.clone();
     backwards.swap(0, 1);

@@ -212,7 +212,7 @@ const BAD: [(&str, &str); 9] = [
 ];
 
 #[test]
-fn a_queue_in_order_is_legal() {
+fn an_ordered_queue_is_legal() {
     for (what, text) in GOOD {
         let judgement = judged(&Check::Queue { settle: SETTLE }, &history(text));
         assert_eq!(judgement, Judgement::Legal, "{what}");
@@ -245,7 +245,7 @@ fn of(events: &[Event], op: u64) -> &'static str {
 }
 
 #[test]
-fn what_was_compared_is_counted() {
+fn comparisons_are_counted() {
     assert_eq!(checker::queue::compared(&history(GOOD[0].1)), 1);
     let alone = "0-10 A acquire a ttl=1000 token=1";
     assert_eq!(checker::queue::compared(&history(alone)), 0);
@@ -266,7 +266,7 @@ fn each_later_grant_of_the_name_is_compared_and_counted_once() {
 }
 
 #[test]
-fn who_was_overtaken_is_told_with_its_claim_and_its_fate() {
+fn an_overtaken_waiter_is_named_with_its_fate() {
     let waits = |b: &str, c: &str| {
         format!(
             "0-10   A acquire a ttl=1000 token=1

@@ -172,7 +172,7 @@ fn a_resource_that_follows_the_tokens_is_legal() {
 }
 
 #[test]
-fn a_resource_that_does_not_is_refused() {
+fn a_resource_that_ignores_tokens_is_refused() {
     for (what, text) in BAD {
         let judgement = judged(&Check::Resource, &history(text));
         assert!(is_illegal(&judgement), "{what}");
@@ -181,14 +181,14 @@ fn a_resource_that_does_not_is_refused() {
 }
 
 #[test]
-fn resources_are_apart() {
+fn resources_are_independent() {
     let two = "0-10  B write - token=2 name=x
                20-30 A write - token=1 name=y";
     assert_eq!(judged(&Check::Resource, &history(two)), Judgement::Legal);
 }
 
 #[test]
-fn what_the_resource_did_wrong_is_explained() {
+fn resource_violations_are_explained() {
     let cases: [(&str, &str, &[u64]); 6] = [
         (
             "0-10  B write - token=2

@@ -11,7 +11,7 @@ fn searched(text: &str, fenced: bool, budget: u64) -> Judgement {
 }
 
 #[test]
-fn a_step_without_a_place_is_told_with_the_longest_order_found() {
+fn an_unplaced_step_names_the_longest_order() {
     let cases: [(&str, &str, &[u64]); 5] = [
         (
             "0-10  A acquire a ttl=1000 token=1
@@ -81,7 +81,7 @@ fn tokens_may_be_in_the_order_that_the_invokes_are_not() {
 }
 
 #[test]
-fn a_budget_is_enough_to_the_very_step() {
+fn a_budget_is_exact_to_the_step() {
     let text = "0-10 A acquire a ttl=100";
     assert_eq!(searched(text, true, 1), Judgement::Legal);
     let unknown = "`x`: no order was found and none was excluded within 0 steps";
@@ -89,7 +89,7 @@ fn a_budget_is_enough_to_the_very_step() {
 }
 
 #[test]
-fn what_was_before_a_moment_of_rest_is_not_searched_again() {
+fn the_search_restarts_after_quiescence() {
     // Twelve readers at once can have come in any order, but whichever it was, two writers clash long after.
     let mut text = String::new();
     for n in 0..12 {

@@ -26,7 +26,7 @@ fn long() -> String {
 }
 
 #[test]
-fn the_least_of_a_long_history_is_the_pair_that_clashes() {
+fn a_long_history_shrinks_to_the_clashing_pair() {
     let violation = minimal(&long());
     let acquires: Vec<u32> = violation
         .minimal
@@ -39,7 +39,7 @@ fn the_least_of_a_long_history_is_the_pair_that_clashes() {
 }
 
 #[test]
-fn what_only_the_search_refuses_is_made_small_too() {
+fn violations_of_the_search_are_shrunk_too() {
     let mut text = "
         100000-100010 A acquire a ttl=9000 mode=2
         100000-100010 B acquire b ttl=9000 mode=2
@@ -62,7 +62,7 @@ fn what_only_the_search_refuses_is_made_small_too() {
 }
 
 #[test]
-fn what_happens_after_the_violation_is_left_out() {
+fn shrinking_drops_events_after_the_violation() {
     let text = "
         0-10  A acquire a ttl=1000 token=1
         20-30 B acquire b ttl=1000 token=2
@@ -112,7 +112,7 @@ fn a_prefix_is_cut_where_it_begins_to_be_illegal() {
 }
 
 #[test]
-fn whatever_grants_make_it_illegal_are_what_is_left() {
+fn shrinking_keeps_the_illegal_grants() {
     let text = "
         0-1   A try a held
         2-3   A try b held
@@ -130,7 +130,7 @@ fn whatever_grants_make_it_illegal_are_what_is_left() {
 }
 
 #[test]
-fn operations_that_the_checker_named_are_kept_before_others() {
+fn operations_named_by_the_checker_are_kept_first() {
     let violation = minimal(
         "0-10  A acquire a mode=reader ttl=1000 token=1
          0-11  B acquire b mode=reader ttl=1000 token=1
@@ -218,7 +218,7 @@ fn a_violation_that_needs_another_lock_shows_its_operations() {
 }
 
 #[test]
-fn around_an_operation_is_what_overlaps_it_in_time() {
+fn context_is_what_overlaps_an_operation_in_time() {
     let text = "
         0-9   A write - token=1
         2-10  B write - token=1

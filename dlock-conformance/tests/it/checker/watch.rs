@@ -351,7 +351,7 @@ fn judged(text: &str, coalescing: Coalescing) -> Judgement {
 }
 
 #[test]
-fn streams_that_tell_all_are_legal() {
+fn complete_streams_are_legal() {
     for (what, text) in GOOD {
         assert_eq!(judged(text, Coalescing::None), Judgement::Legal, "{what}");
     }
@@ -370,7 +370,7 @@ fn gaps_phantoms_and_wrong_orders_are_refused() {
 }
 
 #[test]
-fn what_is_left_out_must_be_declared_and_marked() {
+fn skipped_changes_must_be_declared_and_marked() {
     assert_eq!(judged(MARKED, Coalescing::Marked), Judgement::Legal);
     assert!(is_illegal(&judged(MARKED, Coalescing::None)));
     let silent = MARKED.replace("skipped b", "granted b token=2");

@@ -163,7 +163,7 @@ fn passes(trick: Trick, among: impl Fn(&Rule) -> bool) -> Vec<String> {
 const NOTHING: [&str; 0] = [];
 
 #[test]
-fn nobody_passes_by_refusing_everything() {
+fn refusing_everything_passes_no_rule() {
     // Whether types can be sent is a matter of compiling.
     let passed = passes(Trick::Refuses(None), |rule| rule.test != Test::K);
     // Where everything is declared, there is nothing undeclared to probe.
@@ -171,7 +171,7 @@ fn nobody_passes_by_refusing_everything() {
 }
 
 #[test]
-fn nobody_passes_by_refusing_what_is_claimed() {
+fn refusing_a_claim_passes_no_rule() {
     let needs = [
         Need::Lock,
         Need::Try,
@@ -228,7 +228,7 @@ fn nobody_passes_by_refusing_what_is_claimed() {
 }
 
 #[test]
-fn saying_yes_keeps_no_rule_about_excluding_waiting_or_expiring() {
+fn always_granting_breaks_exclusion_waiting_and_expiry() {
     // What is left asks nothing but that a free lock is granted, and what a guard says of itself.
     let kept = [
         "2.02", "2.09", "3.01", "3.04", "4.07", "4.08", "4.10", "5.06", "5.08", "6.03", "7.01", "7.03",
@@ -272,7 +272,7 @@ fn no_rule_about_networks_passes_where_nothing_goes_wrong() {
 }
 
 #[test]
-fn the_same_client_twice_is_no_second_client() {
+fn returning_a_client_twice_is_an_error() {
     assert_eq!(
         passes(Trick::OneClient, |rule| ["1.01", "4.01", "7.05"]
             .contains(&rule.id)),
@@ -281,12 +281,12 @@ fn the_same_client_twice_is_no_second_client() {
 }
 
 #[test]
-fn a_count_that_counts_nothing_proves_nothing() {
+fn a_constant_record_count_proves_nothing() {
     assert_eq!(passes(Trick::CountsNothing, |rule| rule.id == "7.16"), NOTHING);
 }
 
 #[test]
-fn a_place_where_there_is_a_store_is_not_nowhere() {
+fn connect_nowhere_must_not_reach_a_store() {
     assert_eq!(
         passes(Trick::NowhereIsSomewhere, |rule| rule.id == "17.06"),
         NOTHING

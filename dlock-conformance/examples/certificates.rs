@@ -1,4 +1,4 @@
-//! Writes the page about the certificates in a directory anew: what stands before its table, and the table.
+//! Writes the page about the certificates in a directory again: the text before its table, and the table.
 
 use std::path::Path;
 

@@ -1,22 +1,22 @@
-//! The proof that the kit bites: every planted bug against every rule, in virtual time.
+//! The proof that the kit catches bugs: every planted bug against every rule, in virtual time.
 //!
 //! ```text
 //! scripts/matrix [--own | --soak] [--others N] [--bug NAME]... [--rule NUMBER]... [--out FILE] [--museum
 //! FILE] [--check] [--text]
 //! ```
 //!
-//! `--own` runs each bug against its own rule alone, in the build of the tests; all else is built with
-//! optimisation. `--soak` plants nothing: the correct backend alone, on 1,000 seeds of
-//! each rule, 100 where it is one of timing or chance.
+//! `--own` runs each bug against its own rule only, in a debug build; otherwise the build is optimised.
+//! `--soak` plants nothing: it runs the correct backend alone, on 1,000 seeds of each rule, or 100 for a rule
+//! about timing or chance.
 //!
-//! `--bug` takes only the bugs of these names, `--rule` only the rules of these numbers. `--others N` runs
-//! each rule that is not the bug's own on N seeds instead of 5.
+//! `--bug` selects bugs by name, and `--rule` selects rules by number. `--others N` runs each rule that is
+//! not the bug's own on N seeds instead of 5.
 //!
-//! `--out FILE` writes the table, `MATRIX.md`, and `--museum FILE` the museum, `MUSEUM.md`. Without `--out`
-//! the museum is all: the bugs on show, each against its own rule. `--check` fails if the two files of the
-//! kit are not what it would write; with `--own`, but for the column of other rules.
+//! `--out FILE` writes the table, `MATRIX.md`, and `--museum FILE` the museum, `MUSEUM.md`. `--museum`
+//! without `--out` runs only the exhibits, each against its own rule. `--check` fails if the two files of the
+//! kit are stale; with `--own` it ignores the column of other rules.
 //!
-//! `--text` prints what each bug's own rule says of it, as a run of the kit prints it, instead of the table.
+//! `--text` prints the failure text of each bug's own rule instead of the table.
 //!
 //! Ends with 1 if a bug is missed, the correct backend fails, or a file is stale.
 
@@ -52,7 +52,7 @@ fn main() -> ExitCode {
             "--museum" => museum = args.next(),
             "--text" => only_text = true,
             "--check" => check = true,
-            // How the program asks itself for the row of one bug.
+            // How the program calls itself for the row of one bug.
             "--row" => {
                 let (bug, options) = (args.next().unwrap_or_default(), args.next().unwrap_or_default());
                 return match dlock_conformance::saboteur::matrix::row_here(&bug, &options) {

@@ -6,9 +6,9 @@
 //!
 //! Each file of `bugs/` is a unified diff against the sources as they are: the mistake that one rule must
 //! catch. `shared.diff` holds what several of them use, and the switch: a build of the copy makes the mistake
-//! that the environment variable `DLOCK_BUG` names. Each diff applies by itself (`patch -p1`). All are
-//! applied at once: insertions in one place stand in the order of the rules, and no two diffs may replace the
-//! same line. A diff that does not apply is named, and nothing is built.
+//! that the environment variable `DLOCK_BUG` names. Each diff also applies on its own (`patch -p1`). All are
+//! applied at once: insertions in one place are in the order of the rules, and no two diffs may replace the
+//! same line. If a diff does not apply, the program names it and builds nothing.
 
 use std::collections::{BTreeMap, HashSet};
 use std::io::Write as _;
@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::{env, fs};
 
-/// What one diff does at one place: `removed` lines from `at` on make room for `added`.
+/// One hunk of a diff: `removed` lines from `at` on are replaced by `added`.
 struct Edit {
     diff: String,
     at: usize,
@@ -79,7 +79,7 @@ fn plant(to: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// The diffs in the order of their rules, what they share first.
+/// The diffs in the order of their rules, the shared one first.
 fn diffs(folder: &Path) -> Result<Vec<PathBuf>, String> {
     let listed = fs::read_dir(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
     let mut all: Vec<_> = listed.flatten().map(|entry| entry.path()).collect();
@@ -140,7 +140,7 @@ fn parse(root: &Path, diff: &str, text: &str, edits: &mut Edits) -> Result<(), S
     Ok(())
 }
 
-/// Where those lines stand: where the hunk says, or else in the only place that has them.
+/// The place of those lines: where the hunk says, or the only place that has them.
 fn place(clean: &[String], old: &[&str], header: &str) -> Option<usize> {
     let said = header
         .split(['-', ','])
@@ -187,7 +187,7 @@ fn read(path: &Path) -> Result<String, String> {
     fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))
 }
 
-/// A file that was moved would be there twice.
+/// A moved file would exist twice.
 fn remove_others(to: &Path, folder: &Path, kept: &HashSet<&str>) {
     for path in fs::read_dir(folder)
         .into_iter()
@@ -205,7 +205,7 @@ fn remove_others(to: &Path, folder: &Path, kept: &HashSet<&str>) {
     }
 }
 
-/// Leaves a file as it is that has that content: what is built from it stays fresh.
+/// Leaves a file with the same content alone, so that its build stays fresh.
 fn write(path: &Path, content: &[u8]) -> Result<(), String> {
     if fs::read(path).is_ok_and(|there| there == content) {
         return Ok(());

@@ -1,6 +1,6 @@
-//! Prints what is made from the declarations of the rules:
-//! `cargo run -p dlock-conformance --example rules > dlock-conformance/RULES.json`, and with the argument
-//! `page`: `cargo run -p dlock-conformance --example rules -- page > docs/rules.md`.
+//! Prints the files that are generated from the declarations of the rules: `cargo run -p dlock-conformance
+//! --example rules > dlock-conformance/RULES.json`, and with the argument `page`: `cargo run -p
+//! dlock-conformance --example rules -- page > docs/rules.md`.
 
 use std::io::{self, Write};
 

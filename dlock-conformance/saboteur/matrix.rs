@@ -1,11 +1,11 @@
-//! The proof that the kit bites: rules × planted bugs, on the reference backend in virtual time; those about
-//! quorums on one of five.
+//! The proof that the kit catches bugs: rules × planted bugs, on the reference backend in virtual time. Those
+//! about quorums run on a quorum of five.
 //!
-//! What is asked of it: the correct backend breaks no rule; each bug is caught by its rule, of which it is
-//! the own or a rebuilt one, always if it is deterministic and 99 of 100 times if not; and the failure text
-//! names the rule and not the kit's own insides. Which other rules break is told in `MATRIX.md`.
+//! It requires that the correct backend breaks no rule, that each bug (a rule's own or a rebuilt one) is
+//! caught by its rule, always if it is deterministic and 99 of 100 times if not, and that the failure text
+//! names the rule and not the kit's internals. `MATRIX.md` shows which other rules break.
 //!
-//! Each bug is tried in a process of its own, in which it is switched on from the beginning.
+//! Each bug runs in a separate process, in which it is switched on from the beginning.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -29,8 +29,8 @@ use crate::rules;
 use crate::side_by_side::side_by_side;
 use crate::simulated::Simulated;
 
-/// The rule that runs everything at once breaks under most bugs, now and then: that says nothing about how
-/// sharp the others are.
+/// The rule that runs everything at once breaks now and then under most bugs, which says nothing about how
+/// sharp the other rules are.
 const EVERYTHING: &str = "16.15";
 
 /// How many seeds, and which bugs.
@@ -49,10 +49,9 @@ pub struct Options {
     pub correct_timed: u64,
     /// Whether bugs are planted at all.
     pub plant: bool,
-    /// Names of bugs; all, if there is none.
+    /// Names of bugs. All, if empty.
     pub bugs: Vec<String>,
-    /// Numbers of rules, and only these are run: for what old bugs break among new rules. All, if there is
-    /// none.
+    /// Numbers of the rules to run, to see which new rules old bugs break. All, if empty.
     pub rules: Vec<String>,
     /// How many bugs at once.
     pub threads: usize,
@@ -75,7 +74,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// The correct backend alone, on so many seeds that what goes wrong once in a hundred runs shows.
+    /// The correct backend alone, on enough seeds to show what fails once in a hundred runs.
     pub fn soak() -> Self {
         Self {
             correct: 1000,
@@ -112,13 +111,13 @@ impl Options {
     }
 }
 
-/// What came of it.
+/// The result.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Matrix {
     /// One row per bug.
     pub rows: Vec<Row>,
-    /// Runs of the correct backend that were no pass.
+    /// Runs of the correct backend that did not pass.
     pub correct: Vec<String>,
     /// How many runs of the correct backend there were.
     pub correct_runs: u64,
@@ -126,7 +125,7 @@ pub struct Matrix {
     pub took: Duration,
 }
 
-/// What a bug did.
+/// The row of a bug.
 #[derive(Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Row {
@@ -134,7 +133,7 @@ pub struct Row {
     pub bug: String,
     /// The number of the rule that must catch it.
     pub rule: String,
-    /// How surely.
+    /// How reliably.
     pub detection: Detection,
     /// In how many runs its rule caught it.
     pub caught: u64,
@@ -144,14 +143,14 @@ pub struct Row {
     pub blast: BTreeMap<String, u64>,
     /// What the rule said.
     pub excerpt: String,
-    /// All of what it said, as a run of the kit prints it.
+    /// Its whole failure text, as a run of the kit prints it.
     pub text: String,
-    /// What is wrong with what it said, and runs that ended in another way than pass or fail.
+    /// Problems of the failure text, and runs that neither passed nor failed.
     pub problems: Vec<String>,
 }
 
 impl Row {
-    /// Whether the bug is caught as surely as it must be.
+    /// Whether the bug is caught as reliably as it must be.
     pub fn is_caught(&self) -> bool {
         match self.detection {
             Detection::Deterministic => self.caught == self.runs,
@@ -161,20 +160,20 @@ impl Row {
 }
 
 impl Matrix {
-    /// Whether all that is asked of it holds.
+    /// Whether all requirements hold.
     pub fn is_sharp(&self) -> bool {
         self.correct.is_empty() && self.rows.iter().all(|r| r.is_caught() && r.problems.is_empty())
     }
 
-    /// `MATRIX.md`. Says nothing of how long it took, so that the same build gives the same file.
+    /// `MATRIX.md`. It omits the duration, so that the same build gives the same file.
     pub fn markdown(&self) -> String {
         let mut text = String::from("# Planted bugs and the rules that catch them\n\n");
         // Writing to a string cannot fail.
         let caught = self.rows.iter().filter(|r| r.is_caught()).count();
         let _ = writeln!(
             text,
-            "{caught} of {} planted bugs are caught by their own rule as surely as they must be. Correct \
-                backend: {} runs, {} of them no pass.\n",
+            "{caught} of {} planted bugs are caught by their own rule as reliably as they must be. Correct \
+                backend: {} runs, {} of them not passed.\n",
             self.rows.len(),
             self.correct_runs,
             self.correct.len()
@@ -226,21 +225,19 @@ impl Matrix {
 
 /// What the columns mean.
 const LEGEND: &str = "\
-A row is one bug that is planted in the kit's reference backend or in the engine, and the rule it is there
-for.
+A row is one planted bug in the kit's reference backend or in the engine, with the rule that must catch it.
 
-- **kind**: a deterministic bug must be caught in all of 20 runs, a stochastic one (chance or real time
-  decides) in at least 198 of 200.
-- **caught**: in how many of the runs its own rule failed. A run has a seed of its own.
-- **other rules that broke**: every other rule ran with the bug too, on five seeds, and these failed.
-- **what the rule said**: the beginning of a failure, as a backend author would see it.
+- **kind**: a deterministic bug must be caught in all of 20 runs. A stochastic one depends on chance or real
+  time and must be caught in at least 198 of 200.
+- **caught**: in how many runs its own rule failed. Each run has its own seed.
+- **other rules that broke**: every other rule ran with the bug as well, on five seeds. These rules failed.
+- **what the rule said**: the first sentence of a failure, as a backend author would see it.
 
-To make this file again:
+To generate this file again:
 
 ```sh
 scripts/matrix --out dlock-conformance/MATRIX.md --museum dlock-conformance/MUSEUM.md
 ```
-
 ";
 
 /// Runs it. `tell` hears a line per bug as it is done.
@@ -292,7 +289,7 @@ fn bugs() -> impl Iterator<Item = Planted> {
     own.chain(REBUILT.iter().copied())
 }
 
-/// The row of a bug, from a process in which it is switched on: this very program, asked for that
+/// The row of a bug, from a process in which it is switched on: this program, called for that
 /// [row](row_here).
 fn elsewhere(bug: &Planted, options: &Options) -> Row {
     let asked = serde_json::to_string(options).map_err(|e| e.to_string());
@@ -317,14 +314,14 @@ fn elsewhere(bug: &Planted, options: &Options) -> Row {
 /// The row of the bug of that name, which is switched on in this process, as a line of JSON.
 ///
 /// # Errors
-/// Says what is wrong with the name or the options.
+/// What is wrong with the name or the options.
 pub fn row_here(bug: &str, options: &str) -> Result<String, String> {
     let options = serde_json::from_str(options).map_err(|e| e.to_string())?;
     let bug = bugs().find(|b| b.bug == bug).ok_or("there is no such bug")?;
     serde_json::to_string(&row(&bug, &options)).map_err(|e| e.to_string())
 }
 
-/// The correct backend, by every rule: which runs were no pass, and how many there were.
+/// Runs every rule on the correct backend. Returns the runs that did not pass, and the number of runs.
 fn correct(options: &Options, tell: &(dyn Fn(&str) + Sync)) -> (Vec<String>, u64) {
     let rules: Vec<_> = options.rules().collect();
     let runs = rules.iter().map(|rule| options.seeds(rule)).sum();
@@ -348,13 +345,13 @@ fn correct(options: &Options, tell: &(dyn Fn(&str) + Sync)) -> (Vec<String>, u64
     (bad, runs)
 }
 
-/// The beginning of what a bug's rule says of it.
+/// The beginning of the failure text of a bug's rule.
 pub(crate) fn excerpt(row: &Row) -> String {
     let text = without_lines(&first_line(&row.excerpt));
     text.chars().take(240).collect()
 }
 
-/// Without the numbers of lines of source: every edit above them would make the file stale.
+/// Removes source line numbers, because any edit above them would make the file stale.
 fn without_lines(text: &str) -> String {
     let mut parts = text.split(".rs:");
     let mut kept = parts.next().unwrap_or_default().to_owned();
@@ -365,12 +362,11 @@ fn without_lines(text: &str) -> String {
     kept
 }
 
-/// Members of the quorum on which the rules of that section are proved: with three, a majority of those that
-/// granted is one of all.
+/// Members of the quorum that proves the rules of that section. With three, a majority of those that granted
+/// is a majority of all.
 const MEMBERS: usize = 5;
 
-/// Where a rule is proved: on one store, or on a quorum of several, if it is about quorums or the bug is one
-/// of theirs.
+/// Where a rule is proved: on one store, or on a quorum if the rule or the bug is about quorums.
 fn subject(rule: &Rule, on_quorum: bool, seed: u64) -> Arc<dyn Harness> {
     if on_quorum || is_about_quorums(rule) {
         return Arc::new(Simulated::quorum(seed, MEMBERS));
@@ -382,7 +378,7 @@ fn is_about_quorums(rule: &Rule) -> bool {
     rule.needs.contains(&Need::Quorum)
 }
 
-/// What a quorum does not claim, a correct one does not keep either.
+/// Even a correct quorum does not keep rules that it does not claim.
 fn is_claimed_of_a_quorum(rule: &Rule) -> bool {
     let claims = Simulated::quorum(0, MEMBERS).claims();
     rule.needs.iter().all(|need| claims.has(*need))

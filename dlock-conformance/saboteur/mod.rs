@@ -1,5 +1,5 @@
-//! What only the build with planted bugs has: the bugs that are no diffs, the proof that each is caught, and
-//! the pages that tell of it. `scripts/matrix` builds it, in a copy of the workspace.
+//! The parts of the build with planted bugs: the bugs that are not diffs, the proof that each is caught, and
+//! the pages about it. `scripts/matrix` builds it, in a copy of the workspace.
 
 pub mod matrix;
 mod page;

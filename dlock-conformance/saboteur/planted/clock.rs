@@ -17,7 +17,7 @@ pub(super) struct Spoiled {
     machine: Arc<Machine>,
     began: Timestamp,
     began_wall: Duration,
-    /// Made of the process's number and the second in which this client began.
+    /// Made from the process id and the second in which this client started.
     ids: Mutex<Rng>,
 }
 
@@ -53,7 +53,7 @@ impl Runtime for Spoiled {
                 None => self.began.saturating_sub(self.began_wall - wall),
             };
         }
-        // It counts what its timers saw pass, and they stand still with it.
+        // It counts time with its timers, which stop with the process.
         if crate::switch::on("resume_thinks_valid") {
             let stops = self.machine.stops();
             let stood: Duration = stops

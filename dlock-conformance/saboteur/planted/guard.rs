@@ -1,4 +1,4 @@
-//! Clients whose gate forgives, and whose guards are easily frightened.
+//! Clients whose gate is too lenient, or whose guards give up too early.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,10 +1,10 @@
-//! Planted bugs of processes: wrappers around what a correct store, its runtime and its client are in a
-//! simulated process.
+//! Planted bugs of processes: wrappers around a correct store, its runtime and its client in a simulated
+//! process.
 //!
 //! The bugs that need one process are an `if` in the memory backend or in the engine. These show only between
-//! processes, or when one is killed or stopped, and so they are planted in the processes that the rules
-//! start, and not in the clients beside them: that is how a library is whose tests never leave one process,
-//! and how the rules are seen to look at what they are about.
+//! processes, or when one is killed or stopped. So they are planted in the processes that the rules start,
+//! and not in the clients beside them. A library whose tests never leave one process looks like that, and it
+//! shows that the rules test the right thing.
 
 mod clock;
 mod guard;

@@ -1,4 +1,4 @@
-//! Stores that keep what belongs to the dead.
+//! Stores that keep the locks of dead processes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use dlock_core::spi::{
 use dlock_core::{Capabilities, Result};
 use futures::stream::BoxStream;
 
-/// As good as for ever.
+/// Practically for ever.
 const LONG: Duration = Duration::from_secs(3600);
 
 pub(super) struct Spoiled {

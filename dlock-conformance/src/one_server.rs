@@ -71,7 +71,7 @@ where
     }
 
     fn connect_nowhere<'a>(&'a self, _: &'a Cx) -> Option<BoxFuture<'a, Result<Arc<dyn Subject>>>> {
-        // A port that nobody listens on.
+        // A port without a listener.
         Some(self.subject((Ipv4Addr::LOCALHOST, 1).into()))
     }
 

@@ -23,7 +23,8 @@ async fn finer_ttls_round_up(cx: Cx) -> Verdict {
     let grain = cx.claims().capabilities.ttl_granularity;
     let base = cx.ttl(ms(150));
     let (milli, nano) = (ms(1), Duration::from_nanos(1));
-    // Just above, within and just below a step of the claimed granularity, and of those that nobody claimed.
+    // Just above, within and just below a step of the claimed granularity, and of granularities that are not
+    // claimed.
     let wishes = [
         base + nano,
         base + grain / 2,

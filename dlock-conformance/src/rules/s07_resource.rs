@@ -196,7 +196,7 @@ async fn live_readers(
     ] {
         admitted(resource.asks(token, Access::Shared).await?, what)?;
     }
-    // A reader may have the token of the writer before it; then it bars nobody.
+    // A reader may have the token of the writer before it. Then it bars no other.
     if t1.max(t2) > writer {
         let what = "a write of the writer before a reader that was admitted";
         resource.refuses(writer, t1.max(t2), what).await?;

@@ -223,7 +223,10 @@ async fn mixed_queue_drains(cx: Cx) -> Verdict {
             let name_of_all = name.clone();
             let ask = if mode == 'r' { read.clone() } else { write.clone() };
             tasks.push(cx.spawn(async move {
-                let held = client.acquire(&name_of_all, &ask).await.seen("waiting in line")?;
+                let held = client
+                    .acquire(&name_of_all, &ask)
+                    .await
+                    .seen("waiting in the queue")?;
                 task.evidence("granted");
                 task.sleep(HOLD).await;
                 held.release().await.seen("releasing")

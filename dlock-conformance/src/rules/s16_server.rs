@@ -28,8 +28,7 @@ async fn a_restart_is_survived(cx: Cx) -> Verdict {
     }
     for how in ways {
         let name = cx.name(format_args!("{how:?}"));
-        // Not renewed by itself: what A believes after the restart, it believes because of what it was told
-        // before.
+        // Without auto-renewal: A's belief after the restart comes only from answers before it.
         let (a, ask) = (cx.connect().await?, cx.ask().ttl(cx.ttl(ms(800))));
         let held = a.acquire(&name, &ask).await.seen("A acquires")?;
         let token = held.token();

@@ -46,7 +46,7 @@ async fn what_lapsed_is_never_adopted(cx: Cx) -> Verdict {
     let when = "after A was cut off for longer than its leases";
     let by = cx.lapsed_by(ttl);
     let taken = cx.free_by(&*f.b, &names[0], &plain, by, when).await?;
-    // The others are over as well, and nobody has touched them: what is left of them A finds first.
+    // The others are over as well, and no client has used them: A is the first to find what is left of them.
     cx.sleep_until(by).await;
     away.heal();
     let what = "A acquires a name that it has lost";

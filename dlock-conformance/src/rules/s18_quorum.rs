@@ -213,7 +213,7 @@ async fn extension_needs_a_majority_of_all(cx: Cx) -> Verdict {
     let b = party(&cx, "b", 0..majority - 1).await?;
     let held = holds(&cx, &a, &name, &ask, "A acquires over a bare majority").await?;
     held.renew().await.seen("A renews at all members that granted")?;
-    // One fewer: more than half of those that granted, perhaps, and not of all.
+    // One fewer: possibly more than half of the members that granted, but not of all.
     a.loses(majority - 1)?;
     let deadline = held.deadline();
     let renewals = async {

@@ -238,6 +238,7 @@ To generate this file again:
 ```sh
 scripts/matrix --out dlock-conformance/MATRIX.md --museum dlock-conformance/MUSEUM.md
 ```
+
 ";
 
 /// Runs it. `tell` hears a line per bug as it is done.

@@ -19,7 +19,7 @@ use crate::step::{Guard, Lock};
 
 struct Adapter(Lock);
 
-/// Nobody knows what a request did that was not answered, unless there was no connection to send it on.
+/// An unanswered request may have taken effect, unless there was no connection to send it on.
 fn told(error: RedisError) -> Error {
     let refused = error.is_connection_refusal();
     let kind = if refused { ErrorKind::Unavailable } else { ErrorKind::Unknown };

@@ -80,8 +80,8 @@ cargo run -p dlock-conformance --example rules -- page > docs/rules.md
 const NEEDS: &str = "
 ## Needs
 
-What a rule may need of the subject, grouped by how it is claimed. The methods are those of `Claims`. Those of
-`Claims::foreign` claim less at first: [Writing a backend](writing-a-backend.md#proving-it) lists it.
+What a rule may need of the subject, grouped by how it is claimed. The methods are those of `Claims`.
+`Claims::new` is for backends of dlock, `Claims::foreign` for all other locks.
 
 ";
 

@@ -151,6 +151,14 @@ impl Need {
         match self {
             Self::SurvivesRestart => "claimed only by `.survives(..)`".to_owned(),
             Self::Quorum => "claimed only by `.quorum(..)`".to_owned(),
+            Self::Lease => format!(
+                "claimed until `.without(Need::{self:?})` withdraws it, with `Claims::foreign` by the nature \
+                 `Lease`"
+            ),
+            _ if USUAL.contains(&self) && plain.has(self) => format!(
+                "claimed by `Claims::new` until `.without(Need::{self:?})` withdraws it, with \
+                 `Claims::foreign` only by `.claim(Need::{self:?})`"
+            ),
             _ if plain.has(self) => format!("claimed until `.without(Need::{self:?})` withdraws it"),
             _ if plain.claim(self).has(self) => format!("claimed only by `.claim(Need::{self:?})`"),
             _ => format!(

@@ -28,7 +28,10 @@ impl RuleReport {
         let needs = rules::find(&self.id).into_iter().flat_map(Rule::needed);
         // Without these there is nothing to be proven.
         for need in needs.filter(|need| !BASIS.contains(need)) {
-            let _ = writeln!(text, "  required by {need:?}: {}", need.claimed());
+            let _ = writeln!(
+                text,
+                "  required by {need:?}: `.without(Need::{need:?})` withdraws that claim"
+            );
         }
         for (n, attempt) in self.attempts.iter().enumerate() {
             let _ = write!(

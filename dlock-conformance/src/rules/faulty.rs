@@ -25,6 +25,11 @@ pub(super) async fn faulty(cx: &Cx) -> Verdict<Faulty> {
         let released = first.release().await;
         released.seen(format_args!("{who} releases over a healthy network"))?;
     }
+    if net.traffic().connections == 0 {
+        inconclusive!(
+            "A's connection does not pass the kit's proxy: `Harness::connect` must connect to `cx.addr(0)`"
+        );
+    }
     Ok(Faulty { net, a, b })
 }
 

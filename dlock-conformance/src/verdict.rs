@@ -39,7 +39,7 @@ impl fmt::Display for Failure {
 /// not wrong. Describe the situation with [`Seen::seen`].
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
-        let text = format!("{error} ({:?})", error.kind());
+        let text = format!("{error:?}");
         match error.kind() {
             ErrorKind::Unknown => Self::Inconclusive(text),
             _ => Self::Broken(text),

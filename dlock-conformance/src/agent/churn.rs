@@ -98,7 +98,7 @@ impl Churn {
             let held = match client.acquire(&name, ask).await {
                 Ok(held) => held,
                 Err(e) => {
-                    say(began, Seen::Failed(format!("acquire: {e} ({:?})", e.kind())));
+                    say(began, Seen::Failed(format!("acquire: {e:?}")));
                     cx.sleep(Duration::from_millis(5)).await;
                     continue;
                 }
@@ -116,7 +116,7 @@ impl Churn {
             match held.release().await {
                 Ok(()) => say(began, Seen::Released),
                 Err(e) if e.kind() == dlock_core::ErrorKind::Lost => say(began, Seen::Released),
-                Err(e) => say(began, Seen::Failed(format!("release: {e} ({:?})", e.kind()))),
+                Err(e) => say(began, Seen::Failed(format!("release: {e:?}"))),
             }
             cx.sleep(rng.duration(Duration::ZERO, self.hold)).await;
         }
@@ -135,7 +135,7 @@ impl Churn {
             match gate.write(resource, token, &token.get().to_be_bytes()).await {
                 Ok(answer) if answer.is_admitted() => say(began, Seen::Admitted),
                 Ok(_) => say(began, Seen::Refused),
-                Err(e) => say(began, Seen::Failed(format!("write: {e} ({:?})", e.kind()))),
+                Err(e) => say(began, Seen::Failed(format!("write: {e:?}"))),
             }
         }
         let began = cx.now();

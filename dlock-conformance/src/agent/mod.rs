@@ -127,7 +127,7 @@ impl Cx {
             Some(Err(e)) if e.kind() == ErrorKind::Unknown => not_run(
                 "this test binary cannot run as a child (its main must be `main!`, or call `agent::serve`)",
             ),
-            Some(Err(e)) => Err(Failure::Kit(format!("a child does not work: {e}"))),
+            Some(Err(e)) => Err(Failure::Kit(format!("a child does not work: {e:?}"))),
             None => Err(Failure::Kit(format!(
                 "a child is not connected after {STARTING:?}"
             ))),

@@ -27,7 +27,7 @@ impl Cx {
         };
         let connected = connecting
             .await
-            .map_err(|e| Failure::Kit(format!("the harness could not connect on another runtime: {e}")))?;
+            .map_err(|e| Failure::Kit(format!("the harness could not connect on another runtime: {e:?}")))?;
         lock(&self.0.clients).push(Arc::clone(&connected));
         Ok(Some(connected))
     }

@@ -61,7 +61,7 @@ impl Cx {
             }
             Err(e) => {
                 self.0.unconnected.store(true, Ordering::Relaxed);
-                let why = format!("the harness could not connect: {e} ({:?})", e.kind());
+                let why = format!("the harness could not connect: {e:?}");
                 Err(if self.0.run.has_connected() {
                     Failure::Kit(format!("{why}; it could before in this run"))
                 } else {

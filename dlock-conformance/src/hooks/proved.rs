@@ -42,8 +42,7 @@ async fn done<T>(hook: &str, offer: Offer<'_, T>) -> Verdict<T> {
     let does = offer.ok_or_else(|| missing(hook))?;
     does.await.map_err(|e| {
         Failure::Kit(format!(
-            "the harness's hook `{hook}` failed: {e} ({:?}); this is no verdict on the rule",
-            e.kind()
+            "the harness's hook `{hook}` failed: {e:?}; this is no verdict on the rule"
         ))
     })
 }

@@ -46,7 +46,7 @@ async fn a_grant_is_live(cx: Cx) -> Verdict {
                     e.kind(),
                     ErrorKind::Timeout | ErrorKind::Unknown | ErrorKind::Lost | ErrorKind::Unavailable
                 ),
-                "{what} answers {:?}: {e}",
+                "{what} answers {:?}: {e:?}",
                 e.kind()
             ),
         }

@@ -123,7 +123,7 @@ fn is_an_answer(what: &str, answer: &Released) -> Verdict {
     match answer {
         Ok(()) => Ok(()),
         Err(e) if matches!(e.kind(), ErrorKind::Lost | ErrorKind::Unknown) => Ok(()),
-        Err(e) => fail!("{what} answers {:?}, not Ok, Lost or Unknown: {e}", e.kind()),
+        Err(e) => fail!("{what} answers {:?}, not Ok, Lost or Unknown: {e:?}", e.kind()),
     }
 }
 

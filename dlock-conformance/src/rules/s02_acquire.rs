@@ -135,7 +135,7 @@ fn refused_as_invalid(cx: &Cx, answer: Result<Option<Box<dyn Held>>>, what: &str
         Err(e) => {
             ensure!(
                 e.kind() == ErrorKind::InvalidInput,
-                "{how} with {what} answered {:?} instead of InvalidInput: {e}",
+                "{how} with {what} answered {:?} instead of InvalidInput: {e:?}",
                 e.kind()
             );
             cx.evidence("refusals");

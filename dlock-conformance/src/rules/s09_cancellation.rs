@@ -134,7 +134,7 @@ impl Stage {
         let held = if contend {
             match self.b.acquire_timeout(name, &cx.ask(), bound).await {
                 Ok(held) => held,
-                Err(e) => fail!("{when}: the next contender is not granted within {bound:?}: {e}"),
+                Err(e) => fail!("{when}: the next contender is not granted within {bound:?}: {e:?}"),
             }
         } else {
             cx.free_by(&*self.b, name, &cx.ask(), by, &when).await?

@@ -76,7 +76,7 @@ async fn storm(cx: &Cx, name: &LockName, gust: &Ask, (who, ask): (&str, &Ask)) -
             "{who} was not admitted within {bound:?}, while {STORMERS} others came and went, each for \
                 {GUST:?} at most"
         ),
-        Err(e) => fail!("{who}: {e} ({:?})", e.kind()),
+        Err(e) => fail!("{who}: {e:?}"),
     }
     cx.evidence("served");
     all(tasks).await?;
@@ -157,7 +157,7 @@ async fn withdrawn_writer_blocks_nobody(cx: Cx) -> Verdict {
             let how = match cut {
                 Cut::Dropped => format!("{waking:?} waker: was dropped after {k} polls"),
                 Cut::Completed(Err(e)) if e.kind() == ErrorKind::Timeout => "timed out".to_owned(),
-                Cut::Completed(Err(e)) => fail!("a writer behind a reader: {e} ({:?})", e.kind()),
+                Cut::Completed(Err(e)) => fail!("a writer behind a reader: {e:?}"),
                 Cut::Completed(Ok(_)) => fail!("a writer was admitted beside a reader"),
             };
             let by = cx.now() + bound;
@@ -281,7 +281,7 @@ async fn write_beside_own_read_ends(cx: Cx) -> Verdict {
             Err(e) if e.kind() == ErrorKind::Timeout => {}
             // A library that knows its own holds may say so before it waits.
             Err(e) if e.kind() == ErrorKind::InvalidInput => {}
-            Err(e) => fail!("{what}: {e} ({:?}) rather than Timeout", e.kind()),
+            Err(e) => fail!("{what}: {e:?} rather than Timeout"),
             Ok(_) => fail!("{what}: granted"),
         }
         cx.evidence("ended");

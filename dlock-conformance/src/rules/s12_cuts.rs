@@ -186,10 +186,10 @@ async fn watch(cx: &Cx, client: &dyn Subject, name: &LockName) -> Verdict<(Chang
 async fn watch_again(cx: &Cx, client: &dyn Subject, name: &LockName, by: Timestamp) -> Verdict<Inspection> {
     loop {
         let mut last = match observer(client)?.watch(name).await {
-            Err(e) => format!("{e} ({:?})", e.kind()),
+            Err(e) => format!("{e:?}"),
             Ok(mut changes) => match cx.timeout(cx.claims().op_bound, changes.next()).await {
                 Some(Some(Ok(Change::Snapshot { now, skipped: false }))) => return Ok(now),
-                Some(Some(Err(e))) => format!("{e} ({:?})", e.kind()),
+                Some(Some(Err(e))) => format!("{e:?}"),
                 other => fail!(
                     "the first item of a stream is {other:?}, not a snapshot of the current \
                                 state"

@@ -276,7 +276,7 @@ fn is_at_limit<T>(cx: &Cx, what: &str, answer: dlock_core::Result<T>) -> Verdict
             cx.evidence("limits_met");
             Ok(())
         }
-        Err(e) => fail!("{what} answers {e} ({:?}) rather than LimitReached", e.kind()),
+        Err(e) => fail!("{what} answers {e:?} rather than LimitReached"),
         Ok(_) => fail!("{what} is granted or refused as held, instead of answering LimitReached"),
     }
 }

@@ -290,7 +290,7 @@ async fn names_are_never_executed(cx: Cx) -> Verdict {
             Ok(None) => fail!("`{name}` is refused although it is free"),
             // Control characters may be refused (13.05); a refused name must do no harm either.
             Err(e) if e.kind() == ErrorKind::InvalidInput && payload.contains('\r') => {}
-            Err(e) => fail!("acquiring `{name}`: {e} ({:?})", e.kind()),
+            Err(e) => fail!("acquiring `{name}`: {e:?}"),
         }
         for (sentinel, _) in &sentinels {
             b.is_refused(sentinel, &ask, format!("after the name `{name}` was used"))
@@ -333,7 +333,7 @@ async fn oversize_names_are_refused(cx: Cx) -> Verdict {
         for answer in [tried, waited.map(Some)] {
             match answer {
                 Err(e) if e.kind() == ErrorKind::InvalidInput => cx.evidence("refusals"),
-                Err(e) => fail!("{what} answers {e} ({:?}) rather than InvalidInput", e.kind()),
+                Err(e) => fail!("{what} answers {e:?} rather than InvalidInput"),
                 Ok(Some(_)) => fail!("{what} was granted"),
                 Ok(None) => fail!("{what} was answered as held instead of InvalidInput"),
             }
@@ -369,7 +369,7 @@ pub(super) async fn all_apart(cx: &Cx, names: &[LockName], refusal: Refusal) -> 
             Err(e) if refusal == Refusal::InvalidInput && e.kind() == ErrorKind::InvalidInput => {
                 cx.evidence("names_refused");
             }
-            Err(e) => fail!("acquiring `{name}`: {e} ({:?})", e.kind()),
+            Err(e) => fail!("acquiring `{name}`: {e:?}"),
         }
     }
     for (name, _) in &held {

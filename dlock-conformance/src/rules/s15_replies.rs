@@ -52,7 +52,7 @@ async fn a_lost_reply_lapses(cx: Cx) -> Verdict {
             }
             Err(e) if e.kind() == ErrorKind::Unknown => cx.evidence("unknown"),
             Err(e) if was_dropped(&cx, &e) => cx.evidence("unknown"),
-            Err(e) => fail!("{what} answers {:?}, not Unknown: {e}", e.kind()),
+            Err(e) => fail!("{what} answers {:?}, not Unknown: {e:?}", e.kind()),
         }
         drop(away);
         let by = cx.lapsed_by(ask.ttl);
@@ -89,7 +89,7 @@ async fn a_retry_knows_its_own_grant(cx: Cx) -> Verdict {
         ),
         // It does not retry. Then it has to answer that the outcome is not known.
         Err(e) if e.kind() == ErrorKind::Unknown => Ok(()),
-        Err(e) => fail!("a try whose reply was lost answers {:?}: {e}", e.kind()),
+        Err(e) => fail!("a try whose reply was lost answers {:?}: {e:?}", e.kind()),
     }
 }
 

@@ -189,7 +189,7 @@ async fn a_server_comes_back(cx: Cx) -> Verdict {
                     Ok(_) => fail!("{what} was answered"),
                     Err(e) if e.kind() == ErrorKind::Unavailable => break,
                     Err(e) if e.kind() == ErrorKind::Unknown && cx.now() < by => {}
-                    Err(e) => fail!("{what} answers {:?}, not Unavailable: {e}", e.kind()),
+                    Err(e) => fail!("{what} answers {:?}, not Unavailable: {e:?}", e.kind()),
                 }
                 cx.sleep(ms(10)).await;
             }

@@ -116,7 +116,7 @@ async fn undeclared_is_refused(cx: Cx) -> Verdict {
         let what = format!("{capability:?}, which is not declared");
         match cx.within(cx.claims().op_bound * 4, &what, probe).await? {
             Err(e) if e.kind() == ErrorKind::Unsupported => refused.push(format!("{capability:?}")),
-            Err(e) => fail!("{what}, answers {e} ({:?}) rather than Unsupported", e.kind()),
+            Err(e) => fail!("{what}, answers {e:?} rather than Unsupported"),
             Ok(probes::Answer::Served) if *capability == Capability::Fencing => {
                 fail!("{what}, was not refused: the grant has a token. Does `part` return the part?")
             }
@@ -177,7 +177,7 @@ async fn declared_is_delivered(cx: Cx) -> Verdict {
             Ok(probes::Answer::Absent) => {
                 fail!("{capability:?} is declared, and the subject does not offer it")
             }
-            Err(e) => fail!("{capability:?} is declared and answers {e} ({:?})", e.kind()),
+            Err(e) => fail!("{capability:?} is declared and answers {e:?}"),
         }
     }
     note_probed(&cx, "served", &served, &out_of_reach);
@@ -272,14 +272,10 @@ async fn errors_keep_their_cause(cx: Cx) -> Verdict {
             failed.kind(),
             ErrorKind::Unavailable | ErrorKind::Unknown | ErrorKind::PermissionDenied
         ),
-        "a store that cannot be reached answers {failed} ({:?})",
-        failed.kind()
+        "a store that cannot be reached answers {failed:?}"
     );
     let Some(cause) = is_an_error(&failed) else {
-        fail!(
-            "the error of a store that cannot be reached has no source(): {failed} ({:?})",
-            failed.kind()
-        );
+        fail!("the error of a store that cannot be reached has no source(): {failed:?}");
     };
     ensure!(
         is_an_error(&failed.clone()).is_some(),

@@ -89,10 +89,7 @@ async fn tries(cx: &Cx, party: &Party, name: &LockName, ask: &Ask) -> Option<Box
             None
         }
         Err(e) => {
-            cx.note(format_args!(
-                "a try that reaches a bare majority: {e} ({:?})",
-                e.kind()
-            ));
+            cx.note(format_args!("a try that reaches a bare majority: {e:?}"));
             None
         }
     }

@@ -18,7 +18,7 @@ pub(super) const fn ms(n: u64) -> Duration {
 
 /// The answer, where an unknown outcome breaks the rule as well.
 pub(super) fn answered<T>(answer: dlock_core::Result<T>, doing: impl fmt::Display) -> Verdict<T> {
-    answer.map_err(|e| Failure::Broken(format!("{doing}: {e} ({:?})", e.kind())))
+    answer.map_err(|e| Failure::Broken(format!("{doing}: {e:?}")))
 }
 
 impl dyn Subject + '_ {
@@ -162,7 +162,7 @@ pub(super) async fn all<T>(tasks: impl IntoIterator<Item = Task<Verdict<T>>>) ->
 pub(super) fn refused<T>(answer: Result<T, Error>, kind: ErrorKind, what: impl fmt::Display) -> Verdict {
     match answer {
         Err(e) if e.kind() == kind => Ok(()),
-        Err(e) => fail!("{what}: {e} ({:?}) instead of `{kind:?}`", e.kind()),
+        Err(e) => fail!("{what}: {e:?} instead of `{kind:?}`"),
         Ok(_) => fail!("{what}: answered Ok instead of `{kind:?}`"),
     }
 }

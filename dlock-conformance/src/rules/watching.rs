@@ -130,9 +130,8 @@ impl Watching {
                 Ok(true)
             }
             Some(Some(Err(e))) => fail!(
-                "{}: the stream ended with {e} ({:?}) although nothing was cut",
-                self.who,
-                e.kind()
+                "{}: the stream ended with {e:?} although nothing was cut",
+                self.who
             ),
             Some(None) => fail!("{}: the stream ended without an error", self.who),
         }

@@ -59,17 +59,23 @@ impl Capabilities {
     /// `InvalidInput` if the ttl is out of range.
     pub fn check_ttl(&self, ttl: Duration) -> Result<()> {
         let (min, max) = (self.min_ttl, self.max_ttl);
-        if (min..=max).contains(&ttl) {
-            return Ok(());
+        let backend = &self.backend;
+        if ttl > max {
+            invalid(format!(
+                "a ttl of {ttl:?} is above the maximum of {backend}, {max:?}"
+            ))
+        } else if ttl >= min {
+            Ok(())
+        } else if self.nature == Nature::Session {
+            invalid(format!(
+                "a ttl of {ttl:?} is shorter than this client's session with {backend}, {min:?}: take a \
+                 longer ttl, or connect with a shorter `session_timeout` (SQL: `session_ttl`)"
+            ))
+        } else {
+            invalid(format!(
+                "a ttl of {ttl:?} is below the minimum of {backend}, {min:?}"
+            ))
         }
-        let why = match self.nature {
-            Nature::Session => " (the session timeout)",
-            Nature::Lease => "",
-        };
-        invalid(format!(
-            "the ttl {ttl:?} is not between {min:?}{why} and {max:?}, the range that {} accepts",
-            self.backend
-        ))
     }
 
     /// Refuses what is not claimed.

@@ -102,6 +102,8 @@ struct Inner {
     kind: ErrorKind,
     message: Cow<'static, str>,
     name: Option<LockName>,
+    /// What has that name: a lock, or a resource behind a gate.
+    named: &'static str,
     loss: Option<LossReason>,
     source: Option<Source>,
 }
@@ -114,6 +116,7 @@ impl Error {
             kind,
             message: message.into(),
             name: None,
+            named: "lock",
             loss: None,
             source: None,
         }))
@@ -131,6 +134,13 @@ impl Error {
     pub fn with_name(mut self, name: &LockName) -> Self {
         self.0.name.get_or_insert_with(|| name.clone());
         self
+    }
+
+    /// Says which resource behind a gate it was about.
+    #[must_use]
+    pub(crate) fn with_resource(mut self, name: &LockName) -> Self {
+        self.0.named = "resource";
+        self.with_name(name)
     }
 
     /// Says the name differently, for combinators that rename; `None` forgets it.
@@ -200,7 +210,7 @@ impl fmt::Display for Error {
             write!(f, ": {reason}")?;
         }
         if let Some(name) = &self.0.name {
-            write!(f, " (lock `{name}`)")?;
+            write!(f, " ({} `{name}`)", self.0.named)?;
         }
         Ok(())
     }

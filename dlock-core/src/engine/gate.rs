@@ -26,6 +26,12 @@ impl Core {
             )
         })
     }
+
+    /// One request about that resource.
+    async fn about<T>(&self, resource: &LockName, asking: impl Future<Output = Result<T>>) -> Result<T> {
+        let answer = self.ask(self.op_timeout, asking).await;
+        answer.map_err(|e| e.with_resource(resource))
+    }
 }
 
 // A call that is dropped or reaches its limit half-way is left to the gate: the same token may come again,
@@ -35,18 +41,18 @@ impl Core {
 impl FenceGate for Core {
     async fn admit(&self, resource: &LockName, token: Token, access: Access) -> Result<Admission> {
         let gate = self.backends_gate()?;
-        let admission = self.request(resource, gate.admit(resource, token, access)).await;
+        let admission = self.about(resource, gate.admit(resource, token, access)).await;
         admission.inspect(|admission| observe::gated(&self.caps, admission))
     }
 
     async fn write(&self, resource: &LockName, token: Token, value: &[u8]) -> Result<Admission> {
         let gate = self.backends_gate()?;
-        let admission = self.request(resource, gate.write(resource, token, value)).await;
+        let admission = self.about(resource, gate.write(resource, token, value)).await;
         admission.inspect(|admission| observe::gated(&self.caps, admission))
     }
 
     async fn read(&self, resource: &LockName) -> Result<Option<FencedValue>> {
         let gate = self.backends_gate()?;
-        self.request(resource, gate.read(resource)).await
+        self.about(resource, gate.read(resource)).await
     }
 }

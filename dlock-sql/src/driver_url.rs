@@ -62,7 +62,7 @@ fn one_of(url: &mut Url, words: &'static str, is_file: bool) -> Result<Option<(&
         };
         let Some(value) = value else { continue };
         if let Some((other, _)) = given.replace((word, value)) {
-            let text = format!("the URL gives `{other}` and `{word}`, which say the same");
+            let text = format!("the URL gives `{other}` and `{word}`, which say the same: leave one out");
             return Err(invalid(text));
         }
     }
@@ -90,7 +90,7 @@ pub fn driver_url(url: &mut Url) -> Result<String> {
         "mysql" | "mariadb" => (MYSQL, cfg!(feature = "mysql")),
         _ => {
             return Err(invalid(
-                "this is no URL of a database server: it begins with neither postgres:// nor mysql://",
+                "the URL of a database server must begin with postgres:// or mysql://",
             ));
         }
     };
@@ -101,6 +101,7 @@ pub fn driver_url(url: &mut Url) -> Result<String> {
         );
         return Err(unsupported(text));
     }
+    url.check_slashes()?;
     let mut query = Vec::new();
     let mut tell = |words: &str, value: &str| {
         let its = words.split(' ').next().unwrap_or(words);
@@ -108,8 +109,7 @@ pub fn driver_url(url: &mut Url) -> Result<String> {
     };
     if url.take::<String>("statement-cache-capacity")?.is_some() {
         return Err(invalid(
-            "the URL's `statement-cache-capacity` has to be left out: the few statements of a lock stay \
-                prepared",
+            "leave out the URL's `statement-cache-capacity`: the few statements of a lock stay prepared",
         ));
     }
     for plain in words.plain.split(',') {
@@ -180,8 +180,8 @@ impl Options {
             Some(("mysql", _)) => url.parse().ok().map(|o| Self::Mysql(Arc::new(o))),
             _ => None,
         };
-        let text = "this is no URL of a database; it looks like postgres://user:password@host:5432/database, \
-                    or mysql://user:password@host:3306/database";
+        let text = "the URL is malformed; it looks like postgres://user:password@host:5432/database, or \
+                    mysql://user:password@host:3306/database";
         parsed.ok_or_else(|| invalid(text))
     }
 }

@@ -33,6 +33,8 @@ pub struct Url {
     scheme: String,
     /// Between the scheme and the query, without the `//` that it may begin with, as it was given.
     place: String,
+    /// Whether it began with `//`.
+    slashes: bool,
     /// In the order of the URL; `None` once taken.
     query: Vec<Option<(String, String)>>,
     /// The keys that were taken, for the message about unknown ones.
@@ -126,6 +128,7 @@ impl Url {
         Ok(Self {
             scheme: scheme.to_ascii_lowercase(),
             place: place.strip_prefix("//").unwrap_or(place).to_owned(),
+            slashes: place.starts_with("//"),
             query: pairs,
             known: Vec::new(),
             doubtful: query.contains('@'),
@@ -156,11 +159,26 @@ impl Url {
         &self.place
     }
 
+    /// Checks that `//` follows the scheme, for stores that are servers.
+    ///
+    /// # Errors
+    /// `InvalidInput`, with what a URL looks like.
+    pub fn check_slashes(&self) -> Result<()> {
+        let scheme = &self.scheme;
+        let refused = || {
+            invalid(format!(
+                "a `{scheme}` URL has `//` behind its scheme, as in `{scheme}://host:port`"
+            ))
+        };
+        self.slashes.then_some(()).ok_or_else(refused)
+    }
+
     /// Parses the place as `[user][:password]@host[:port],.../path`.
     ///
     /// # Errors
-    /// `InvalidInput` if a host is missing or malformed.
+    /// `InvalidInput` if the `//` or a host is missing, or a host is malformed.
     pub fn servers(&self, default_port: u16) -> Result<Servers> {
+        self.check_slashes()?;
         // The last `@`: one in a password is often not encoded, and none can follow it.
         let (login, place) = match self.place.rsplit_once('@') {
             Some((login, place)) => (Some(login), place),

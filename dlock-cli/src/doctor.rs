@@ -105,8 +105,11 @@ async fn examined(store: &Store, client: &Client) -> Vec<Finding> {
     found
 }
 
-/// `PerGrantTtl` as `per grant ttl`.
+/// `MinimumHold` as `minimum hold`.
 fn words(capability: &Capability) -> String {
+    if *capability == Capability::PerGrantTtl {
+        return "a ttl of its own for each lock".to_owned();
+    }
     let mut words = String::new();
     for letter in format!("{capability:?}").chars() {
         if letter.is_uppercase() && !words.is_empty() {

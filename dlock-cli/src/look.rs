@@ -77,10 +77,11 @@ pub(crate) async fn release(store: &Store, release: &Release) -> Result<u8, Fail
         }
     }
     let holds = client.force_release(&*release.name).await?;
-    say(&format!(
-        "{holds} {} ended",
-        if holds == 1 { "hold" } else { "holds" }
-    ))?;
+    say(&match holds {
+        0 => format!("nothing to end: nobody holds {}", release.name),
+        1 => "1 hold ended".to_owned(),
+        n => format!("{n} holds ended"),
+    })?;
     ended(&client, Ok(0)).await
 }
 

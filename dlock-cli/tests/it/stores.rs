@@ -60,6 +60,10 @@ fn all_of_it(site: &Site, ttl: &str) {
         site.run(&["release", "--force", "--yes", "jobs/a"]),
         (0, "1 hold ended\n".to_owned())
     );
+    assert_eq!(
+        site.run(&["release", "--force", "--yes", "jobs/none"]),
+        (0, "nothing to end: nobody holds jobs/none\n".to_owned())
+    );
     assert_eq!(held.code(), 120);
     leader.signal("TERM");
     assert_eq!(leader.code(), 143);

@@ -95,9 +95,7 @@ impl Config {
     /// # Errors
     /// As [`from_url`](Self::from_url).
     pub fn read(mut url: Url) -> Result<Self> {
-        let servers = url.servers(PORT)?;
-        let hosts: Vec<_> = servers.hosts.iter().map(Host::to_string).collect();
-        let mut config = Self::new(&hosts.join(","));
+        let mut config = Self::new("");
         match url.scheme() {
             "etcd" => {}
             #[cfg(feature = "tls")]
@@ -114,12 +112,15 @@ impl Config {
                 ));
             }
         }
+        let servers = url.servers(PORT)?;
+        let hosts: Vec<_> = servers.hosts.iter().map(Host::to_string).collect();
+        config.members = hosts.join(",");
         config.login = match (servers.user, servers.password) {
             (Some(user), Some(password)) => Some((user, password)),
             (None, None) => None,
             _ => {
                 return Err(invalid(
-                    "before the `@` come a user and a password, with a `:` between them",
+                    "the login in the URL must be `user:password`, before the `@`",
                 ));
             }
         };
@@ -141,17 +142,20 @@ impl Config {
         let mut given = url.clone();
         let (cert, key) = (given.take::<String>("cert")?, given.take("key")?);
         Url::both(("cert", cert), ("key", key))?;
-        let mut pem = |key: &'static str| -> Result<Option<String>> {
-            let not_pem = |_| invalid(format!("the file that the URL's `{key}` names is not PEM"));
-            let file = url.take_file(key)?;
-            file.map(|(_, bytes)| String::from_utf8(bytes).map_err(not_pem))
-                .transpose()
+        let mut pem = |key: &'static str, section| -> Result<Option<String>> {
+            let Some((path, bytes)) = url.take_file(key)? else {
+                return Ok(None);
+            };
+            let what = format!("the file {} of the URL's `{key}`", path.display());
+            let pem = String::from_utf8(bytes).unwrap_or_default();
+            check_pem(&what, &pem, section).map(|()| Some(pem))
         };
-        let (root, cert, key) = (pem("ca")?, pem("cert")?, pem("key")?);
+        let (root, cert) = (pem("ca", CERTIFICATE)?, pem("cert", CERTIFICATE)?);
+        let key = pem("key", PRIVATE_KEY)?;
         let client = Url::both(("cert", cert), ("key", key))?;
         if root.is_some() || client.is_some() {
             let tls = self.tls.as_mut();
-            *tls.ok_or_else(|| invalid("certificates are for TLS: `etcds://`"))? =
+            *tls.ok_or_else(|| invalid("certificates need TLS: use `etcds://`"))? =
                 Certificates { root, client };
         }
         Ok(())
@@ -236,28 +240,32 @@ impl Config {
         url.finish()?;
         if servers.user.is_some() || servers.password.is_some() || !servers.path.is_empty() {
             return Err(invalid(
-                "members are `host[:port],...`: a login and a prefix are given by themselves",
+                "members must be `host[:port],...`: the login and the prefix have methods of their own",
             ));
         }
         if self.login.as_ref().is_some_and(|(user, _)| user.is_empty()) {
-            return Err(invalid("the user has a name"));
+            return Err(invalid("the user must not be empty"));
         }
         if !(SHORTEST_SESSION..=LONGEST_SESSION).contains(&self.session_timeout)
             || self.session_timeout.subsec_nanos() != 0
         {
             return Err(invalid(format!(
-                "a session timeout is {SHORTEST_SESSION:?} to {LONGEST_SESSION:?} long, in whole seconds"
+                "the session timeout must be whole seconds, from {SHORTEST_SESSION:?} to {LONGEST_SESSION:?}"
             )));
         }
         if self.timeout.is_zero() || self.timeout > LONGEST_TIMEOUT {
             return Err(invalid(format!(
-                "a timeout is longer than nothing, and {LONGEST_TIMEOUT:?} at most"
+                "the timeout must be above zero, and {LONGEST_TIMEOUT:?} at most"
             )));
+        }
+        #[cfg(feature = "tls")]
+        if let Some(certificates) = &self.tls {
+            certificates.check()?;
         }
         let prefix = self.prefix.trim_end_matches('/');
         if prefix.len() > 512 || prefix.chars().any(char::is_control) || prefix.ends_with('!') {
             return Err(invalid(
-                "a prefix has 512 bytes at most, no control characters, and no `!` at its end",
+                "the prefix must have 512 bytes at most, no control characters, and no `!` at its end",
             ));
         }
         let shown: Vec<_> = servers.hosts.iter().map(Host::to_string).collect();
@@ -304,8 +312,36 @@ impl Config {
     }
 }
 
+/// What begins a section of PEM ends with this.
+#[cfg(feature = "tls")]
+const CERTIFICATE: &str = "CERTIFICATE-----";
+#[cfg(feature = "tls")]
+const PRIVATE_KEY: &str = "PRIVATE KEY-----";
+
+/// Refuses text without such a section: the driver reads PEM late, and reports it as a failed connection.
+#[cfg(feature = "tls")]
+fn check_pem(what: &str, pem: &str, section: &str) -> Result<()> {
+    let begins = |line: &str| line.starts_with("-----BEGIN ") && line.trim_end().ends_with(section);
+    if pem.lines().any(begins) {
+        return Ok(());
+    }
+    let section = section.trim_end_matches('-').to_lowercase();
+    Err(invalid(format!("{what} has no {section} in PEM")))
+}
+
 #[cfg(feature = "tls")]
 impl Certificates {
+    fn check(&self) -> Result<()> {
+        if let Some(pem) = &self.root {
+            check_pem("the root certificate", pem, CERTIFICATE)?;
+        }
+        if let Some((pem, key)) = &self.client {
+            check_pem("the client certificate", pem, CERTIFICATE)?;
+            check_pem("the key of the client certificate", key, PRIVATE_KEY)?;
+        }
+        Ok(())
+    }
+
     fn for_driver(&self) -> etcd_client::TlsOptions {
         use etcd_client::{Certificate, Identity, TlsOptions};
         let tls = match &self.root {

@@ -174,7 +174,7 @@ impl Attached {
                 Some(_) => {}
             }
         }
-        let message = "the members elect one leader after another";
+        let message = "the leader changed during each try";
         Err(Etcd::LeaseKeepAliveError(message.to_owned()))
     }
 }

@@ -95,7 +95,7 @@ impl Connection {
                 Err((_, e)) => failed = failed.or(Some(e)),
             }
         }
-        Err(failed.unwrap_or_else(|| Error::new(ErrorKind::InvalidInput, "etcd has one member at least")))
+        Err(failed.unwrap_or_else(|| Error::new(ErrorKind::InvalidInput, "no etcd member is named")))
     }
 
     fn begin(mut self, begun: (Leased, Attached), member: usize) -> Arc<Self> {
@@ -156,10 +156,7 @@ impl Connection {
             if let Either::Right(_) = select(changed, timer).await {
                 let why = self.state().failure.clone();
                 return Err(why.unwrap_or_else(|| {
-                    let message = format!(
-                        "no member of etcd at {} can be reached just now",
-                        self.settings.at
-                    );
+                    let message = format!("no etcd member at {} can be reached", self.settings.at);
                     Error::new(ErrorKind::Unavailable, message)
                 }));
             }

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use dlock_core::{ErrorKind, Finding, Result};
-use etcd_client::{AlarmAction, AlarmType};
+use etcd_client::{AlarmAction, AlarmType, Member};
 
 use crate::failure::told;
 use crate::lock::EtcdLock;
@@ -20,23 +20,38 @@ impl EtcdLock {
         let mut findings = vec![
             Finding::good(
                 "server",
-                format!("etcd {} at {}, one of the members", status.version(), link.at),
+                format!(
+                    "etcd {} at {}, a member of the cluster",
+                    status.version(),
+                    link.at
+                ),
             ),
             Finding::good(
                 "lease",
                 format!(
-                    "{:x} of {ttl:?}: so long the locks of a client that vanished stay taken",
+                    "{:x} with a ttl of {ttl:?}: the locks of a client that vanishes stay taken that long",
                     session.lease
                 ),
             ),
         ];
         if is_revoked_early(status.version()) {
-            let text = "a leader of this version that stood still may end leases that were renewed since, \
-                        when it goes on (etcd issue 15247): use 3.4.31, 3.5.13 or later";
+            let text = "a leader of this version that was paused may revoke leases that were renewed \
+                        meanwhile (etcd issue 15247): use 3.4.31, 3.5.13 or later";
             findings.push(Finding::warning("leases", text));
         }
         match link.answer(cluster.member_list()).await {
-            Ok(list) => findings.push(members(list.members().iter().filter(|m| !m.is_learner()).count())),
+            Ok(list) => {
+                let all = list.members();
+                let here = format!("://{}", link.at);
+                let is_here = |urls: &[String]| urls.iter().any(|url| url.ends_with(&here));
+                let at_peers = |m: &&Member| is_here(m.peer_urls()) && !is_here(m.client_urls());
+                if let Some(member) = all.iter().find(at_peers) {
+                    let clients = member.client_urls().join(", ");
+                    let text = format!("{} is its address for the other members: use {clients}", link.at);
+                    findings.push(Finding::warning("server", text));
+                }
+                findings.push(members(all.iter().filter(|m| !m.is_learner()).count()));
+            }
             Err(e) => findings.push(not_told("members", away(e))),
         }
         match link
@@ -53,7 +68,7 @@ impl EtcdLock {
                     .map(|a| format!("{:?}", a.alarm()))
                     .collect();
                 let text = format!(
-                    "raised: {}. Until it is disarmed new requests are refused",
+                    "raised: {}. etcd rejects new requests until they are disarmed",
                     kinds.join(", ")
                 );
                 findings.push(Finding::problem("alarms", text));
@@ -61,32 +76,32 @@ impl EtcdLock {
             Err(e) => findings.push(not_told("alarms", away(e))),
         }
         if self.connection.put_back.load(Ordering::Acquire) {
-            let text = "the cluster was put back to an earlier state since this client began: tokens have \
-                        fallen, and fences elsewhere refuse until they have grown past what these have seen";
+            let text = "the cluster was restored from a snapshot since this client connected: tokens have \
+                        gone back, and gates outside etcd reject them until they pass the highest one seen";
             findings.push(Finding::problem("tokens", text));
         }
-        let clock = "no lease goes by the time of day: no step of a clock changes one";
+        let clock = "leases do not depend on the time of day: no clock step ends or extends one";
         findings.push(Finding::good("clock", clock));
         Ok(findings)
     }
 }
 
 fn not_told(about: &'static str, e: dlock_core::Error) -> Finding {
-    Finding::warning(about, format!("cannot be asked for: {e}"))
+    Finding::warning(about, format!("not known: {e}"))
 }
 
 fn members(voting: usize) -> Finding {
     let about = "members";
     match voting {
         0 | 1 => {
-            let text = "one alone: while it is away nobody is granted a lock, and its disk is the only one \
-                        that knows who holds what. Three outlast one";
+            let text = "only one: while it is down nobody is granted a lock, and only its disk knows the \
+                        holders. With three members, one may fail";
             Finding::warning(about, text)
         }
         n => {
-            let text = format!("{n} that vote, of which {} may fail", (n - 1) / 2);
+            let text = format!("{n} voting members, of which {} may fail", (n - 1) / 2);
             match n {
-                2 => Finding::warning(about, format!("{text}: a third one makes it one")),
+                2 => Finding::warning(about, format!("{text}: add a third, so that one may fail")),
                 _ => Finding::good(about, text),
             }
         }

@@ -19,7 +19,7 @@ pub(crate) fn in_line(e: Error) -> Error {
     match e.kind() {
         Unavailable | InvalidInput | LimitReached | PermissionDenied | Unsupported => Error::new(
             ErrorKind::Unknown,
-            "the request may be in the line of the lock, and where is not known",
+            "the request may be queued for the lock, or granted; its place in the queue is not known",
         )
         .with_source(e),
         _ => e,
@@ -31,7 +31,7 @@ pub(crate) fn at_the_quota(e: Error) -> Error {
     match e.kind() {
         ErrorKind::LimitReached => Error::new(
             ErrorKind::Unknown,
-            "the store has run out of space, perhaps with this write, which it has carried out then",
+            "etcd ran out of space, and may have carried out this write",
         )
         .with_source(e),
         _ => e,
@@ -73,47 +73,46 @@ pub(crate) fn told(e: Etcd, away: ErrorKind, at: &str) -> Error {
     let (kind, what) = match refusal(&e) {
         _ if is_lease_gone(&e) => (
             ErrorKind::Unavailable,
-            "has ended this client's lease; another one is being made",
+            "ended this client's lease; the client is getting another one",
         ),
         Some((code::PERMISSION_DENIED, _)) => (
             ErrorKind::PermissionDenied,
-            "does not let this user do what a lock needs: reading and writing all keys with the prefix",
+            "denies this user what a lock needs: grant it read and write access to all keys with the prefix",
         ),
-        Some((code::UNAUTHENTICATED, _)) => (ErrorKind::PermissionDenied, "refuses this user or password"),
+        Some((code::UNAUTHENTICATED, _)) => (ErrorKind::PermissionDenied, "rejects this user or password"),
         Some((code::INVALID_ARGUMENT, text)) if text.contains("user name is empty") => {
-            (ErrorKind::PermissionDenied, "asks for a user and a password")
+            (ErrorKind::PermissionDenied, "requires a user and a password")
         }
         Some((code::INVALID_ARGUMENT, text)) if text.contains("authentication failed") => {
-            (ErrorKind::PermissionDenied, "refuses this user or password")
+            (ErrorKind::PermissionDenied, "rejects this user or password")
         }
         Some((code::FAILED_PRECONDITION, text)) if text.contains("authentication is not enabled") => (
             ErrorKind::PermissionDenied,
-            "knows no users, and was given one: leave user and password out",
+            "has authentication disabled: leave out the user and the password",
         ),
         _ if is_login_old(&e) => (
             ErrorKind::Unavailable,
-            "has other users or roles now; the client logs in again",
+            "changed its users or roles; the client is logging in again",
         ),
-        Some((code::INVALID_ARGUMENT, _)) => (ErrorKind::InvalidInput, "does not take the request"),
+        Some((code::INVALID_ARGUMENT, _)) => (ErrorKind::InvalidInput, "rejected the request as invalid"),
         Some((code::RESOURCE_EXHAUSTED, text)) if text.contains("space exceeded") => (
             ErrorKind::LimitReached,
             "is out of space (NOSPACE): compact and defragment it, and disarm the alarm",
         ),
-        Some((code::RESOURCE_EXHAUSTED, text)) if text.contains("too many requests") => (
-            ErrorKind::Unavailable,
-            "has too much to do and sent the request back",
-        ),
+        Some((code::RESOURCE_EXHAUSTED, text)) if text.contains("too many requests") => {
+            (ErrorKind::Unavailable, "is overloaded and rejected the request")
+        }
         Some((code::UNIMPLEMENTED, _)) => (
             ErrorKind::Unsupported,
-            "is no etcd, or an old one: dlock needs etcd 3.4",
+            "is not etcd 3.4 or later, which dlock needs",
         ),
         Some((_, text)) if text.contains("compacted") => (
             ErrorKind::Unavailable,
-            "has just compacted what it was asked for: ask again",
+            "has compacted the requested revision: try again",
         ),
         Some((_, text)) if text.contains("no leader") => (
             ErrorKind::Unavailable,
-            "is cut off from the other members, or they are choosing a leader",
+            "has no leader: it is cut off from the other members, or an election is under way",
         ),
         _ => (away, "cannot be reached, or did not answer in time"),
     };

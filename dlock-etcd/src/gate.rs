@@ -52,7 +52,7 @@ impl EtcdLock {
         self.check_name(name)?;
         if value.is_some_and(|v| v.len() > LARGEST) {
             return Err(invalid(format!(
-                "a value behind a gate in etcd has {LARGEST} bytes at most"
+                "a value behind the gate of etcd has {LARGEST} bytes at most"
             )));
         }
         let key = self.keys().fence(name);
@@ -86,7 +86,7 @@ impl EtcdLock {
             });
         }
         let message =
-            format!("others wrote to the fenced value {TRIES} times in a row, just before this one");
+            format!("another writer changed the fenced value before each of {TRIES} tries: try again");
         Err(Error::new(ErrorKind::Unavailable, message))
     }
 }

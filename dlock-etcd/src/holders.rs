@@ -140,7 +140,6 @@ impl EtcdLock {
 
 fn no_request(entry: &Entry) -> Error {
     let key = entry.key.escape_ascii();
-    let message =
-        format!("the key `{key}` in etcd does not say whose it is: remove it, or use another prefix");
+    let message = format!("the key `{key}` in etcd names no request: delete it, or use another prefix");
     Error::new(ErrorKind::BackendData, message)
 }

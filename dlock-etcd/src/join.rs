@@ -70,7 +70,7 @@ fn read_in(answer: &TxnResponse) -> Result<GetResponse> {
         TxnOpResponse::Get(read) => Some(read),
         _ => None,
     });
-    read.ok_or_else(|| Error::new(ErrorKind::BackendData, "etcd answered what is no answer"))
+    read.ok_or_else(|| Error::new(ErrorKind::BackendData, "etcd's answer cannot be read"))
 }
 
 impl EtcdLock {

@@ -56,8 +56,7 @@ impl Entry {
             return Err(Error::new(
                 ErrorKind::BackendData,
                 format!(
-                    "the key `{}` in etcd hangs on no lease, and so is none of a lock: remove it, or use \
-                     another prefix",
+                    "the key `{}` in etcd has no lease, so no lock made it: delete it, or use another prefix",
                     kv.key().escape_ascii()
                 ),
             ));

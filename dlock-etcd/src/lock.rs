@@ -168,7 +168,7 @@ impl EtcdLock {
                 None => self.leave(session, key).await?,
             }
         }
-        let message = "the entry of the request was removed from the line as often as it was made";
+        let message = "the queue entry of this request was deleted each time it was made: try again";
         Err(Error::new(ErrorKind::Unavailable, message))
     }
 
@@ -251,10 +251,10 @@ impl Lock for EtcdLock {
 
     async fn attempt(&self, request: &Acquire) -> Result<Attempt> {
         if request.priority != Acquire::DEFAULT_PRIORITY {
-            return Err(unsupported("locks in etcd have no priorities"));
+            return Err(unsupported("etcd locks have no priorities"));
         }
         if !matches!(request.mode, Mode::Exclusive | Mode::Shared { .. }) {
-            return Err(unsupported("this mode is not known to the etcd backend"));
+            return Err(unsupported("the etcd backend does not know this mode"));
         }
         self.capabilities.check(request)?;
         self.connection.check_buried(request.key.id)?;
@@ -265,7 +265,7 @@ impl Lock for EtcdLock {
 
     async fn release(&self, lease: &LeaseKey, how: Release) -> Result<Released> {
         if matches!(how, Release::KeepFor(_)) {
-            return Err(unsupported("a minimum hold is not for etcd"));
+            return Err(unsupported("etcd locks have no minimum hold"));
         }
         // A copy of its acquire that comes from here on is refused.
         self.connection.bury(lease.id);

@@ -131,7 +131,7 @@ impl Requests {
             }),
             false => Err(Error::new(
                 ErrorKind::Unknown,
-                "another call of the same request is on its way, and its outcome is not known yet: ask again",
+                "another call for the same request is in flight, and its outcome is not known yet: try again",
             )),
         }
     }
@@ -158,7 +158,7 @@ impl Requests {
         };
         match noted.key == *key && noted.mode == mode {
             true => Ok(Some(noted.state)),
-            false => Err(invalid("the id of this request was used for another one")),
+            false => Err(invalid("this request's id was used for a different request")),
         }
     }
 

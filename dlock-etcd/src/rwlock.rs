@@ -41,9 +41,11 @@ impl RwLock for EtcdLock {
             _ if is == to => {}
             (Mode::Exclusive, Mode::READER) => self.mark(&session, &request, own).await?,
             (Mode::Exclusive, _) => {
-                return Err(unsupported("a lock in etcd becomes a reader, and no permit"));
+                return Err(unsupported(
+                    "an etcd lock can be downgraded to a reader, not to a permit",
+                ));
             }
-            (_, Mode::Exclusive) => return Err(unsupported("a reader in etcd cannot become exclusive")),
+            (_, Mode::Exclusive) => return Err(unsupported("an etcd reader cannot be upgraded")),
             _ => return Err(is.mismatch(to)),
         }
         // Nothing more is asked: an error would say that it was not converted.

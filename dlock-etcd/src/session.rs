@@ -106,7 +106,7 @@ impl Session {
     pub(crate) fn link(&self) -> Result<(Arc<Link>, Watches)> {
         let link = self.link.read().unwrap_or_else(PoisonError::into_inner).clone();
         link.ok_or_else(|| {
-            let message = format!("no member of etcd at {} can be reached just now", self.at);
+            let message = format!("no etcd member at {} can be reached", self.at);
             Error::new(ErrorKind::Unavailable, message)
         })
     }

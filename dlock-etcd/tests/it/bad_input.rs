@@ -7,7 +7,9 @@ use dlock_core::spi::{Acquire, Attempt, Lock as _, Release, RwLock as _};
 use dlock_core::{Capability, LockName, Mode};
 use dlock_etcd::Config;
 
-use crate::{LONG, X, at_once, config, etcdctl, granted, here, key, keys, open, queued, start, waits};
+use crate::{
+    LONG, X, at_once, config, etcdctl, granted, here, key, keys, open, open_at, queued, start, waits,
+};
 
 fn refused(config: dlock_core::Result<Config>) -> ErrorKind {
     let e = config.and_then(|c| c.check()).unwrap_err();
@@ -71,6 +73,8 @@ fn urls_are_checked_before_a_connection_is_made() {
     ] {
         assert_eq!(refused(Config::from_url(wrong)), InvalidInput, "{wrong}");
     }
+    let e = Config::from_url("etcd:h").unwrap_err().to_string();
+    assert!(e.contains("`etcd://host:port`"), "{e}");
     let about_tls = [
         "etcd://h?ca=/etc/hostname",
         "etcds://h?cert=/etc/hostname",
@@ -79,6 +83,12 @@ fn urls_are_checked_before_a_connection_is_made() {
     for wrong in about_tls {
         let kind = refused(Config::from_url(wrong));
         assert!(matches!(kind, InvalidInput | Unsupported), "{wrong}: {kind:?}");
+    }
+    #[cfg(feature = "tls")]
+    for wrong in ["ca=/etc/hostname", "cert=/etc/hostname&key=/etc/hostname"] {
+        let e = Config::from_url(&format!("etcds://h?{wrong}")).unwrap_err();
+        assert_eq!(e.kind(), InvalidInput, "{e}");
+        assert!(e.to_string().contains("/etc/hostname"), "{e}");
     }
 }
 
@@ -99,6 +109,17 @@ async fn a_server_that_is_not_there_is_told_in_time() {
         assert!(e.to_string().contains(&address), "{e}");
         assert!(from.elapsed() < LONG / 4, "{:?}", from.elapsed());
     }
+}
+
+#[tokio::test]
+async fn an_address_for_peers_is_reported() {
+    let server = start().await;
+    let members = etcdctl(&server, &["member", "list"]).await;
+    let peers = members.split("http://").nth(1).unwrap().split(',').next();
+    let lock = open_at(peers.unwrap().parse().unwrap()).await;
+    let findings = lock.diagnose().await.unwrap();
+    let right = server.address().to_string();
+    assert!(findings.iter().any(|f| f.text.contains(&right)), "{findings:?}");
 }
 
 #[tokio::test]

@@ -107,10 +107,7 @@ async fn a_role_for_less_is_refused_when_a_client_begins() {
         let e = refused(config(server.address()).login(name, "hunter2")).await;
         assert_eq!(e.kind(), ErrorKind::PermissionDenied, "{e}");
         let text = e.to_string();
-        assert!(
-            text.contains("reading and writing all keys with the prefix"),
-            "{text}"
-        );
+        assert!(text.contains("all keys with the prefix"), "{text}");
     }
     assert_eq!(etcdctl(&server, &["lease", "list"]).await, "found 0 leases");
 }
@@ -159,7 +156,7 @@ async fn a_wrong_user_or_password_is_told_from_a_server_that_is_away() {
     let open = crate::start().await;
     let e = refused(config(open.address()).login("app", "hunter2")).await;
     assert_eq!(e.kind(), ErrorKind::PermissionDenied, "{e}");
-    assert!(e.to_string().contains("knows no users"), "{e}");
+    assert!(e.to_string().contains("authentication disabled"), "{e}");
 }
 
 /// They live for a second without being used, and renewals and watches do not use them.

@@ -41,12 +41,7 @@ impl Rights {
 }
 
 fn entry(text: &str) -> Result<Acl> {
-    let wrong = || {
-        invalid(
-            "an access list is made of `scheme:id:permissions`, set apart by commas, with permissions of \
-                `cdrwa`",
-        )
-    };
+    let wrong = || invalid("an access list must be `scheme:id:permissions,...`, with permissions of `cdrwa`");
     // An id may have a colon in it, as that of `digest` has.
     let (scheme, rest) = text.trim().split_once(':').ok_or_else(wrong)?;
     let (id, letters) = rest.rsplit_once(':').ok_or_else(wrong)?;

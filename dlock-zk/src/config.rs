@@ -123,7 +123,7 @@ impl Config {
             "zks" => config = config.tls(),
             #[cfg(not(feature = "tls"))]
             "zks" => {
-                let message = "this build of dlock-zk has not its feature `tls`, which the URL asks for";
+                let message = "`zks://` needs the feature `zookeeper-tls` of dlock-rs, or `tls` of dlock-zk";
                 return Err(dlock_core::Error::new(
                     dlock_core::ErrorKind::Unsupported,
                     message,
@@ -141,7 +141,7 @@ impl Config {
             (None, None) => None,
             _ => {
                 return Err(invalid(
-                    "before the `@` come a user and a password, with a `:` between them",
+                    "the login in the URL must be `user:password`, before the `@`",
                 ));
             }
         };
@@ -175,7 +175,7 @@ impl Config {
             let (cert, key) = (given.take::<String>("cert")?, given.take("key")?);
             Url::both(("cert", cert), ("key", key))?;
             let mut pem = |key: &'static str| -> Result<Option<String>> {
-                let not_pem = |_| invalid(format!("the file that the URL's `{key}` names is not PEM"));
+                let not_pem = |_| invalid(format!("the file of the URL's `{key}` is not PEM"));
                 let file = url.take_file(key)?;
                 file.map(|(_, bytes)| String::from_utf8(bytes).map_err(not_pem))
                     .transpose()
@@ -184,7 +184,7 @@ impl Config {
             let client = Url::both(("cert", cert), ("key", key))?;
             if root.is_some() || client.is_some() {
                 let tls = self.tls.as_mut();
-                let certificates = tls.ok_or_else(|| invalid("certificates are for TLS: `zks://`"))?;
+                let certificates = tls.ok_or_else(|| invalid("certificates need TLS: use `zks://`"))?;
                 *certificates = Certificates { root, client };
             }
         }
@@ -316,44 +316,45 @@ impl Config {
         url.finish()?;
         if servers.user.is_some() || servers.password.is_some() {
             return Err(invalid(
-                "servers are `host[:port],.../path`: a login is given by itself",
+                "servers must be `host[:port],.../path`: the login has a method of its own",
             ));
         }
         let hosts = &servers.hosts;
         #[cfg(feature = "tls")]
         if self.tls.is_some() && !hosts.iter().all(|host| is_in_certificates(&host.name)) {
             return Err(invalid(
-                "with TLS a server is named as its certificate does: in ASCII, or an IP address without a \
-                    zone",
+                "TLS needs server names in ASCII, as in their certificates, or IP addresses without a zone",
             ));
         }
         let chroot = match servers.path.trim_end_matches('/') {
             "" => String::new(),
             path => format!("/{path}"),
         };
-        check_path(&chroot, "behind the hosts comes a path below which everything is")?;
+        check_path(&chroot, "the path behind the hosts")?;
         if (self.login.as_ref()).is_some_and(|(user, _)| user.is_empty() || user.contains(':')) {
-            return Err(invalid("the user has a name, without a `:` in it"));
+            return Err(invalid("the user must not be empty, nor have a `:` in it"));
         }
         if !(SHORTEST_SESSION..=LONGEST_SESSION).contains(&self.session_timeout) {
             return Err(invalid(format!(
-                "a session timeout is {SHORTEST_SESSION:?} to {LONGEST_SESSION:?} long"
+                "the session timeout must be from {SHORTEST_SESSION:?} to {LONGEST_SESSION:?}"
             )));
         }
         if self.timeout.is_zero() || self.timeout > LONGEST_TIMEOUT {
             return Err(invalid(format!(
-                "a timeout is longer than nothing, and {LONGEST_TIMEOUT:?} at most"
+                "the timeout must be above zero, and {LONGEST_TIMEOUT:?} at most"
             )));
         }
         if self.unfair && self.layout == Layout::Curator {
-            return Err(invalid("Curator's mutex has a line: it cannot be unfair"));
+            return Err(invalid(
+                "`unfair` does not go with the layout of Curator, whose lock is fair",
+            ));
         }
         let root = match (&self.root, self.layout) {
             (Some(root), _) => root.trim_end_matches('/'),
             (None, Layout::Own) => ROOT,
             (None, Layout::Curator) => "",
         };
-        check_path(root, "a root is a path")?;
+        check_path(root, "the root")?;
         let shown: Vec<_> = hosts.iter().map(Host::to_string).collect();
         Ok(Settings {
             paths: Paths::new(&chroot, root, self.layout, self.unfair),

@@ -65,7 +65,7 @@ pub(crate) async fn connect(
     let made = async {
         let Ok(connected) = receive.await else {
             // The task was dropped: its runtime has ended.
-            let message = "the runtime that was given has been shut down";
+            let message = "the runtime of this client has been shut down";
             return Err(Error::new(ErrorKind::Unavailable, message));
         };
         let client = connected.map_err(told)?;

@@ -15,14 +15,17 @@ impl ZkLock {
         let ensemble = match session.synced(&client, || client.get_data(ENSEMBLE)).await {
             Ok((config, _)) => ensemble(&String::from_utf8_lossy(&config)),
             Err(Zk::NoNode) => ensemble(""),
-            Err(Zk::NoAuth) => Finding::warning("ensemble", format!("this user may not read {ENSEMBLE}")),
+            Err(Zk::NoAuth) => Finding::warning(
+                "ensemble",
+                format!("not known: this user may not read {ENSEMBLE}"),
+            ),
             Err(e) => return Err(session.failed(e)),
         };
         let server = format!(
-            "ZooKeeper at {}, session {:#x} of {:?}: so long the locks of a client that vanished stay taken",
+            "ZooKeeper at {}, session {:#x} of {:?}: locks of a client that vanishes stay taken that long",
             session.at, session.id, session.timeout
         );
-        let clock = "no lease goes by the time of day: no step of a clock changes one";
+        let clock = "leases do not depend on the time of day: no clock step ends or extends one";
         Ok(vec![
             Finding::good("server", server),
             ensemble,
@@ -38,14 +41,14 @@ fn ensemble(config: &str) -> Finding {
     let voting = servers.filter(|line| !line.contains(":observer")).count();
     match voting {
         0 | 1 => {
-            let text = "one server alone: while it is away nobody is granted a lock, and its disk is the \
-                        only one that knows who holds what. Three servers outlast one";
+            let text = "only one server: while it is down nobody is granted a lock, and only its disk knows \
+                        the holders. With three servers, one may fail";
             Finding::warning(about, text)
         }
         n => {
-            let text = format!("{n} servers that vote, of which {} may fail", (n - 1) / 2);
+            let text = format!("{n} voting servers, of which {} may fail", (n - 1) / 2);
             match n {
-                2 => Finding::warning(about, format!("{text}: a third one makes it one")),
+                2 => Finding::warning(about, format!("{text}: add a third, so that one may fail")),
                 _ => Finding::good(about, text),
             }
         }

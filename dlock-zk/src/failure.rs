@@ -12,40 +12,37 @@ pub(crate) fn told(e: Zk, away: ErrorKind, at: &str) -> Error {
     let (kind, what) = match &e {
         Zk::NoAuth => (
             ErrorKind::PermissionDenied,
-            "does not let this user do what a lock needs: `cdrw` on every node below the root",
+            "denies this user what a lock needs: grant it `cdrw` on every node below the root",
         ),
-        Zk::AuthFailed => (ErrorKind::PermissionDenied, "refuses this user or password"),
+        Zk::AuthFailed => (ErrorKind::PermissionDenied, "rejects this user or password"),
         Zk::InvalidAcl => (
             ErrorKind::PermissionDenied,
-            "does not take the access list: for one of the creator alone it has to know the user",
+            "rejects the access list: `creator` needs a login",
         ),
         Zk::Unimplemented => (ErrorKind::Unsupported, "is too old: dlock needs ZooKeeper 3.5"),
         Zk::QuotaExceeded => (
             ErrorKind::LimitReached,
-            "has a quota below the root, which is used up",
+            "has a quota below the root that is used up",
         ),
         Zk::NotReadOnly => (
             ErrorKind::Unavailable,
-            "is cut off from its ensemble and takes no writes",
+            "is cut off from its ensemble and is read-only",
         ),
-        Zk::Throttled => (
-            ErrorKind::Unavailable,
-            "has too much to do and sent the request back",
-        ),
+        Zk::Throttled => (ErrorKind::Unavailable, "is overloaded and rejected the request"),
         // The session and all that it had are over: what was sent cannot hold anything.
         Zk::SessionExpired | Zk::SessionMoved | Zk::ClientClosed => (
             ErrorKind::Unavailable,
-            "has ended the session; another one is being made",
+            "ended the session; the client is getting another one",
         ),
         Zk::NoHosts | Zk::Timeout | Zk::ConnectionLoss | Zk::Custom(_) => (away, "cannot be reached"),
         Zk::NoNode | Zk::NodeExists | Zk::NotEmpty | Zk::NoChildrenForEphemerals | Zk::BadVersion => (
             ErrorKind::BackendData,
-            "has nodes below the root that dlock did not make: look, or use another root",
+            "has nodes below the root that dlock did not make: remove them, or use another root",
         ),
         Zk::UnmarshalError { .. } | Zk::MarshallingError => {
-            (ErrorKind::BackendData, "answered what is no answer")
+            (ErrorKind::BackendData, "sent an answer that cannot be read")
         }
-        _ => (away, "did not do what it was asked"),
+        _ => (away, "rejected the request"),
     };
     Error::new(kind, format!("ZooKeeper at {at} {what}")).with_source(e)
 }

@@ -217,8 +217,7 @@ impl ZkLock {
         all.map_err(|e| match (ended, e.kind()) {
             (0, _) | (_, ErrorKind::Unknown) => e,
             _ => {
-                let message =
-                    format!("{ended} holders were ended, and it is not known whether others hold on");
+                let message = format!("{ended} holds were ended; whether others remain is not known");
                 Error::new(ErrorKind::Unknown, message).with_source(e)
             }
         })?;

@@ -41,7 +41,7 @@ impl ZkLock {
         self.check_name(name)?;
         if value.is_some_and(|v| v.len() > LARGEST) {
             return Err(invalid(format!(
-                "a value behind a gate in ZooKeeper has {LARGEST} bytes at most"
+                "a value behind the gate of ZooKeeper has {LARGEST} bytes at most"
             )));
         }
         let path = self.paths().fence(name);
@@ -67,7 +67,7 @@ impl ZkLock {
                 if version != over && version != next && value.is_some() {
                     return Err(perhaps_stored(Error::new(
                         ErrorKind::Unavailable,
-                        "the answer to the write was lost, and others have written since",
+                        "the answer to the write was lost, and another writer has changed the value since",
                     )));
                 }
             }
@@ -86,7 +86,7 @@ impl ZkLock {
             }
         }
         let message =
-            format!("others wrote to the fenced value {TRIES} times in a row, just before this one");
+            format!("another writer changed the fenced value before each of {TRIES} tries: try again");
         Err(Error::new(ErrorKind::Unavailable, message))
     }
 

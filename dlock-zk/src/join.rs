@@ -216,7 +216,7 @@ impl ZkLock {
             // The name of what is there, as far as it is fit to be shown.
             let child: String = child.chars().filter(|c| !c.is_control()).take(64).collect();
             let message = format!(
-                "in the line is a node `{child}` that dlock did not make: remove it, or use another root"
+                "the queue has a node `{child}` that dlock did not make: remove it, or use another root"
             );
             Error::new(ErrorKind::BackendData, message)
         })

@@ -109,8 +109,8 @@ pub(crate) fn check_path(path: &str, what: &'static str) -> Result<()> {
     match is_path && path.split('/').nth(1) != Some("zookeeper") && path.len() <= 512 {
         true => Ok(()),
         false => Err(invalid(format!(
-            "{what}: `/` and names set apart by `/`, none of them empty, `.` or `..`, without control \
-             characters, 512 bytes at most, and not below `/zookeeper`"
+            "{what} must be empty or an absolute path of 512 bytes at most, without empty parts, `.`, `..` \
+             and control characters, and not below `/zookeeper`"
         ))),
     }
 }

@@ -80,15 +80,15 @@ impl ZkLock {
             Mode::Exclusive => None,
             Mode::Shared { limit: None } => Some(Capability::Shared),
             Mode::Shared { .. } => Some(Capability::Permits),
-            _ => return Err(unsupported("this mode is not known to the ZooKeeper backend")),
+            _ => return Err(unsupported("the ZooKeeper backend does not know this mode")),
         };
         if wanted.is_some_and(|c| !self.capabilities.has(c)) {
             return Err(unsupported(
-                "these locks are exclusive: unfair ones, and those in the layout of Curator",
+                "unfair locks and locks in the layout of Curator are exclusive only",
             ));
         }
         if request.priority != Acquire::DEFAULT_PRIORITY {
-            return Err(unsupported("locks in ZooKeeper have no priorities"));
+            return Err(unsupported("ZooKeeper locks have no priorities"));
         }
         self.capabilities.check(request)
     }
@@ -204,7 +204,7 @@ pub(crate) fn in_line(e: Error) -> Error {
     match e.kind() {
         ErrorKind::Unavailable => Error::new(
             ErrorKind::Unknown,
-            "the request may be in the line of the lock, and where is not known",
+            "the request may be queued for the lock, or granted; its place in the queue is not known",
         )
         .with_source(e),
         _ => e,
@@ -323,7 +323,7 @@ impl Lock for ZkLock {
 
     async fn release(&self, lease: &LeaseKey, how: Release) -> Result<Released> {
         if how != Release::Now {
-            return Err(unsupported("a minimum hold is not for ZooKeeper"));
+            return Err(unsupported("ZooKeeper locks have no minimum hold"));
         }
         match self.undo(lease).await? {
             Some(_) => Ok(Released::Released),

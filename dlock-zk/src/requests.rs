@@ -136,7 +136,7 @@ impl Requests {
             }),
             false => Err(Error::new(
                 ErrorKind::Unknown,
-                "another call of the same request is on its way, and its outcome is not known yet: ask again",
+                "another call for the same request is in flight, and its outcome is not known yet: try again",
             )),
         }
     }
@@ -262,7 +262,7 @@ impl Table {
         });
         match noted.key == *key && noted.mode == mode {
             true => Ok(noted),
-            false => Err(invalid("the id of this request was used for another one")),
+            false => Err(invalid("this request's id was used for a different request")),
         }
     }
 }

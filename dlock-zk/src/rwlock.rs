@@ -31,7 +31,7 @@ impl RwLock for ZkLock {
             match (is, to) {
                 (Mode::Exclusive, Mode::Shared { .. }) => self.mark(&session, lease, &node, to).await?,
                 (_, Mode::Exclusive) => {
-                    return Err(unsupported("a reader in ZooKeeper cannot become exclusive"));
+                    return Err(unsupported("a ZooKeeper reader cannot be upgraded"));
                 }
                 _ => return Err(is.mismatch(to)),
             }

@@ -255,7 +255,7 @@ impl ZkLock {
                 Err(e) => return Err(told(e)),
             }
         }
-        let message = "others were ended by force each time that this lock was about to be released";
+        let message = "other locks were force-released during each try to release this one";
         Err(Error::new(ErrorKind::Unknown, message))
     }
 }
@@ -273,6 +273,6 @@ fn handed_out(session: &Session, key: &LeaseKey, node: &Node) -> Result<Attempt>
 fn removed() -> Error {
     Error::new(
         ErrorKind::Unavailable,
-        "the lock was removed as soon as it was taken",
+        "the lock's node was removed as soon as it was made: try again",
     )
 }

@@ -43,8 +43,8 @@ impl Store {
         let info = match ask(cmd("INFO")).await {
             Ok(info) => text_of(info),
             Err(e) if e.kind() == ErrorKind::PermissionDenied => {
-                let text = "this user may not ask INFO, so version, persistence, memory and replicas are \
-                            not known: allow +info";
+                let text = "version, persistence, memory and replicas are not known: this user may not run INFO, \
+                            allow +info";
                 return Ok(vec![Finding::warning("server", text), clock]);
             }
             Err(e) => return Err(e),
@@ -72,7 +72,7 @@ fn number(info: &str, name: &str) -> Option<u64> {
 
 /// Some services leave out lines of INFO.
 fn unknown(about: &'static str) -> Finding {
-    Finding::good(about, "not known: INFO does not tell it here")
+    Finding::good(about, "not known: INFO of this server leaves it out")
 }
 
 fn server(info: &str) -> Finding {
@@ -93,30 +93,30 @@ fn persistence(info: &str, fsync: Option<&str>) -> Finding {
         return unknown(about);
     };
     if is_kept != "1" {
-        let text = "appendonly is off: a server that is started again has forgotten who holds what, and \
-                    two may hold one lock for a ttl. Set appendonly to yes, and appendfsync to always";
+        let text = "appendonly is off: a restart forgets all locks, and two may hold one lock for a ttl. \
+                    Set appendonly to yes, and appendfsync to always";
         return Finding::warning(about, text);
     }
     if field(info, "aof_last_write_status").is_some_and(|status| status != "ok") {
         let text =
-            "the append-only file cannot be written: the server takes no lock until it can. Look at its disk";
+            "the append-only file cannot be written, and no lock can be taken until it can. Check the disk";
         return Finding::problem(about, text);
     }
     match fsync {
         Some("always") => Finding::good(
             about,
-            "what is answered is on the disk, and a restart forgets no lock",
+            "answers are on disk before they are sent, and a restart forgets no lock",
         ),
         Some(other) => {
             let text = format!(
-                "appendfsync is {other}: a crash of the machine takes back the locks that were granted \
-                 last. Set it to always if that matters"
+                "appendfsync is {other}: a crash of the machine forgets the latest grants. Set it to always \
+                 if that matters"
             );
             Finding::warning(about, text)
         }
         None => {
-            let text = "appendonly is on. Whether a crash of the machine takes back the last second hangs on \
-                        appendfsync, which CONFIG GET does not tell here";
+            let text = "appendonly is on. Whether a crash of the machine forgets the last second depends on \
+                        appendfsync, which CONFIG GET does not show here";
             Finding::good(about, text)
         }
     }
@@ -129,22 +129,22 @@ fn memory(info: &str) -> Finding {
         return unknown(about);
     };
     match most {
-        0 => Finding::good(about, "no limit, so no key is thrown away"),
+        0 => Finding::good(about, "no limit, so no key is evicted"),
         _ if policy != "noeviction" => {
             let text = format!(
-                "maxmemory-policy is {policy}: when the memory is full, locks that are held are thrown \
-                 away. Set it to noeviction, or give the locks a server of their own"
+                "maxmemory-policy is {policy}: when the memory is full, held locks are evicted. Set it to \
+                 noeviction, or give the locks a server of their own"
             );
             Finding::problem(about, text)
         }
         _ if used > most / 10 * 9 => {
             let text = format!(
-                "{} % of maxmemory are used: when it is full nobody gets a lock, though everybody can let go",
+                "{} % of maxmemory is used: when it is full, locks can be released but not acquired",
                 used.saturating_mul(100) / most
             );
             Finding::warning(about, text)
         }
-        _ => Finding::good(about, "limited, and no key is thrown away (noeviction)"),
+        _ => Finding::good(about, "limited, and no key is evicted (noeviction)"),
     }
 }
 
@@ -157,22 +157,19 @@ fn replication(info: &str, acknowledging: u32) -> Finding {
         (0, 0) => Finding::good(about, "no replica is connected"),
         (n, 0) => {
             let text = format!(
-                "replicas: {n}, which follow after the answer. One that takes over may lack the locks that \
-                 were granted last. `?replicas={n}` in the URL waits for them; a fence gate keeps writes \
-                 apart in any case"
+                "replicas: {n}, asynchronous. After a failover the latest grants may be missing. \
+                 `?replicas={n}` in the URL waits for the replicas; a fence gate protects writes in any \
+                 case"
             );
             Finding::warning(about, text)
         }
         (n, needed) if n < u64::from(needed) => {
             let text = format!(
-                "{n} replicas are connected, and {needed} have to acknowledge a grant: there is none"
+                "{n} replicas are connected, and {needed} must acknowledge a grant: no lock can be taken"
             );
             Finding::problem(about, text)
         }
-        (n, needed) => Finding::good(
-            about,
-            format!("{needed} of {n} replicas acknowledge what is granted"),
-        ),
+        (n, needed) => Finding::good(about, format!("{needed} of {n} replicas acknowledge each grant")),
     }
 }
 

@@ -55,14 +55,14 @@ type Said = (ErrorKind, &'static str);
 
 const TOO_OLD: Said = (
     ErrorKind::Unsupported,
-    "is too old: dlock needs Redis 6.2, and 7.0 of a cluster",
+    "is too old: dlock needs Redis 6.2, or 7.0 for a cluster",
 );
 
 const CLUSTER_DOWN: Said = (ErrorKind::Unavailable, "says that the cluster is down");
 
-const STRANGER: Said = (ErrorKind::PermissionDenied, "refuses this user or password");
+const STRANGER: Said = (ErrorKind::PermissionDenied, "rejects this user or password");
 
-const STRANGE: Said = (ErrorKind::BackendData, "answered with an error");
+const STRANGE: Said = (ErrorKind::BackendData, "answered with an unexpected error");
 
 /// For a request that only reads, or that can be sent again: nothing depends on whether it was carried out.
 pub(crate) fn nothing_done(f: Failed, at: &str) -> Error {
@@ -124,8 +124,8 @@ fn failed(f: Failed, at: &str, otherwise: ErrorKind) -> Error {
         Kind::Server(Server::ClusterDown | Server::MasterDown | Server::TryAgain) => CLUSTER_DOWN,
         Kind::Server(Server::Moved | Server::Ask) => (
             ErrorKind::Unavailable,
-            "sends elsewhere and back again, or on to where a slot is being moved: the cluster does not \
-             agree yet on whose it is",
+            "keeps redirecting the request: the nodes of the cluster do not agree yet on which one has the \
+             slot",
         ),
         Kind::MasterNameNotFoundBySentinel => (
             ErrorKind::Unavailable,
@@ -142,11 +142,13 @@ fn failed(f: Failed, at: &str, otherwise: ErrorKind) -> Error {
             STRANGER
         }
         Kind::Server(_) | Kind::Extension => match e.code() {
-            Some("NOAUTH") => (ErrorKind::PermissionDenied, "wants a password"),
+            Some("NOAUTH") => (ErrorKind::PermissionDenied, "requires a password"),
             Some("WRONGPASS") => STRANGER,
             _ => STRANGE,
         },
-        Kind::UnexpectedReturnType | Kind::Parse => (ErrorKind::BackendData, "answered what is no answer"),
+        Kind::UnexpectedReturnType | Kind::Parse => {
+            (ErrorKind::BackendData, "sent an answer that cannot be read")
+        }
         _ => (otherwise, "cannot be reached"),
     };
     Error::new(kind, format!("Redis at {at} {what}")).with_source(e)
@@ -168,7 +170,7 @@ fn in_words(text: &str, otherwise: ErrorKind) -> Option<Said> {
         "can't access at least one of the keys",
     ];
     let said = if denied.into_iter().any(says) {
-        let what = "does not let this user do what a lock needs; docs/redis.md has the ACL";
+        let what = "denies this user what a lock needs; docs/redis.md has the ACL";
         (PermissionDenied, what)
     } else if says("DLOCKVERSION") {
         let what = "has a lock that was written by a newer release of dlock: update this program";
@@ -180,7 +182,7 @@ fn in_words(text: &str, otherwise: ErrorKind) -> Option<Said> {
     } else if says("access a non local key") {
         // Of a script that comes upon a key which is on another node already, or on none: what it did before
         // that stands. Whoever asks again finds it, or begins anew.
-        (otherwise, "is just moving the slot of that lock to another node")
+        (otherwise, "is moving the slot of this lock to another node")
     } else if says("would overflow") {
         (LimitReached, "has no larger token to give")
     } else if says("the cluster is down") {
@@ -188,19 +190,21 @@ fn in_words(text: &str, otherwise: ErrorKind) -> Option<Said> {
     } else if says("READONLY") {
         (Unavailable, "is a read-only replica")
     } else if says("OOM") {
-        (Unavailable, "has reached its `maxmemory` and takes nothing more")
+        (Unavailable, "has reached its `maxmemory` and rejects writes")
     } else if says("MISCONF") {
-        (Unavailable, "cannot save its data and refuses writes")
+        (Unavailable, "cannot save its data and rejects writes")
     } else if says("NOREPLICAS") {
-        (Unavailable, "has not as many replicas as it must have")
+        (
+            Unavailable,
+            "has fewer replicas than `min-replicas-to-write` and rejects writes",
+        )
     } else if says("BUSY") {
         // Not ours: those are short, unless the server itself is stopped while one runs.
-        let what = "is busy with somebody's script, which has been running for too long (SCRIPT KILL ends \
-                    it)";
+        let what = "is busy with a script of another program that runs for too long; SCRIPT KILL ends it";
         (Unavailable, what)
     } else if says("Script killed by user") {
         // Only one that has not written yet can be.
-        (Unavailable, "was told to end the script")
+        (Unavailable, "ended the script, by SCRIPT KILL")
     } else {
         return None;
     };

@@ -25,7 +25,7 @@ impl Fencing for RedisLock {
     async fn raise(&self, lease: &LeaseKey, to: Token) -> Result<Raised> {
         if i64::try_from(to.get()).is_err() {
             return Err(invalid(format!(
-                "Redis counts to {} and not to the token {to}",
+                "Redis counts tokens up to {}, not to {to}",
                 i64::MAX
             )));
         }

@@ -60,7 +60,8 @@ impl Backend {
         self.open()?;
         let failed = |e| nothing_done(e, &self.at);
         let mut place = match from {
-            Some(from) => Place::read(from).ok_or_else(|| invalid("no page of this Redis backend"))?,
+            Some(from) => Place::read(from)
+                .ok_or_else(|| invalid("the page to list from is not one of this Redis backend"))?,
             None => Place {
                 cursor: 0,
                 generation: 0,

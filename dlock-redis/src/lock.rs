@@ -96,7 +96,7 @@ pub(crate) fn words(mode: Mode) -> Result<(&'static str, u32)> {
         Mode::Shared { limit } => Ok(("s", limit.map_or(0, |n| n.get()))),
         _ => Err(Error::new(
             ErrorKind::Unsupported,
-            "this mode is not known to the Redis backend",
+            "the Redis backend does not know this mode",
         )),
     }
 }

@@ -122,7 +122,7 @@ impl RedisLock {
                         // Whether it is lost, the next renewal is told.
                         ErrorKind::Lost => Error::new(
                             ErrorKind::Unavailable,
-                            "the lease was renewed, and then was not where the replicas were asked",
+                            "the lease was renewed, and was then missing where the replicas were asked",
                         ),
                         _ => e,
                     };

@@ -96,8 +96,8 @@ impl Replicas {
         let there = online_replicas(&said.map_err(|e| nothing_done(e, at))?);
         if there < self.needed as usize {
             let message = format!(
-                "Redis at {at} has {there} replicas in sync, and {} have to acknowledge each grant: connect \
-                 more, or ask for fewer",
+                "Redis at {at} has {there} replicas in sync, and {} must acknowledge each grant: connect \
+                 more, or lower `replicas`",
                 self.needed
             );
             return Err(Error::new(ErrorKind::Unavailable, message));
@@ -128,7 +128,10 @@ impl Replicas {
                 me.server.setup.runtime.spawn(Arc::clone(&me).work().boxed());
             }
             told.await.unwrap_or_else(|_| {
-                let message = format!("nobody asks the replicas of Redis at {} any more", me.store.at);
+                let message = format!(
+                    "the task that asks the replicas of Redis at {} has ended",
+                    me.store.at
+                );
                 Err(Error::new(ErrorKind::Unavailable, message))
             })
         }
@@ -176,7 +179,7 @@ impl Replicas {
         }
         let message = format!(
             "{acknowledged} of {needed} replicas of Redis at {at} acknowledged it within {limit:?}, so it \
-             does not count: see that they are connected and keep up (INFO replication), or ask for fewer"
+             does not count: check that they keep up (INFO replication), or lower `replicas`"
         );
         Err(Error::new(ErrorKind::Unavailable, message))
     }

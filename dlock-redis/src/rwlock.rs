@@ -13,8 +13,8 @@ fn halfway(e: Error) -> Error {
     if !stopped_halfway(&e) {
         return e;
     }
-    let message = "the conversion was refused something halfway, so which mode it has is not known: ask \
-        again when that is mended";
+    let message = "the server stopped the conversion halfway, so the mode of the lock is not known: mend the \
+        cause and try again";
     Error::new(ErrorKind::Unknown, message).with_source(e)
 }
 

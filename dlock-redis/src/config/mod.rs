@@ -263,8 +263,8 @@ impl Config {
         match self.address.is_single() {
             true => Ok(self.address.to_string()),
             false => Err(invalid(
-                "the URL is that of a cluster or of sentinels, where a single server is asked for: of \
-                 several, one may take over that knows nothing of a lock",
+                "the member must be a single server, not a cluster or one with sentinels: a server that takes \
+                 over may know nothing of a lock",
             )),
         }
     }
@@ -281,9 +281,7 @@ impl Config {
     /// and for a cluster with [`replicas`](Self::replicas).
     pub async fn connect(self, runtime: Arc<dyn Runtime>) -> Result<RedisLock> {
         if self.plain {
-            return Err(invalid(
-                "the recipe is that of plain locks: `connect_plain` connects those",
-            ));
+            return Err(invalid("the URL says `recipe=plain`: use `connect_plain`"));
         }
         self.check()?;
         let is_cluster = self.address.is_cluster();

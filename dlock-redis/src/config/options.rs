@@ -35,8 +35,8 @@ impl Config {
             None | Some("3" | "resp3") => {}
             Some(_) => {
                 return Err(invalid(
-                    "the URL's `protocol` must be `resp3`, or be left out: a waiter is told of its turn by \
-                     a push, which RESP2 does not have",
+                    "the URL's `protocol` must be `resp3`, or be left out: waiters are woken by pushes, \
+                     which RESP2 does not have",
                 ));
             }
         }
@@ -73,7 +73,7 @@ impl Config {
         let address = &mut self.address;
         if !matches!(address.form, Form::Socket(_)) {
             return Err(invalid(
-                "the keys `db`, `user` and `pass` of the URL's query are for sockets: elsewhere it is \
+                "`db`, `user` and `pass` in the URL's query are for sockets only: write \
                  `redis://user:password@host/database`",
             ));
         }
@@ -105,22 +105,21 @@ impl Config {
         } else if self.plain && self.replicas > 0 {
             "a plain lock is acknowledged by no replicas"
         } else if self.plain && self.rejoin.is_some() {
-            "a plain lock is no member of a quorum, which `rejoin_after` is for"
+            "`rejoin_after` is for members of a quorum, which plain locks cannot be"
         } else if self.plain && (prefix.len() > 64 || !fits) {
             "the prefix of plain locks is text without blanks, 64 bytes at most"
         } else if prefix.len() > 64 || !fits {
-            "a prefix is made of letters, digits, `_`, `-` and `.`, 1 to 64 of them"
+            "a prefix is made of 1 to 64 letters, digits, `_`, `-` and `.`"
         } else if !(Duration::from_millis(50)..=Duration::from_secs(60)).contains(&window) {
             "a claim window is 50 ms to 60 s long"
         } else if self.rejoin.is_some() && !self.address.is_single() {
-            "`rejoin_after` is for a single server: of several, one may be up for long that knows nothing of \
-             the locks"
+            "`rejoin_after` needs a single server: of several, one that is up for long may know nothing of the \
+             locks"
         } else if self.lazily && self.address.is_cluster() {
-            "a cluster is connected to when it is opened"
+            "a cluster cannot be connected to lazily"
         } else if longest.is_some_and(|longest| longest < least) {
             return Err(invalid(format!(
-                "after a `rejoin_after` that short no lease has run out: it takes {least:?} and the drift \
-                 margin at the least"
+                "`rejoin_after` must be at least {least:?} plus the drift margin, so that all leases have run out"
             )));
         } else {
             return Ok(());

@@ -73,7 +73,7 @@ impl Address {
         ] {
             if asked && !enabled {
                 let message = format!(
-                    "this build of dlock-redis has not its feature `{feature}`, which the URL asks for"
+                    "the URL needs the feature `{feature}` of dlock-redis, which this build does not have"
                 );
                 return Err(Error::new(ErrorKind::Unsupported, message));
             }
@@ -85,8 +85,8 @@ impl Address {
         };
         if servers.user.is_some() && servers.password.is_none() {
             return Err(invalid(
-                "before the `@` of the URL comes a password behind a colon, as in `redis://:password@host` \
-                 or `redis://user:password@host`",
+                "the login in the URL needs a password behind a colon, as in `redis://:password@host` or \
+                 `redis://user:password@host`",
             ));
         }
         let path = servers.path.as_str();
@@ -95,13 +95,13 @@ impl Address {
             "cluster" if path.is_empty() => (Form::Cluster, ""),
             "cluster" => {
                 return Err(invalid(
-                    "a Redis Cluster has no numbered databases: nothing comes behind the hosts",
+                    "a Redis Cluster has no numbered databases: end the URL behind the hosts",
                 ));
             }
             "sentinel" => match path.split_once('/').unwrap_or((path, "")) {
                 ("", _) => {
                     return Err(invalid(
-                        "behind the sentinels comes the name of the master, as in \
+                        "a `redis+sentinel` URL needs the name of the master, as in \
                          `redis+sentinel://host1,host2,host3/mymaster`",
                     ));
                 }
@@ -109,8 +109,7 @@ impl Address {
             },
             _ if servers.hosts.len() > 1 => {
                 return Err(invalid(
-                    "several hosts are those of a cluster or of sentinels: `redis+cluster` or \
-                     `redis+sentinel`",
+                    "a `redis` URL names one host; for several use `redis+cluster` or `redis+sentinel`",
                 ));
             }
             _ => (Form::Server, path),
@@ -149,7 +148,7 @@ impl Address {
         };
         let info = addr
             .into_connection_info()
-            .map_err(|_| invalid("the address of the Redis server cannot be used"))?;
+            .map_err(|_| invalid("the address of the Redis server is malformed"))?;
         let tcp = info.tcp_settings().clone().set_nodelay(true);
         // RESP3 pushes on the connection that is asked on: there is no second one.
         let mut settings = RedisConnectionInfo::default()
@@ -187,7 +186,7 @@ fn in_front_of_socket(url: &Url) -> Result<dlock_core::spi::Servers> {
         .split_at(url.raw_place().rfind('@').map_or(0, |at| at + 1));
     if !path.starts_with('/') || path.len() < 2 {
         return Err(invalid(
-            "a `redis+unix` URL names a socket by its whole path, as in \
+            "a `redis+unix` URL needs the absolute path of a socket, as in \
              `redis+unix:///run/redis/redis.sock`",
         ));
     }
@@ -199,7 +198,7 @@ pub(super) fn number(database: &str) -> Result<i64> {
         "" => Some(0),
         digits => digits.parse().ok().filter(|n| *n >= 0),
     };
-    read.ok_or_else(|| invalid("the number of the database in the URL is none"))
+    read.ok_or_else(|| invalid("the database in the URL must be a number"))
 }
 
 #[cfg(all(test, feature = "tls", feature = "cluster", feature = "sentinel"))]

@@ -32,8 +32,8 @@ pub(crate) async fn check(
     server: &mut MultiplexedConnection,
 ) -> Result<Option<Arc<str>>, Cause> {
     let hello = cmd("HELLO").arg(3).query_async(server).await?;
-    let hello: HashMap<String, Value> =
-        HashMap::from_redis_value(hello).map_err(|_| refused("does not say what it is"))?;
+    let hello: HashMap<String, Value> = HashMap::from_redis_value(hello)
+        .map_err(|_| refused("sent an answer to HELLO that cannot be read"))?;
     let text = |key: &str| match hello.get(key) {
         Some(Value::BulkString(b)) => String::from_utf8_lossy(b).into_owned(),
         Some(Value::SimpleString(s)) => s.clone(),
@@ -47,18 +47,16 @@ pub(crate) async fn check(
         return Err(refused(&what));
     }
     let wrong_kind = match (text("mode").as_str(), demands.is_cluster) {
-        ("sentinel", _) => {
-            "is a sentinel: the URL of what it watches over is `redis+sentinel://host/name-of-the-master`"
-        }
-        ("cluster", false) => "belongs to a cluster: its URL begins with `redis+cluster`",
-        ("standalone", true) => "is no cluster: its URL begins with `redis`",
+        ("sentinel", _) => "is a sentinel: use a URL like `redis+sentinel://host/name-of-the-master`",
+        ("cluster", false) => "is a node of a cluster: use a `redis+cluster` URL",
+        ("standalone", true) => "is not a cluster: use a `redis` URL",
         _ => "",
     };
     if !wrong_kind.is_empty() {
         return Err(refused(wrong_kind));
     }
     if !demands.is_cluster && matches!(text("role").as_str(), "replica" | "slave") {
-        let what = "is a replica, which takes no locks: name its master".into();
+        let what = "is a replica, which grants no locks: connect to its master".into();
         return Err(Cause::Refused(ErrorKind::Unavailable, what));
     }
     // A lock that is evicted is a lock that two have. A user who may not ask is believed.
@@ -69,8 +67,8 @@ pub(crate) async fn check(
         let policy = field(&memory, "maxmemory_policy").unwrap_or_default();
         if limited && !policy.is_empty() && policy != "noeviction" {
             return Err(refused(&format!(
-                "throws keys away when its memory is full (maxmemory-policy {policy}), and with them locks \
-                 that are held: set it to noeviction, or give the locks a server of their own"
+                "evicts keys when its memory is full (maxmemory-policy {policy}), held locks among them: set it \
+                 to noeviction, or give the locks a server of their own"
             )));
         }
     }
@@ -86,9 +84,8 @@ pub(crate) async fn check(
     if let Some(rejoin) = demands.rejoin {
         let clock = field(&said, "server_time_usec").and_then(|us| us.parse().ok());
         let uptime = field(&said, "uptime_in_seconds").and_then(|s| s.parse().ok());
-        let uptime = uptime.ok_or_else(|| {
-            refused("does not say for how long it has been up, which `rejoin_after` asks for")
-        })?;
+        let uptime =
+            uptime.ok_or_else(|| refused("does not report its uptime, which `rejoin_after` needs"))?;
         rejoin.admits(uptime, clock).map_err(Cause::Barred)?;
     }
     let run = field(&said, "run_id");

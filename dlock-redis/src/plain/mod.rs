@@ -87,8 +87,8 @@ impl PlainLock {
         match (has_tag(key), key.contains(&b'}')) {
             (false, false) => Ok([b"{", key, b"}", end.as_bytes()].concat()),
             (false, true) if self.store.connection.is_spread() => Err(invalid(
-                "on a cluster a plain lock needs a name without `}`, or with a hash tag: nothing else is \
-                 sure to be in its slot",
+                "on a cluster a plain lock needs a name without `}`, or with a hash tag, so that all of its \
+                 keys are in one slot",
             )),
             _ => Ok([key, end.as_bytes()].concat()),
         }

@@ -399,7 +399,7 @@ async fn nodes_that_send_to_and_fro_are_said() {
     }
     let e = refusal(&client, "x").await;
     assert_eq!(e.kind(), ErrorKind::Unavailable, "{e}");
-    assert!(e.to_string().contains("does not agree"), "{e}");
+    assert!(e.to_string().contains("do not agree"), "{e}");
 }
 
 #[tokio::test]

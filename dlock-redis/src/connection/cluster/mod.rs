@@ -205,7 +205,7 @@ impl Cluster {
     fn connect(&self, at: &Host, moved: Option<Moved>) -> Result<Arc<Server>, Failed> {
         // The settings, which were good for the nodes of the URL, may not be for one that they told of.
         (self.connect)(at, moved).map_err(|e| {
-            let what = format!("has a node that cannot be used: {e}");
+            let what = format!("has an unusable node: {e}");
             Failed::unsent(Cause::Refused(e.kind(), what.into()))
         })
     }

@@ -66,29 +66,29 @@ impl From<Failure> for Meaning {
         let what = match failure {
             // It was rolled back to end the conflict: asked again it may pass.
             Deadlock | Serialization => {
-                "rolled the change back since it was in conflict with another; try again"
+                "rolled back the change because of a conflict with another; try again"
             }
             LockTimeout => {
-                "has a row, a table or a sequence of the locks locked for too long; look for a transaction \
-                 or a backup that does not end"
+                "did not release a row, table or sequence of the locks in time; look for a transaction or a \
+                 backup that does not end"
             }
-            ReadOnly => "is read-only: a replica or standby, or set so; take locks from the primary",
+            ReadOnly => "is read-only, as a replica or by its settings; take locks from the primary",
             Cancelled => {
-                "was told by somebody to end the statement, or lets none take so long; try again, or raise \
-                 its `statement_timeout` or `max_statement_time`"
+                "cancelled the statement, on request or at its time limit; try again, or raise \
+                 `statement_timeout` or `max_statement_time`"
             }
             ConnectionLost => {
-                "has ended the session: it is being stopped, somebody has ended this connection, or nothing \
-                 was heard of this client for too long"
+                "ended the session: the server is stopping, an operator ended the connection, or the client \
+                 was silent for too long"
             }
-            DiskFull => "is on a full disk; free some space",
+            DiskFull => "has no disk space left; free some",
             Denied => {
-                "refuses this user; check its name and password (PostgreSQL: and pg_hba.conf), and grant the \
+                "denies this user; check its name and password (PostgreSQL: and pg_hba.conf), and grant the \
                  rights that docs/sql.md lists"
             }
             Schema | Constraint => {
-                "does not have the tables, functions or sequences that this dlock made; has something \
-                 changed them, or a newer dlock?"
+                "does not have the tables, functions or sequences of this version of dlock; was something \
+                 changed by hand, or by a newer version?"
             }
             _ => "failed",
         };
@@ -100,15 +100,15 @@ impl From<Failure> for Meaning {
 const NO_CONNECTION_LEFT: &str = "has no connection left; raise `max_connections` or the limit of this user, \
     or use fewer";
 #[cfg(any(feature = "postgres", feature = "mysql"))]
-const NO_DATABASE: &str = "does not have that database; mend its name or create it";
+const NO_DATABASE: &str = "does not have that database; correct its name or create it";
 #[cfg(any(feature = "postgres", feature = "mysql"))]
-const NO_TOKENS: &str = "has used up the sequence of the tokens";
+const NO_TOKENS: &str = "has reached the end of the sequence of the tokens";
 #[cfg(any(feature = "postgres", feature = "mysql"))]
-const TOO_OLD: &str = "does not know a setting that locks need: it is too old (sessions need PostgreSQL 14, \
-    MySQL 8.0 or MariaDB 10.5), or something else";
+const TOO_OLD: &str = "does not know a setting that locks need; it is too old (sessions need PostgreSQL 14, \
+    MySQL 8.0 or MariaDB 10.5), or another product";
 /// What the functions of leases say of it, too.
 #[cfg(feature = "postgres")]
-pub(crate) const OTHER_ISOLATION: &str = "runs transactions of another isolation level than `read \
+pub(crate) const OTHER_ISOLATION: &str = "runs transactions at another isolation level than `read \
     committed`; set `default_transaction_isolation` for this user";
 
 /// What that error of the driver or the database means.
@@ -139,14 +139,17 @@ pub(crate) fn meaning(e: &sqlx::Error) -> Meaning {
 fn of_driver(e: &sqlx::Error) -> Meaning {
     use sqlx::Error;
     const AWAY: &str = "cannot be reached or does not answer; check the address, the network and the server";
-    const NO_ANSWER: &str = "answered what is no answer";
-    const NO_TLS: &str = "cannot be reached by TLS; check the certificates";
-    const STRANGE: &str = "does not answer as such a server does; is there a proxy without a server, \
-        something else, or a login method that the driver does not have?";
+    const NO_ANSWER: &str = "sent an answer that cannot be read";
+    const NO_TLS: &str = "cannot be reached over TLS; check the certificates";
+    const STRANGE: &str = "does not speak the protocol; is it a proxy without a server, another product, \
+        or a login method that the driver does not support?";
     match e {
-        Error::Configuration(_) | Error::InvalidArgument(_) => {
-            told(Other, InvalidInput, "cannot be connected to with these options").over()
-        }
+        Error::Configuration(_) | Error::InvalidArgument(_) => told(
+            Other,
+            InvalidInput,
+            "cannot be reached with these options; check the URL",
+        )
+        .over(),
         // A value that cannot be decoded was read to its end. All other errors leave the stream out of step.
         Error::ColumnNotFound(_)
         | Error::ColumnIndexOutOfBounds { .. }
@@ -170,13 +173,13 @@ fn of_driver(e: &sqlx::Error) -> Meaning {
 #[cfg(feature = "postgres")]
 fn of_postgres(code: &str, is_over: bool) -> Meaning {
     let schema = Meaning::from(Schema);
-    const STARTS: &str = "lets nobody in: it is starting or stopping; try again";
+    const STARTS: &str = "is starting or stopping; try again";
     const NO_ROOM: &str = "has no room for another lock; raise `max_locks_per_transaction`, or hold fewer";
-    const NO_SCHEMA: &str = "does not have that schema; mend its name or create it";
-    const POOLER: &str = "is reached through a pooler that shares sessions; leases want `pooler=true` in the \
-        URL, or `Config::behind_pooler`, and locks that hang on sessions want the server itself";
-    const FOREIGN_ROW: &str = "has a row of that name which no dlock wrote; look at it in the table of \
-        names, and delete it if it is nobody's";
+    const NO_SCHEMA: &str = "does not have that schema; correct its name or create it";
+    const POOLER: &str = "is behind a pooler that shares sessions; leases need `pooler=true` in the URL, or \
+        `Config::behind_pooler`; session locks need a direct connection";
+    const FOREIGN_ROW: &str = "has a row for this lock that dlock did not write; look at it in the table of \
+        names, and delete it if no program needs it";
     let meaning = match code {
         "40P01" => Deadlock.into(),
         "40001" => Serialization.into(),
@@ -229,12 +232,12 @@ pub(crate) fn is_no_thread(e: &sqlx::Error) -> bool {
 #[cfg(feature = "mysql")]
 fn of_mysql(number: u16) -> Meaning {
     let schema = Meaning::from(Schema);
-    const CUT_OFF: &str = "is a node that is cut off from its cluster";
+    const CUT_OFF: &str = "is cut off from its cluster";
     const TOO_LONG: &str =
-        "takes no statement of that length; raise `max_allowed_packet`, or write less at once";
-    const NO_COMMIT: &str = "failed while it committed, perhaps after the change was stored";
-    const LOGS_STATEMENTS: &str = "keeps its binary log in statements, which those of a lock cannot be in; \
-        set `binlog_format` to ROW or MIXED, and open session locks anew";
+        "rejects a statement of that length; raise `max_allowed_packet`, or write less at once";
+    const NO_COMMIT: &str = "failed during the commit; the change may have been stored";
+    const LOGS_STATEMENTS: &str = "has a statement-based binary log, which cannot take those of locks; set \
+        `binlog_format` to ROW or MIXED, and reconnect session locks";
     match number {
         1213 => Deadlock.into(),
         // MariaDB: the record has changed since it was last read.
@@ -268,11 +271,11 @@ fn of_mysql(number: u16) -> Meaning {
 /// By extended result code: <https://www.sqlite.org/rescode.html>.
 #[cfg(feature = "sqlite")]
 fn of_sqlite(code: u32) -> Meaning {
-    const BUSY: &str = "is kept busy by another connection; look for a long write transaction";
+    const BUSY: &str = "is locked by another connection; look for a long write transaction";
     const READ_ONLY: &str = "is read-only; the file and its directory must be writable";
-    const NO_RIGHTS: &str = "refuses access; check the rights of this user";
-    const DAMAGED: &str = "is damaged, or the disk refused a read, which SQLite does not tell apart; check \
-        the disk, and restore or remove the file if it stays so";
+    const NO_RIGHTS: &str = "denies access; check the rights of this user";
+    const DAMAGED: &str = "is damaged, or a read from disk failed, which SQLite does not tell apart; check \
+        the disk, and restore or remove the file if that persists";
     const NOT_OPEN: &str = "cannot be opened; check the file and its directory";
     match code & 0xff {
         // BUSY_SNAPSHOT: what was read is not the newest any more, and no wait mends that.
@@ -312,7 +315,7 @@ pub(crate) fn unavailable(text: impl Into<Cow<'static, str>>) -> Error {
 /// The runtime has dropped the task that was to do it.
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 pub(crate) fn runtime_ended() -> Error {
-    unavailable("the runtime that was given has ended; use one that lives as long as the client")
+    unavailable("the runtime of this client has ended; use one that lives as long as the client")
 }
 
 /// Where a database is, for messages: never a password.

@@ -19,7 +19,7 @@ pub(crate) fn check_token(token: Token) -> Result<()> {
     if token.get() <= LAST_TOKEN {
         return Ok(());
     }
-    Err(invalid("a SQL database keeps tokens up to 2^63 - 1"))
+    Err(invalid("a token in a SQL database is at most 2^63 - 1"))
 }
 
 /// The statement that makes the table.
@@ -70,7 +70,7 @@ pub(crate) fn pass<DB: Store>(table: &str, (resource, token, access, value): Pas
 
 /// What [`pass`] has done, by the row that it answers.
 pub(crate) fn admission<DB: Store>(rows: &[DB::Row], token: Token, access: Access) -> Result<Admission> {
-    let gone = "the row of a resource of the fence gate was deleted at that moment; try again";
+    let gone = "the row of this resource in the fence gate was deleted meanwhile; try again";
     let row = rows.first();
     let row = row.ok_or_else(|| Error::new(ErrorKind::Unavailable, gone))?;
     Ok(read::<DB>(row, Vec::new())?.admit(token, access))
@@ -82,7 +82,7 @@ pub(crate) fn value<DB: Store>(rows: &[DB::Row]) -> Result<Option<FencedValue>> 
         return Ok(None);
     };
     let Ok(Some(value)) = DB::read(row, 2) else {
-        return Err(foreign("the value of a fence is of another type"));
+        return Err(foreign("the value behind a fence gate has another type"));
     };
     read::<DB>(row, value).map(Some)
 }
@@ -91,12 +91,12 @@ pub(crate) fn value<DB: Store>(rows: &[DB::Row]) -> Result<Option<FencedValue>> 
 fn read<DB: Store>(row: &DB::Row, value: Vec<u8>) -> Result<FencedValue> {
     let token = |at| -> Result<Option<Token>> {
         let stored: Option<i64> =
-            DB::read(row, at).map_err(|_| foreign("the token of a fence is no number"))?;
+            DB::read(row, at).map_err(|_| foreign("a token of a fence gate is not a number"))?;
         stored.map(read_token).transpose()
     };
     let (max_exclusive, max_any) = (token(0)?, token(1)?);
     match max_exclusive <= max_any {
         true => Ok(FencedValue::new(value, max_exclusive, max_any)),
-        false => Err(foreign("the tokens of a fence contradict one another")),
+        false => Err(foreign("the tokens of a fence gate contradict one another")),
     }
 }

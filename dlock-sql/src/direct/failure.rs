@@ -81,17 +81,17 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Deadlock => "ended the transaction to resolve a deadlock; begin it again",
-            Self::Serialization => "found that another transaction was faster; begin this one again",
+            Self::Serialization => "found a conflict with another transaction; begin this one again",
             Self::LockTimeout => "did not get the lock within its time limit; roll back, and try later",
-            Self::ReadOnly => "takes no writes; is this a replica?",
-            Self::Aborted => "refuses all that comes after a failed statement; roll the transaction back",
-            Self::ConnectionLost => "closed the connection; what was not committed is rolled back",
-            Self::NoConnection => "has no connection free; is the server up, and the pool large enough?",
-            Self::Cancelled => "cancelled the statement: somebody did, or its time limit was over",
+            Self::ReadOnly => "is read-only; is it a replica?",
+            Self::Aborted => "rejects all statements after a failed one; roll back the transaction",
+            Self::ConnectionLost => "closed the connection; uncommitted changes are rolled back",
+            Self::NoConnection => "has no free connection; is the server up, and the pool large enough?",
+            Self::Cancelled => "cancelled the statement, on request or at its time limit",
             Self::DiskFull => "has no space left; free some",
-            Self::Denied => "refuses this user; check its rights",
-            Self::Schema => "does not have such a table or column; was it made, and is its name right?",
-            Self::Constraint => "refuses the row, which breaks a rule of its table",
+            Self::Denied => "denies this user; check its rights",
+            Self::Schema => "does not have that table or column; was it created, and is its name right?",
+            Self::Constraint => "rejects the row, which violates a constraint of its table",
             Self::Other => "refused a statement",
         })
     }
@@ -116,7 +116,7 @@ impl Error {
             return e.into();
         }
         let text =
-            "the connection to the database was lost while it committed, perhaps after the change was stored";
+            "the connection to the database was lost during the commit; the change may have been stored";
         let error = dlock_core::Error::new(ErrorKind::Unknown, text).with_source(e);
         Self {
             failure: told.failure,

@@ -195,7 +195,8 @@ impl<DB: Store> Versioned<DB> {
             0 => Ok(None),
             1 => Ok(Some(expected + 1)),
             n => {
-                let text = format!("the key of {table} found {n} rows, and all were written; make it unique");
+                let text =
+                    format!("the key of {table} matched {n} rows, and all were written; make it unique");
                 Err(Error::new(ErrorKind::BackendData, text))
             }
         }

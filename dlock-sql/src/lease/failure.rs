@@ -37,7 +37,7 @@ pub(in crate::lease) fn perhaps_done(e: sqlx::Error, at: &str) -> Error {
 
 /// The runtime has ended with a request on its way.
 pub(in crate::lease) fn ended_meanwhile() -> Error {
-    let text = "a request to the database was on its way when its runtime ended";
+    let text = "the runtime ended while a request to the database was in flight";
     Error::new(ErrorKind::Unknown, text).with_source(runtime_ended())
 }
 

@@ -29,7 +29,7 @@ pub(in crate::lease) fn share(mode: Mode) -> Result<i32> {
             let text = || invalid(format!("SQL databases count permits up to {}", i32::MAX));
             i32::try_from(n.get()).map_err(|_| text())
         }),
-        _ => Err(unsupported("this mode is not known to the SQL backends")),
+        _ => Err(unsupported("the SQL backends do not know this mode")),
     }
 }
 

@@ -86,8 +86,8 @@ impl<D: Dialect> Lease<D> {
             // granted for nobody if it arrived after the name was let go.
             if let Ok(Attempt::Held(_)) = asked {
                 let unknown = |e| {
-                    let text = "the lock was refused, but an earlier copy of the request may still be on its \
-                        way and could not be taken back";
+                    let text = "the lock was refused, but an earlier copy of the request may still be in \
+                        flight and could not be withdrawn";
                     Error::new(ErrorKind::Unknown, text).with_source(e)
                 };
                 asked = Box::pin(self.try_abandon(key)).await.map_err(unknown).and(asked);

@@ -62,7 +62,7 @@ impl<D: Dialect> Opening<D> {
         }
         if self.number(&tables.lock).await? != Some(1) {
             let at = &self.at;
-            let text = "another program has been making the lock tables for ten seconds; try again";
+            let text = "another program is still creating the lock tables after ten seconds; try again";
             return Err(unavailable(format!("{at}: {text}")));
         }
         let from = self.version(tables).await?;

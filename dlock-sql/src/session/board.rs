@@ -285,8 +285,8 @@ impl Board {
             false => Ok(Found::Nothing),
             true => Err(Error::new(
                 ErrorKind::Unknown,
-                "the request may have the lock in a session that nothing was heard of; the server ends that \
-                 after the ttl",
+                "the request may have the lock, in a session that does not answer; the server ends that \
+                 session after its ttl",
             )),
         }
     }

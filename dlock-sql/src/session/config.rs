@@ -211,17 +211,17 @@ impl Config {
         let limits = &self.limits;
         let (ttl, shortest) = (self.ttl, limits.shortest_ttl);
         let wrong = if ttl < shortest || ttl > LONGEST_TTL {
-            format!("a session ttl of {ttl:?} is not between {shortest:?} and {LONGEST_TTL:?}")
+            format!("the session ttl must be from {shortest:?} to {LONGEST_TTL:?}, not {ttl:?}")
         } else if self.restart_grace.is_some_and(|grace| grace > LONGEST_TTL) {
-            format!("a grace after a restart is at most {LONGEST_TTL:?}, the longest session ttl")
+            format!("`restart_grace` must be at most {LONGEST_TTL:?}, the longest session ttl")
         } else if self.timeout.is_zero() {
-            "the time limit of a request must be longer than nothing".to_owned()
+            "the time limit of a request must be above zero".to_owned()
         // What is folded by one server and not by another would be two sequences.
         } else if !is_small(&self.prefix) {
             let prefix = self.prefix.escape_default();
             format!("the prefix `{prefix}` is not a small letter or `_`, then such and digits, 40 at most")
         } else if self.schema.is_some() && !limits.is_postgres {
-            "MySQL takes no `schema`: session locks are of the database that is connected to".to_owned()
+            "MySQL has no `schema`: session locks use the database of the connection".to_owned()
         } else {
             String::new()
         };

@@ -104,7 +104,7 @@ pub(super) struct Backend {
 /// A pooler drops settings, or lets other sessions answer.
 pub(super) fn pooled(at: &str) -> Failed {
     let message = format!(
-        "{at} did not take the settings of a session, or answered by another one: there is a pooler in \
+        "{at} did not keep the settings of a session, or answered from another one: there is a pooler in \
          between that shares sessions, which breaks locks that hang on them. Connect to the server itself, \
          or use the lease strategy"
     );

@@ -44,7 +44,7 @@ pub(super) fn ended() -> Error {
 pub(super) fn token(drawn: i64, at: &str) -> Answer<Token> {
     let token = u64::try_from(drawn).ok().and_then(Token::new);
     token.ok_or_else(|| {
-        let message = format!("the tokens of {at} gave none; has something changed their sequence or table?");
+        let message = format!("the sequence of tokens of {at} gave none; was it changed by hand?");
         let error = Error::new(ErrorKind::BackendData, message);
         Failed { error, fatal: false }
     })

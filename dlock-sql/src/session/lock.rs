@@ -127,7 +127,7 @@ impl Lock for SessionLock {
 
     async fn release(&self, lease: &LeaseKey, how: Release) -> Result<Released> {
         if how != Release::Now {
-            return Err(unsupported("a minimum hold is not for session locks"));
+            return Err(unsupported("session locks have no minimum hold"));
         }
         let (board, key) = (&self.client.board, self.key(&lease.name));
         let was_held = match board.withdraw(&key, lease.id, self.client.now())? {

@@ -56,9 +56,7 @@ impl Config {
     pub async fn transaction_locks(self, runtime: Arc<dyn Runtime>) -> Result<TransactionLocks> {
         let config = self.checked()?;
         if !config.limits.is_postgres {
-            return Err(unsupported(
-                "MySQL and MariaDB have no locks that end with a transaction",
-            ));
+            return Err(unsupported("MySQL and MariaDB have no transaction locks"));
         }
         let (_, site) = config.open(&runtime).await?;
         Ok(TransactionLocks::new(&site))

@@ -144,6 +144,6 @@ impl Connection {
 fn no_way_to_cancel() -> Failed {
     Failed::fatal(
         ErrorKind::Unavailable,
-        "a wait was cancelled by closing its connection, since there was no other one to cancel it on",
+        "a wait was cancelled by closing its connection: no other connection was free to cancel it",
     )
 }

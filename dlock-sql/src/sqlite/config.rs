@@ -107,19 +107,21 @@ impl Config {
             (
                 "mode",
                 "rwc rw",
-                "a lock writes; a database in memory is `sqlite::memory:`",
+                "locks write to the database; one in memory is `sqlite::memory:`",
             ),
             (
                 "cache",
                 "private",
-                "connections of one cache are in one another's way",
+                "connections that share a cache block one another",
             ),
             ("immutable", "false 0", "a lock writes"),
-            ("vfs", "", "locks need the file locks that the system's own has"),
+            ("vfs", "", "locks need the file locks of the default one"),
         ] {
             match url.take::<String>(key)? {
                 Some(value) if !fits.split(' ').any(|fit| fit == value) => {
-                    return Err(invalid(format!("the URL's `{key}` cannot be that: {why}")));
+                    return Err(invalid(format!(
+                        "the URL's `{key}` cannot have that value: {why}"
+                    )));
                 }
                 Some(value) if value == "rw" => config.options = config.options.create_if_missing(false),
                 _ => {}

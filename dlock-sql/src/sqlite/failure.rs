@@ -38,7 +38,7 @@ fn why_not_opened(path: &Path) -> (ErrorKind, &'static str) {
     if path.is_dir() {
         (InvalidInput, "is a directory; give the path of a file in it")
     } else if matches!(directory.try_exists(), Ok(false)) {
-        let text = "cannot be opened: its directory does not exist; make it, or mend the path";
+        let text = "cannot be opened: its directory does not exist; create it, or correct the path";
         // A mount that is late would come yet.
         (Unavailable, text)
     } else if refused(path) || refused(directory) {
@@ -72,6 +72,6 @@ fn refused(_: &Path) -> bool {
 
 /// The typed error for a commit of which it is not known whether it took effect.
 pub(super) fn perhaps_done(e: sqlx::Error, at: &str) -> Error {
-    let text = "failed while it committed, perhaps after the change was stored";
+    let text = "failed during the commit; the change may have been stored";
     Error::new(ErrorKind::Unknown, format!("the SQLite database {at} {text}")).with_source(e)
 }

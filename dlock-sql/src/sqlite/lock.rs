@@ -162,8 +162,8 @@ impl Lock for SqliteLock {
         });
         let (version, journal) = asked.await?;
         let server = format!("SQLite {version}, {} (journal mode {journal})", self.at);
-        let local = "leases go by this machine's time since its start: no step of a clock changes them";
-        let power = "a power loss ends all leases, and takes no token back";
+        let local = "leases go by the time since this machine's boot: no clock step ends or extends one";
+        let power = "a power loss ends all leases and reuses no token";
         Ok(vec![
             Finding::good("server", server),
             Finding::good("persistence", power),

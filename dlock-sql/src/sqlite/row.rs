@@ -99,7 +99,7 @@ pub(super) fn read_glance(rows: &[SqliteRow]) -> Result<Glance> {
 
 pub(super) fn number<T: TryFrom<i64>>(row: &SqliteRow, at: usize) -> Result<T> {
     let stored = get::<i64, _>(row, at)?;
-    T::try_from(stored).map_err(|_| foreign("a number that cannot be there"))
+    T::try_from(stored).map_err(|_| foreign("an impossible number"))
 }
 
 pub(super) fn time(row: &SqliteRow, at: usize) -> Result<Timestamp> {

@@ -169,7 +169,7 @@ impl View {
         self.secure_tokens = tokens.ceiling < above(TOKEN_BLOCK / 2);
         if tokens.last > tokens.ceiling {
             // Somebody granted half a block in one change, or many others did, each in its last one.
-            let text = "the tokens of these grants are not safe against a power loss yet; ask again";
+            let text = "the tokens of these grants are not yet safe against a power loss; try again";
             return Err(Error::new(ErrorKind::Unavailable, text));
         }
         // With every entry goes the time at which it is stored, for the first process of the next boot.

@@ -224,7 +224,7 @@ impl<DB: Store> ReentrantRows<DB> {
             "INSERT INTO {table}reentrant ({columns}) VALUES ({key}, 0, '', {none}, 0) {or_nothing}; "
         );
         let row = self.read(&mut tx, name, &make, DB::LOCKING).await?;
-        let gone = "it vanished while it was locked; does something else delete from that table?";
+        let gone = "it was deleted while it was locked; does another program delete from this table?";
         let (write, answer) = decide(&row.ok_or_else(|| foreign(gone))?)?;
         match write {
             Some(set) => {

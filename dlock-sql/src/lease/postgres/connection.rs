@@ -104,7 +104,7 @@ async fn schema(opening: &mut Opening<Postgres>, config: &Config) -> Result<Stri
     let schema = config.schema.clone().or(get(&row, 0)?);
     schema.ok_or_else(|| {
         invalid(format!(
-            "no schema of the search path of {} exists; name one",
+            "no schema in the search path of {} exists; set `schema`",
             opening.at
         ))
     })

@@ -90,7 +90,7 @@ impl Board {
             (None, Some(bidding)) if bidding.of == Some(lease.id) => {
                 return Err(Error::new(
                     ErrorKind::Unknown,
-                    "another call of the same request is on its way, and may have the lock: ask again",
+                    "another call for the same request is in flight, and may have the lock: try again",
                 ));
             }
             (None, None) if name.line.front().is_none_or(|first| first.lease.id == lease.id) => {}

@@ -33,17 +33,17 @@ pub(super) async fn prepare(options: &MySqlConnectOptions, config: &Config) -> R
          (SELECT CAST(schema_name AS CHAR) FROM information_schema.schemata WHERE schema_name = DATABASE())";
     let who = sqlx::query_as::<_, (String, i64, Option<String>)>(WHO);
     let (version, flush, database) = who.fetch_one(&mut connection).await.map_err(told)?;
-    let too_old = || format!("{at} is of version {version}; session locks need MySQL 8.0 or MariaDB 10.5");
+    let too_old = || format!("{at} has version {version}; session locks need MySQL 8.0 or MariaDB 10.5");
     let product = product(&version).ok_or_else(|| unsupported(too_old()))?;
-    let none = || format!("the options for {at} name no database, and the tokens need one");
+    let none = || format!("the options for {at} name no database, which the tokens need");
     let database = database.ok_or_else(|| invalid(none()))?;
     let name = &config.sequence();
     let quoted = format!("{}.{}", quote(&database, '`'), quote(name, '`'));
     let made = make(&mut connection, product, (&database, name), &quoted).await;
     let noted = made.map_err(told)?.ok_or_else(|| {
         let message = format!(
-            "`{name}` of {at} is not as dlock makes it: tokens from it would not follow one another; choose \
-             another prefix, or remove it"
+            "`{name}` of {at} is not as dlock made it, so its tokens may not increase; choose another \
+             prefix, or remove it"
         );
         Error::new(ErrorKind::BackendData, message)
     })?;

@@ -116,7 +116,7 @@ impl Postgres {
             return Err(pooled(at));
         }
         if is_standby {
-            let message = format!("{at} is a standby, whose locks exclude nobody on the primary");
+            let message = format!("{at} is a standby, whose locks do not exclude clients of the primary");
             return Err(Failed::fatal(ErrorKind::Unavailable, message));
         }
         // Of version 17, and meant for transactions that do something.

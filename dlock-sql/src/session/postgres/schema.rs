@@ -69,8 +69,8 @@ pub(super) async fn prepare(options: &PgConnectOptions, config: &Config) -> Resu
     let _ = connection.close().await;
     let Some((true, comment)) = found else {
         let message = format!(
-            "the sequence {quoted} of {at} does not count up by one, without a cache and without an end: \
-             tokens from it would not follow one another"
+            "the sequence {quoted} of {at} must increment by one, without a cache and without an end: its \
+             tokens may not increase"
         );
         return Err(Error::new(ErrorKind::BackendData, message));
     };

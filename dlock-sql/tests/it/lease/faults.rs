@@ -151,7 +151,7 @@ fn a_row_kept_locked_is_unavailable_and_nothing_was_done() {
             for a in [ask("x"), join("x", Mode::READER)] {
                 let e = lock.attempt(&a).await.unwrap_err();
                 assert_eq!(e.kind(), ErrorKind::Unavailable, "{e}");
-                assert!(e.to_string().contains("locked for too long"), "{e}");
+                assert!(e.to_string().contains("did not release"), "{e}");
             }
             // Others go on meanwhile.
             hand.run("ROLLBACK").await.unwrap();
@@ -197,7 +197,7 @@ fn a_deadlock_is_unavailable_and_passes() {
                 panic!("{outcome:?}")
             };
             assert_eq!(e.kind(), ErrorKind::Unavailable, "{e}");
-            assert!(e.to_string().contains("in conflict with another"), "{e}");
+            assert!(e.to_string().contains("conflict with another"), "{e}");
         }
         for outcome in lock.renew().unwrap().renew(&items).await {
             assert!(matches!(outcome, RenewOutcome::Queued { .. }), "{outcome:?}");

@@ -66,7 +66,7 @@ fn a_statement_ended_by_an_operator_is_unavailable_and_not_done() {
             let (answer, ()) = futures::future::join(lock.attempt(&a), ending).await;
             let e = answer.unwrap_err();
             assert_eq!(e.kind(), ErrorKind::Unavailable, "{e}");
-            assert!(e.to_string().contains("end the statement"), "{e}");
+            assert!(e.to_string().contains("cancelled the statement"), "{e}");
             hand.run("ROLLBACK").await.unwrap();
             let seen = lock.watch().unwrap().inspect(&a.key.name).await.unwrap();
             assert_eq!((seen.holders.len(), seen.waiting), (0, 0));

@@ -141,10 +141,10 @@ fn options_of_zookeeper_are_checked_before_anything_is_opened() {
         ("zk://h?root=x", "path"),
         ("zk://h?layout=hunter2", "`layout` must be `curator`"),
         ("zk://h?unfair=1", "`unfair` must be"),
-        ("zk://h?unfair=true&layout=curator", "cannot be unfair"),
+        ("zk://h?unfair=true&layout=curator", "`unfair` does not go with"),
         ("zk://h?session_timeout=12", "`session_timeout` must be"),
-        ("zk://h?session_timeout=1ms", "session timeout is"),
-        ("zk://h?timeout=2h", "timeout is"),
+        ("zk://h?session_timeout=1ms", "session timeout must be"),
+        ("zk://h?timeout=2h", "timeout must be"),
         ("zk://h?access=hunter2", ""),
         ("zk://h?prefix=a", "`zk` URLs take: access, "),
         ("zk://h?color=hunter2", "`zk` URLs take: access, "),
@@ -230,7 +230,7 @@ fn options_of_databases_are_checked_before_anything_is_opened() {
     // What only one of them has.
     assert!(refusal("mysql://h/d?pooler=true").to_string().contains("take: "));
     let schema = refusal("mysql://h/d?strategy=session&schema=x");
-    assert!(schema.to_string().contains("takes no `schema`"), "{schema}");
+    assert!(schema.to_string().contains("has no `schema`"), "{schema}");
     #[cfg(feature = "sql-tls")]
     for url in ["postgres://h/d?cert=x", "mysql://h/d?ca=/there/is/none"] {
         assert_eq!(refusal(url).kind(), ErrorKind::InvalidInput, "{url}");

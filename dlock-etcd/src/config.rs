@@ -1,4 +1,4 @@
-//! How a cluster is reached, and how its locks are kept.
+//! The options of a cluster.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::lock::EtcdLock;
 
 const PORT: u16 = 2379;
 
-/// Where everything is unless something else is set.
+/// The prefix of all keys unless set.
 const PREFIX: &str = "dlock";
 
 const SESSION: Duration = Duration::from_secs(10);
@@ -24,18 +24,18 @@ const SESSION: Duration = Duration::from_secs(10);
 const SHORTEST_SESSION: Duration = Duration::from_secs(1);
 const LONGEST_SESSION: Duration = Duration::from_secs(3600);
 
-/// What is longer was not meant: an operation ends by its own limit.
+/// A longer one is a mistake: operations have a limit of their own.
 const LONGEST_TIMEOUT: Duration = Duration::from_secs(3600);
 
-/// How a cluster is reached, and how its locks are kept: by code or [by URL](Self::from_url).
+/// How to reach an etcd cluster and keep locks in it. Built by code or [from a URL](Self::from_url).
 ///
 /// ```no_run
 /// # async fn example() -> dlock_core::Result<()> {
 /// use std::time::Duration;
 /// use dlock_etcd::Config;
 ///
-/// let config = Config::new("etcd-a,etcd-b,etcd-c").session_timeout(Duration::from_secs(5));
-/// let lock = config.connect(dlock_core::runtime::detect()?).await?;
+/// let config = Config::new("etcd-a,etcd-b,etcd-c").session_timeout(Duration::from_secs(5)); let lock =
+/// config.connect(dlock_core::runtime::detect()?).await?;
 /// # Ok(()) }
 /// ```
 #[derive(Clone)]
@@ -50,7 +50,7 @@ pub struct Config {
     tls: Option<Certificates>,
 }
 
-/// In PEM.
+/// Certificates in PEM.
 #[cfg(feature = "tls")]
 #[derive(Clone, Default)]
 struct Certificates {
@@ -59,7 +59,7 @@ struct Certificates {
 }
 
 impl Config {
-    /// The cluster of those members, `host[:port],...`. Without a port it is 2379.
+    /// Names the members of the cluster as `host[:port],...`. The port is 2379 unless given.
     pub fn new(members: &str) -> Self {
         Self {
             members: members.to_owned(),
@@ -72,25 +72,25 @@ impl Config {
         }
     }
 
-    /// What a URL says: `etcd://[user:password@]host[:port],.../prefix`, or `etcds` for TLS. The prefix may
-    /// be left out. These keys may follow:
+    /// Reads a URL: `etcd://[user:password@]host[:port],.../prefix`, or `etcds` for TLS. The prefix is
+    /// optional. The query takes these keys:
     ///
-    /// | key | what |
+    /// | key | sets |
     /// |---|---|
-    /// | `session_timeout`, `timeout` | as the methods of that name |
-    /// | `ca` | a file with the certificates of whom to trust, in PEM (feature `tls`) |
-    /// | `cert`, `key` | files with a certificate of this client and its key, in PEM (`tls`) |
+    /// | `session_timeout`, `timeout` | the option of that name, as in `10s` |
+    /// | `ca` | a file in PEM with the certificates to trust (feature `tls`) |
+    /// | `cert`, `key` | files in PEM with this client's certificate and its key (feature `tls`) |
     ///
-    /// What is not plain text is percent-encoded.
+    /// Percent-encode all characters that are not plain text.
     ///
     /// # Errors
-    /// `InvalidInput` if a part of it is wrong, and `Unsupported` if it asks for a feature that this build
-    /// has not.
+    /// `InvalidInput` if a part of the URL is wrong, or a file cannot be read; `Unsupported` if it needs a
+    /// feature that this build does not have.
     pub fn from_url(url: &str) -> Result<Self> {
         Self::read(Url::parse(url)?)
     }
 
-    /// The same, of a URL that was taken apart already.
+    /// Reads a URL that is already parsed: see [`from_url`](Self::from_url).
     ///
     /// # Errors
     /// As [`from_url`](Self::from_url).
@@ -138,7 +138,7 @@ impl Config {
 
     #[cfg(feature = "tls")]
     fn take_certificates(&mut self, url: &mut Url) -> Result<()> {
-        // Before the files are read: what is missing is told, and not that the other one cannot be read.
+        // Before the files are read: a missing key is the clearer error.
         let mut given = url.clone();
         let (cert, key) = (given.take::<String>("cert")?, given.take("key")?);
         Url::both(("cert", cert), ("key", key))?;
@@ -161,51 +161,53 @@ impl Config {
         Ok(())
     }
 
-    /// What all keys begin with, `dlock` unless set. The lock `orders` is then what `etcdctl lock
-    /// dlock/orders` locks. Clients of different prefixes do not exclude one another.
+    /// Sets the prefix of all keys; `dlock` unless set. At most 512 bytes, no control characters, no `!` at
+    /// the end. The lock `orders` is then what `etcdctl lock dlock/orders` locks. Clients with different
+    /// prefixes do not exclude one another.
     pub fn prefix(mut self, prefix: &str) -> Self {
         prefix.clone_into(&mut self.prefix);
         self
     }
 
-    /// For how long the cluster keeps the locks of a client that it does not hear of: whole seconds, 1 s to
-    /// 1 h; 10 s unless set. The cluster has a least one of its own, one and a half of its election timeouts:
-    /// 2 s as it is delivered. What it grants is [`min_ttl`](dlock_core::Capabilities::min_ttl), the least
-    /// ttl that a lock may ask for, and the most that a crash costs the others, but for a second that etcd
-    /// may be late.
+    /// Sets how long the cluster keeps the locks of a client that it does not hear from: 1 s to 1 h in whole
+    /// seconds, 10 s unless set.
+    ///
+    /// The cluster has a minimum of its own, one and a half election timeouts: 2 s by default. The timeout
+    /// that it grants is [`min_ttl`](dlock_core::Capabilities::min_ttl), the minimum ttl of a lock. After a
+    /// crash others wait that long at most, and another second if etcd is late.
     pub fn session_timeout(mut self, timeout: Duration) -> Self {
         self.session_timeout = timeout;
         self
     }
 
-    /// How long it may take to be connected to a member, more than nothing and an hour at most; 5 s unless
-    /// set. How long an operation may take is the client's `op_timeout`.
+    /// Sets how long connecting to a member may take: above zero, an hour at most, 5 s unless set. The time
+    /// limit of an operation is the client's `op_timeout`.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
     }
 
-    /// As whom the cluster is asked.
+    /// Sets the user and the password.
     pub fn login(mut self, user: &str, password: &str) -> Self {
         self.login = Some((user.to_owned(), password.to_owned()));
         self
     }
 
-    /// Connects by TLS, and trusts whom the system trusts.
+    /// Connects over TLS and trusts the certificates of the system.
     #[cfg(feature = "tls")]
     pub fn tls(mut self) -> Self {
         self.tls.get_or_insert_default();
         self
     }
 
-    /// Connects by TLS, and trusts those certificates alone, in PEM.
+    /// Connects over TLS and trusts only these certificates, in PEM.
     #[cfg(feature = "tls")]
     pub fn root_certificate(mut self, pem: &str) -> Self {
         self.tls.get_or_insert_default().root = Some(pem.to_owned());
         self
     }
 
-    /// Connects by TLS, with the certificate by which this client says who it is, and its key, both in PEM.
+    /// Connects over TLS and authenticates with this certificate and its key, both in PEM.
     #[cfg(feature = "tls")]
     pub fn client_certificate(mut self, pem: &str, key: &str) -> Self {
         self.tls.get_or_insert_default().client = Some((pem.to_owned(), key.to_owned()));
@@ -215,18 +217,18 @@ impl Config {
     /// Connects to the cluster.
     ///
     /// # Cancel safety
-    /// Dropped before it is done, nothing is left but a lease that nobody renews.
+    /// If the future is dropped, at most a lease is left that nobody renews.
     ///
     /// # Errors
     /// `InvalidInput` if an option is wrong; `Unavailable` if no member answers; `PermissionDenied` if the
-    /// user or the password is refused; `Unsupported` if the server is too old.
+    /// user or the password is rejected; `Unsupported` if the server is too old.
     pub async fn connect(self, runtime: Arc<dyn Runtime>) -> Result<EtcdLock> {
         let settings = self.settings()?;
         let connection = Connection::open(settings, runtime).await?;
         Ok(EtcdLock::new(connection))
     }
 
-    /// Checks all that can be checked without a connection.
+    /// Checks everything that needs no connection.
     ///
     /// # Errors
     /// `InvalidInput` if an option is wrong.
@@ -295,7 +297,7 @@ impl Config {
     }
 
     fn options(&self) -> ConnectOptions {
-        // A member that is cut off from its leader says so, and does not keep anybody waiting.
+        // A member without a leader answers with an error instead of letting requests wait.
         let options = ConnectOptions::new()
             .with_require_leader(true)
             .with_connect_timeout(self.timeout)
@@ -355,7 +357,7 @@ impl Certificates {
     }
 }
 
-/// On which machine and in which process this is, for operators. In one word each.
+/// This machine and process, for operators: one word each.
 fn host_and_process() -> String {
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let is_plain = |c: &char| c.is_ascii_graphic() && *c != '=';

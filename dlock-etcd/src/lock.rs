@@ -27,11 +27,11 @@ const LONGEST_OWNER: usize = 1024;
 /// How often an entry may be taken out of the line by somebody else while it joins.
 const TRIES: usize = 8;
 
-/// Locks in etcd: see [the crate](crate) for what they guarantee, and [`Config`](crate::Config) for how to
+/// Locks in etcd. See [the crate](crate) for the guarantees, and [`Config`](crate::Config) for how to
 /// connect.
 ///
-/// Clones share one lease, and so do clients that are built on the same one. Closing one of several such
-/// clients ends what is its own; the lease is revoked with the last of them.
+/// Clones share one lease, and so do clients built on clones. Closing one of several such clients ends its
+/// own locks; the last one revokes the lease.
 #[derive(Clone)]
 pub struct EtcdLock {
     pub(crate) connection: Arc<Connection>,
@@ -57,8 +57,8 @@ impl EtcdLock {
         }
     }
 
-    /// The number of the lease of now, as `etcdctl lease list` shows it in hexadecimal; `None` while another
-    /// one is being made.
+    /// The id of the present lease, which `etcdctl lease list` shows in hexadecimal; `None` while a new one
+    /// is being made.
     pub fn lease_id(&self) -> Option<i64> {
         self.connection.present().map(|s| s.lease)
     }

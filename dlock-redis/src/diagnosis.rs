@@ -43,8 +43,8 @@ impl Store {
         let info = match ask(cmd("INFO")).await {
             Ok(info) => text_of(info),
             Err(e) if e.kind() == ErrorKind::PermissionDenied => {
-                let text = "version, persistence, memory and replicas are not known: this user may not run INFO, \
-                            allow +info";
+                let text = "version, persistence, memory and replicas are not known: this user may not run \
+                            INFO, allow +info";
                 return Ok(vec![Finding::warning("server", text), clock]);
             }
             Err(e) => return Err(e),

@@ -20,7 +20,8 @@ use crate::failure::nothing_done;
 use crate::keys::{id_bytes, push_number};
 use crate::reply::{Reply, strange, token};
 
-/// Locks in a Redis server.
+/// Locks in a Redis server. See [the crate](crate) for the guarantees, and [`Config`](crate::Config) for how
+/// to connect.
 ///
 /// Clones share one connection.
 #[derive(Clone)]
@@ -38,28 +39,27 @@ pub(crate) fn capabilities(longest_ttl: Option<Duration>) -> Capabilities {
 }
 
 impl RedisLock {
-    /// Asks the server whether locks can be had of it now, and says what is in the way; connects, if that is
-    /// not done. For one that was opened [`lazily`](crate::Config::lazily), and for health checks.
+    /// Checks that the server can grant locks now, and connects if there is no connection yet. For locks that
+    /// were opened [`lazily`](crate::Config::lazily), and for health checks.
     ///
     /// # Cancel safety
-    /// Nothing is changed, at the server or here.
+    /// Nothing is changed, neither in the server nor in the client.
     ///
     /// # Errors
-    /// As those of [`Config::connect`](crate::Config::connect); `Closed`.
+    /// As [`Config::connect`](crate::Config::connect), and `Closed`.
     pub async fn ready(&self) -> Result<()> {
         let c = &self.backend;
         c.open()?;
         c.connection.ready().await.map_err(|e| nothing_done(e, &c.at))
     }
 
-    /// What is unique to the run of the server that is connected to: two addresses that show one are of one
-    /// server. `None` of a cluster, where nothing is connected, and where the user may not ask for `INFO`.
+    /// The run id of the connected server: addresses with the same id lead to one server. `None` for a
+    /// cluster, without a connection, and where the user may not run `INFO`.
     pub fn server_run_id(&self) -> Option<Arc<str>> {
         self.backend.connection.run()
     }
 
-    /// A grant that counts: where replicas have to acknowledge it, one that they did. Otherwise it is given
-    /// back.
+    /// A grant that counts. Where replicas must acknowledge and too few do, it is released.
     pub(crate) async fn counted(&self, grant: Grant) -> Result<Grant> {
         let Some(replicas) = &self.backend.replicas else {
             return Ok(grant);
@@ -71,7 +71,8 @@ impl RedisLock {
             Err(e) => match self.release(&grant.key, Release::Now).await {
                 Ok(_) => Err(e),
                 Err(_) => {
-                    let message = "the lock was granted and does not count, and could not be given back yet";
+                    let message =
+                        "the lock was granted without enough replicas, and could not be released yet";
                     Err(Error::new(ErrorKind::Unknown, message).with_source(e))
                 }
             },

@@ -69,21 +69,21 @@ fn one_of(url: &mut Url, words: &'static str, is_file: bool) -> Result<Option<(&
     Ok(given)
 }
 
-/// The URL with what the driver is to know, and nothing that it would ignore.
+/// The URL for the driver: without the keys of the lock, and without keys that the driver would ignore.
 ///
 /// | key | meaning |
 /// |---|---|
-/// | `socket` | a socket of the same machine, in place of the host |
+/// | `socket` | a socket of this machine instead of the host |
 /// | `sslmode` | `disable`, `prefer`, `require`, `verify-ca`, `verify-full`; PostgreSQL: `allow` |
-/// | `ca` | a file with the certificates that are trusted |
-/// | `cert`, `key` | files with the client's own certificate and its key |
+/// | `ca` | a file with the certificates to trust |
+/// | `cert`, `key` | files with this client's certificate and its key |
 ///
-/// The driver's own keys are taken as well, one of those that say the same. Those for files need the feature
-/// `tls`.
+/// The driver's own names for these keys work too; giving one twice is an error. Keys for files need the
+/// feature `tls`.
 ///
 /// # Errors
-/// `InvalidInput` for a scheme that is none of a database server, or a value that cannot be read;
-/// `Unsupported` for TLS where the build has none, or a server that it has no driver for.
+/// `InvalidInput` for a scheme that is not that of a database server, or a bad value; `Unsupported` for TLS
+/// without the feature, or a server without a driver in this build.
 pub fn driver_url(url: &mut Url) -> Result<String> {
     let (words, is_built_in) = match url.scheme() {
         "postgres" | "postgresql" => (POSTGRES, cfg!(feature = "postgres")),
@@ -126,7 +126,7 @@ pub fn driver_url(url: &mut Url) -> Result<String> {
     if cfg!(feature = "tls") {
         if let Some((word, ca)) = one_of(url, words.ca, true)? {
             tell(words.ca, &ca);
-            // Whoever says whom it trusts wants to know to whom it speaks. The driver's word does not say so.
+            // A program that names certificates to trust expects a check. The driver's own word implies none.
             if word == "ca" {
                 mode.get_or_insert_with(|| "verify-full".to_owned());
             }

@@ -1,22 +1,22 @@
-//! Who may see and change nodes.
+//! Who may read and change nodes.
 
 use dlock_core::Result;
 use zookeeper_client::{Acl, Acls, AuthId, CreateMode, CreateOptions, Permission};
 
 use crate::failure::invalid;
 
-/// Who may see and change the nodes that are made.
+/// Who may read and change the nodes that this client creates.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Access {
-    /// Anybody may do anything, as ZooKeeper has it where nothing is said.
+    /// Anyone may do anything: ZooKeeper's default.
     #[default]
     Anyone,
-    /// Whoever is known to the server as the same user: all clients of these locks then have the same
+    /// Only the user who created the node: all clients of these locks need the same
     /// [login](crate::Config::login) or SASL user.
     Creator,
-    /// A list as `zkCli` has it: `scheme:id:permissions`, set apart by commas, with permissions out of
-    /// `cdrwa`. For example `digest:app:kHqYpPMQpGtpUVhbJIRh3VeIHCg=:cdrwa,world:anyone:r`. All clients of
+    /// A list as in `zkCli`: `scheme:id:permissions`, separated by commas, with permissions from `cdrwa`. For
+    /// example `digest:app:kHqYpPMQpGtpUVhbJIRh3VeIHCg=:cdrwa,world:anyone:r`. All clients of
     /// these locks need `cdrw`.
     List(String),
 }

@@ -26,21 +26,21 @@ const SESSION: Duration = Duration::from_secs(12);
 const SHORTEST_SESSION: Duration = Duration::from_millis(500);
 const LONGEST_SESSION: Duration = Duration::from_secs(3600);
 
-/// What is longer was not meant: an operation ends by its own limit.
+/// A longer one is a mistake: operations have a limit of their own.
 const LONGEST_TIMEOUT: Duration = Duration::from_secs(3600);
 
 /// How often the driver asks for a connection, at least, before it makes its pauses twice as long.
 const LOOKS: usize = 16;
 
-/// How an ensemble is reached, and how its locks are kept: by code or [by URL](Self::from_url).
+/// How to reach a ZooKeeper ensemble and keep locks in it. Built by code or [from a URL](Self::from_url).
 ///
 /// ```no_run
 /// # async fn example() -> dlock_core::Result<()> {
 /// use std::time::Duration;
 /// use dlock_zk::Config;
 ///
-/// let config = Config::new("zk-a,zk-b,zk-c/apps").session_timeout(Duration::from_secs(6));
-/// let lock = config.connect(dlock_core::runtime::detect()?).await?;
+/// let config = Config::new("zk-a,zk-b,zk-c/apps").session_timeout(Duration::from_secs(6)); let lock =
+/// config.connect(dlock_core::runtime::detect()?).await?;
 /// # Ok(()) }
 /// ```
 #[derive(Clone)]
@@ -60,7 +60,7 @@ pub struct Config {
     tls: Option<Certificates>,
 }
 
-/// In PEM.
+/// Certificates in PEM.
 #[cfg(feature = "tls")]
 #[derive(Clone, Default)]
 struct Certificates {
@@ -69,8 +69,8 @@ struct Certificates {
 }
 
 impl Config {
-    /// The ensemble of those servers, `host[:port],.../path`. Without a port it is 2181. The path is one
-    /// below which everything is, and may be left out.
+    /// Names the servers of the ensemble as `host[:port],.../path`. The port is 2181 unless given. All nodes
+    /// are below the path, which is optional.
     pub fn new(servers: &str) -> Self {
         Self {
             servers: servers.to_owned(),
@@ -88,29 +88,29 @@ impl Config {
         }
     }
 
-    /// What a URL says: `zk://[user:password@]host[:port],.../path`, also with the scheme `zookeeper`, or
-    /// `zks` for TLS. User and password are for the scheme `digest`. These keys may follow:
+    /// Reads a URL: `zk://[user:password@]host[:port],.../path`, also with the scheme `zookeeper`, or `zks`
+    /// for TLS. The user and the password are for the scheme `digest`. The query takes these keys:
     ///
-    /// | key | what |
+    /// | key | sets |
     /// |---|---|
-    /// | `root`, `session_timeout`, `timeout` | as the methods of that name |
+    /// | `root`, `session_timeout`, `timeout` | the option of that name; times as in `12s` |
     /// | `layout` | `curator`: [`Layout::Curator`] |
     /// | `unfair` | `true`: [`unfair`](Self::unfair) |
     /// | `access` | `anyone`, `creator`, or a list: [`Access`] |
-    /// | `ca` | a file with the certificates of whom to trust, in PEM (feature `tls`) |
-    /// | `cert`, `key` | files with a certificate of this client and its key, in PEM (`tls`) |
+    /// | `ca` | a file in PEM with the certificates to trust (feature `tls`) |
+    /// | `cert`, `key` | files in PEM with this client's certificate and its key (feature `tls`) |
     /// | `sasl_user`, `sasl_password` | a login by SASL (feature `sasl`) |
     ///
-    /// What is not plain text is percent-encoded.
+    /// Percent-encode all characters that are not plain text.
     ///
     /// # Errors
-    /// `InvalidInput` if a part of it is wrong, and `Unsupported` if it asks for a feature that this build
-    /// has not.
+    /// `InvalidInput` if a part of the URL is wrong, or a file cannot be read; `Unsupported` if it needs a
+    /// feature that this build does not have.
     pub fn from_url(url: &str) -> Result<Self> {
         Self::read(Url::parse(url)?)
     }
 
-    /// The same, of a URL that was taken apart already.
+    /// Reads a URL that is already parsed: see [`from_url`](Self::from_url).
     ///
     /// # Errors
     /// As [`from_url`](Self::from_url).
@@ -170,7 +170,7 @@ impl Config {
         }
         #[cfg(feature = "tls")]
         {
-            // Before the files are read: what is missing is told, and not that the other one cannot be read.
+            // Before the files are read: a missing key is the clearer error.
             let mut given = url.clone();
             let (cert, key) = (given.take::<String>("cert")?, given.take("key")?);
             Url::both(("cert", cert), ("key", key))?;
@@ -196,88 +196,92 @@ impl Config {
         Ok(())
     }
 
-    /// Other servers than those.
+    /// Replaces the servers: see [`new`](Self::new).
     pub fn servers(mut self, servers: &str) -> Self {
         servers.clone_into(&mut self.servers);
         self
     }
 
-    /// Below which path all nodes are, `/dlock` unless set; `/` in the layout of Curator. It is itself below
-    /// the path behind the servers, and is made where it is missing. Clients of different roots do not
-    /// exclude one another.
+    /// Sets the path of the node below which all others are; `/dlock` unless set, `/` in the layout of
+    /// Curator. It is below the path behind the servers, and is created where it is missing. Clients with
+    /// different roots do not exclude one another.
     pub fn root(mut self, path: &str) -> Self {
         self.root = Some(path.into());
         self
     }
 
-    /// For how long the server keeps the locks of a client that it does not hear of, 500 ms to 1 h; 12 s
-    /// unless set. The server has bounds of its own, 2 and 20 of its ticks unless it was set up otherwise.
-    /// What it grants is [`min_ttl`](dlock_core::Capabilities::min_ttl), the least ttl that a lock may ask
-    /// for, and the most that a crash costs the others.
+    /// Sets how long the ensemble keeps the locks of a client that it does not hear from: 500 ms to 1 h, 12 s
+    /// unless set.
     ///
-    /// Of that, a client that hears nothing believes in its locks for two thirds: see `docs/zookeeper.md` for
-    /// what the rest is for, and why it should be six ticks of the server at the least.
+    /// The ensemble has bounds of its own, 2 and 20 ticks by default. The timeout that it grants is
+    /// [`min_ttl`](dlock_core::Capabilities::min_ttl), the minimum ttl of a lock. After a crash others wait
+    /// that long at most.
+    ///
+    /// A client that hears nothing keeps its locks for two thirds of it: `docs/zookeeper.md` says what the
+    /// rest is for. Set at least six ticks of the servers.
     pub fn session_timeout(mut self, timeout: Duration) -> Self {
         self.session_timeout = timeout;
         self
     }
 
-    /// How long it may take to be connected, more than nothing and an hour at most; 5 s unless set. How long
-    /// an operation may take is the client's `op_timeout`.
+    /// Sets how long connecting may take: above zero, an hour at most, 5 s unless set. The time limit of an
+    /// operation is the client's `op_timeout`.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
     }
 
-    /// How nodes are laid out: dlock's own unless set.
+    /// Sets how nodes are laid out; dlock's own layout unless set.
     pub fn layout(mut self, layout: Layout) -> Self {
         self.layout = layout;
         self
     }
 
-    /// Who may see and change the nodes that are made: anybody unless set. Nodes that are there already keep
-    /// what they have.
+    /// Sets who may read and change the nodes that this client creates; anyone unless set. Existing nodes
+    /// keep their access lists.
     pub fn access(mut self, access: Access) -> Self {
         self.access = access;
         self
     }
 
-    /// One node for each lock, and no line: a lock costs two requests instead of three, and whoever is
-    /// quickest has it next. Exclusive locks alone. All who use a lock must have it the same way: fair and
-    /// unfair locks of one name do not exclude one another, and nobody notices.
+    /// Uses one node for each lock and no queue. A lock costs two requests instead of three, and the fastest
+    /// waiter gets it next. Exclusive locks only.
+    ///
+    /// All clients of a lock must agree on this: a fair and an unfair lock of one name do not exclude one
+    /// another, and no error says so.
     pub fn unfair(mut self) -> Self {
         self.unfair = true;
         self
     }
 
-    /// As whom the server is asked, by the scheme `digest`.
+    /// Sets the user and the password for the scheme `digest`.
     pub fn login(mut self, user: &str, password: &str) -> Self {
         self.login = Some((user.to_owned(), password.to_owned()));
         self
     }
 
-    /// As whom the server is asked, by SASL with DIGEST-MD5. Where it is set, the other login is not used.
+    /// Sets the user and the password for SASL with DIGEST-MD5. Replaces [`login`](Self::login).
     #[cfg(feature = "sasl")]
     pub fn sasl_login(mut self, user: &str, password: &str) -> Self {
         self.sasl = Some((user.to_owned(), password.to_owned()));
         self
     }
 
-    /// Connects by TLS.
+    /// Connects over TLS.
     #[cfg(feature = "tls")]
     pub fn tls(mut self) -> Self {
         self.tls.get_or_insert_default();
         self
     }
 
-    /// Connects by TLS, and trusts those certificates, in PEM. Without them no server is trusted.
+    /// Connects over TLS and trusts these certificates, in PEM. Without them no server is trusted.
     #[cfg(feature = "tls")]
     pub fn root_certificate(mut self, pem: &str) -> Self {
         self.tls.get_or_insert_default().root = Some(pem.to_owned());
         self
     }
 
-    /// Connects by TLS, with the certificate by which this client says who it is, and its key, both in PEM.
+    /// Connects over TLS and authenticates with this certificate and its key, both in PEM.
     #[cfg(feature = "tls")]
     pub fn client_certificate(mut self, pem: &str, key: &str) -> Self {
         self.tls.get_or_insert_default().client = Some((pem.to_owned(), key.to_owned()));
@@ -287,11 +291,11 @@ impl Config {
     /// Connects to the ensemble.
     ///
     /// # Cancel safety
-    /// Dropped before it is done, nothing is left but a session that is closed when it is made.
+    /// If the future is dropped, a session that was being made is closed.
     ///
     /// # Errors
     /// `InvalidInput` if an option is wrong; `Unavailable` if no server answers; `PermissionDenied` if the
-    /// user or the password is refused; `Unsupported` if the server is too old.
+    /// user or the password is rejected; `Unsupported` if the server is too old.
     pub async fn connect(self, runtime: Arc<dyn Runtime>) -> Result<ZkLock> {
         let settings = self.settings()?;
         #[cfg(feature = "tls")]
@@ -302,7 +306,7 @@ impl Config {
         Ok(ZkLock::new(connection))
     }
 
-    /// Checks all that can be checked without a connection.
+    /// Checks everything that needs no connection.
     ///
     /// # Errors
     /// `InvalidInput` if an option is wrong.

@@ -24,11 +24,11 @@ use crate::session::Session;
 /// The longest label of an owner, in bytes.
 const LONGEST_OWNER: usize = 1024;
 
-/// Locks in ZooKeeper: see [the crate](crate) for what they guarantee, and [`Config`](crate::Config) for how
-/// to connect.
+/// Locks in ZooKeeper. See [the crate](crate) for the guarantees, and [`Config`](crate::Config) for how to
+/// connect.
 ///
-/// Clones share one session, and so do clients that are built on the same one. Closing one of several such
-/// clients ends what is its own; the session is closed with the last of them.
+/// Clones share one session, and so do clients built on clones. Closing one of several such clients ends its
+/// own locks; the last one closes the session.
 #[derive(Clone)]
 pub struct ZkLock {
     pub(crate) connection: Arc<Connection>,

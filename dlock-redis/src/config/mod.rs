@@ -1,4 +1,4 @@
-//! How Redis is reached and used: by code, or by a URL.
+//! The options of Redis, set by code or by a URL.
 
 mod driver;
 mod options;
@@ -25,21 +25,21 @@ use crate::replicas::Replicas;
 use crate::scripts::{Script, Scripts};
 use crate::wait::Pushes;
 
-/// What all keys begin with unless something else is set.
+/// The prefix of all keys unless set.
 const PREFIX: &str = "dlock";
 
-/// How long a waiter whose turn has come has to answer unless something else is set.
+/// The claim window unless set.
 const WINDOW: Duration = Duration::from_secs(1);
 
-/// How Redis is reached and used.
+/// How to reach Redis and keep locks in it. Built by code or [from a URL](Self::from_url).
 ///
 /// ```no_run
 /// # async fn doc(runtime: std::sync::Arc<dyn dlock_core::Runtime>) -> dlock_core::Result<()> {
 /// use std::time::Duration;
 /// use dlock_redis::Config;
 ///
-/// let config = Config::from_url("redis://:password@locks.internal/0?prefix=shop")?;
-/// let lock = config.timeout(Duration::from_secs(1)).connect(runtime).await?;
+/// let config = Config::from_url("redis://:password@locks.internal/0?prefix=shop")?; let lock =
+/// config.timeout(Duration::from_secs(1)).connect(runtime).await?;
 /// # Ok(()) }
 /// ```
 #[derive(Clone)]
@@ -84,48 +84,49 @@ impl Config {
         }
     }
 
-    /// One server, without a password and with database 0. All else is said by a [URL](Self::from_url).
+    /// Names one server, without a password and with database 0. For anything else use a
+    /// [URL](Self::from_url).
     pub fn new(host: &str, port: u16) -> Self {
         Self::at(Address::new(Form::Server, vec![Host::new(host, port)]))
     }
 
-    /// The server of a program's own client, with its credentials and its certificates. Connections of our
-    /// own are made to it: one, or two with [`replicas`](Self::replicas).
+    /// Uses the server, the credentials and the certificates of an existing client. The lock opens its own
+    /// connections: one, or two with [`replicas`](Self::replicas).
     pub fn from_client(client: redis::Client) -> Self {
         Self::at(Address::new(Form::Client(Box::new(client)), Vec::new()))
     }
 
-    /// The server, or the servers, of that URL:
+    /// Reads a URL:
     ///
     /// | URL | what | feature |
     /// |---|---|---|
-    /// | `redis://[[user]:password@]host[:port][/database]` | a server | |
-    /// | `redis+unix://[[user]:password@]/path` | the same, by its socket | |
-    /// | `redis+sentinel://...host[:port],.../master[/database]` | these sentinels' master | `sentinel` |
-    /// | `redis+cluster://...host[:port],...` | the cluster of these nodes and others | `cluster` |
-    /// | `rediss://`, `rediss+sentinel://`, `rediss+cluster://` | the same by TLS | `tls` |
+    /// | `redis://[[user]:password@]host[:port][/database]` | one server | |
+    /// | `redis+unix://[[user]:password@]/path` | one server, by its socket | |
+    /// | `redis+sentinel://...host[:port],.../master[/database]` | the master that these sentinels name | `sentinel` |
+    /// | `redis+cluster://...host[:port],...` | the cluster that these nodes belong to | `cluster` |
+    /// | `rediss://`, `rediss+sentinel://`, `rediss+cluster://` | the same over TLS | `tls` |
     ///
-    /// `valkey` and `valkeys` are other words for `redis` and `rediss`. Without a port it is 6379, and 26379
-    /// of a sentinel. What is not plain text in a user or a password is percent-encoded.
+    /// `valkey` and `valkeys` mean the same as `redis` and `rediss`. The default port is 6379, and 26379 for
+    /// sentinels. Percent-encode what is not plain text in a user or a password.
     ///
     /// | key of the query | sets |
     /// |---|---|
-    /// | `prefix`, `claim_window`, `timeout`, `replicas`, `rejoin_after` | what is so named; times as `9ms` |
-    /// | `allow_eviction=true` | what has that name here |
-    /// | `recipe=plain` | that these are [`PlainLock`]s |
+    /// | `prefix`, `claim_window`, `timeout`, `replicas`, `rejoin_after` | the option of that name; times as in `9ms` |
+    /// | `allow_eviction=true` | [`allow_eviction`](Self::allow_eviction) |
+    /// | `recipe=plain` | [`PlainLock`]s |
     /// | `ca`, and `cert` with `key` | files in PEM, for `root_certificate` and `client_certificate` |
     /// | `sentinel_password`, `sentinel_user` | `sentinel_login` |
-    /// | `protocol=resp3` | nothing: it is spoken anyway. `resp2` is refused, which has no pushes |
-    /// | `db`, `user`, `pass` | of a socket, as the driver's own URLs have them |
+    /// | `protocol=resp3` | nothing: it is always used. `resp2`, which has no pushes, is refused |
+    /// | `db`, `user`, `pass` | database, user and password for a socket, as in the driver's own URLs |
     ///
     /// # Errors
-    /// `InvalidInput` if the URL or an option is wrong, and names a key that is not known. Of what stands
-    /// behind a key or in the URL nothing is repeated. `Unsupported` for a form whose feature is not enabled.
+    /// `InvalidInput` if the URL or an option is wrong; it names an unknown key, and never shows a value.
+    /// `Unsupported` for a form whose feature is not enabled.
     pub fn from_url(url: &str) -> Result<Self> {
         Self::read(Url::parse(url)?)
     }
 
-    /// The same, of a URL from which somebody has taken their own keys.
+    /// Reads a URL that is already parsed: see [`from_url`](Self::from_url).
     ///
     /// # Errors
     /// As [`from_url`](Self::from_url).
@@ -137,49 +138,48 @@ impl Config {
         Ok(config)
     }
 
-    /// Whether the URL asks for [`PlainLock`]s: then [`connect_plain`](Self::connect_plain) connects.
+    /// Whether the URL asks for [`PlainLock`]s. Then connect with [`connect_plain`](Self::connect_plain).
     pub fn is_plain(&self) -> bool {
         self.plain
     }
 
-    /// What all keys and channels begin with: letters, digits, `_`, `-` and `.`, 64 at most; `dlock` unless
-    /// set. Clients of different prefixes do not exclude one another. That of plain locks is empty unless
-    /// set, and may be any text without blanks.
+    /// Sets the prefix of all keys and channels; `dlock` unless set. 1 to 64 letters, digits, `_`, `-` and
+    /// `.`. Clients with different prefixes do not exclude one another. The prefix of plain locks is empty
+    /// unless set, and may be any text without blanks.
     pub fn prefix(mut self, prefix: &str) -> Self {
         self.prefix = Some(prefix.into());
         self
     }
 
-    /// The prefix that was set.
+    /// The prefix, if one was set.
     pub fn prefix_set(&self) -> Option<&str> {
         self.prefix.as_deref()
     }
 
-    /// How long a waiter whose turn has come has to say that it is there, 50 ms to 60 s; 1 s unless set. A
-    /// waiter that was stopped or cut off in the queue costs the others that much when its turn comes; one
-    /// whose process died costs nothing.
+    /// Sets how long a waiter has to claim a lock that was handed to it: 50 ms to 60 s, 1 s unless set. A
+    /// waiter that was paused or cut off delays the others by that much when its turn comes; one whose
+    /// process died does not.
     pub fn claim_window(mut self, window: Duration) -> Self {
         self.window = Some(window);
         self
     }
 
-    /// How long a connection may take to be made, and how long a server may be silent before its connection
-    /// is given up; 2 s unless set, an hour at most. How long an operation may take is the client's
-    /// `op_timeout`.
+    /// Sets how long connecting may take, and after how long a silent server's connection is given up: an
+    /// hour at most, 2 s unless set. The time limit of an operation is the client's `op_timeout`.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
     }
 
-    /// Accepts a server that throws keys away when its memory is full. It can forget a lock that is held, and
-    /// give it to a second holder with a larger token: that is safe only where every write is fenced.
+    /// Accepts a server that evicts keys when its memory is full. It can forget a held lock and grant it to a
+    /// second holder, with a larger token: this is safe only where every write is fenced.
     pub fn allow_eviction(mut self) -> Self {
         self.allow_eviction = true;
         self
     }
 
-    /// How many replicas have to acknowledge a grant, a renewal or a conversion before it counts; none unless
-    /// set. What they have is not forgotten when one of them takes over: so set it to as many as there are.
+    /// Sets how many replicas must acknowledge a grant, a renewal or a conversion before it counts; none
+    /// unless set. A replica that acknowledged a grant still has it when it takes over, so name them all.
     ///
     /// * *A grant* that fewer acknowledge within half of the [`timeout`](Self::timeout) is given back. The
     ///   engine tries again until its `op_timeout` is over, which is best not below the `timeout`; then the
@@ -187,56 +187,57 @@ impl Config {
     /// * *A renewal* that fewer acknowledge fails, and leaves the deadline where it was. It is tried again.
     /// * *A conversion* that fewer acknowledge is `Unknown`: the guard has the weaker of both modes, and
     ///   asking again settles it.
-    /// * *A release* waits for nobody: one that is forgotten costs others what is left of the ttl.
+    /// * *A release* does not wait: if it is forgotten, others wait for the rest of the ttl.
     ///
-    /// It is no consensus: `docs/redis.md` says what it does not cover, and what it costs. Fencing tokens are
-    /// as strong as without it.
+    /// This is not consensus: `docs/redis.md` says what it does not cover, and what it costs. Fencing tokens
+    /// are as strong as without it.
     pub fn replicas(mut self, needed: u32) -> Self {
         self.replicas = needed;
         self
     }
 
-    /// Refuses the server, with `Unavailable`, while it has been up for less than that; at each connection,
-    /// and so after each restart.
+    /// Refuses the server, with `Unavailable`, until it has been up for this long. Checked at each
+    /// connection, and so after each restart.
     ///
-    /// For a member of a [`Quorum`](dlock_core::combinators::Quorum) that does not keep its leases over a
-    /// restart: it stays out until those that it forgot have run out, and so nobody is granted what somebody
-    /// still holds (*delayed restart*). It takes the longest ttl of all who use that server, and the drift
-    /// margin on top: 40 s are good for locks of 30 s. Longer ones are refused here, by
-    /// [`max_ttl`](dlock_core::Capabilities::max_ttl).
+    /// For a member of a [`Quorum`](dlock_core::combinators::Quorum) that loses its leases in a restart: it
+    /// stays out until the leases that it forgot have run out, so that no lock is granted twice (*delayed
+    /// restart*). Set the longest ttl of all clients of that server plus the drift margin: 40 s suffice for
+    /// ttls of 30 s. Longer ttls are refused, by [`max_ttl`](dlock_core::Capabilities::max_ttl).
     ///
-    /// It is a server's own word, by its wall clock: `docs/redis.md` says what that does not cover. The
-    /// server says it in `INFO`, which the user must be allowed, and in whole seconds: it stays out for up to
-    /// a second longer. For the form `redis://` alone, with or without TLS.
+    /// The uptime is the server's own, by its wall clock: `docs/redis.md` says what that does not cover. It
+    /// comes from `INFO`, which the user must be allowed to run, in whole seconds: the server may stay out a
+    /// second longer. For single servers only.
     pub fn rejoin_after(mut self, uptime: Duration) -> Self {
         self.rejoin = Some(Rejoin::new(uptime));
         self
     }
 
-    /// Refuses the server, with `InvalidInput`, where another one that is opened with the same [`Members`]
-    /// has connected to it before, by its run id. For the members of a
-    /// [`Quorum`](dlock_core::combinators::Quorum), of which each has one vote: two addresses may lead to
-    /// one server. Nothing is compared where the user may not ask for `INFO`, and of a cluster.
+    /// Refuses the server, with `InvalidInput`, if another config with the same [`Members`] has connected to
+    /// it before. Servers are told apart by their run ids.
+    ///
+    /// For the members of a [`Quorum`](dlock_core::combinators::Quorum), each of which has one vote: two
+    /// addresses may lead to one server. Nothing is compared if the user may not run `INFO`, or for a
+    /// cluster.
     pub fn member_of(mut self, all: &Members) -> Self {
         self.members = Some(all.clone());
         self
     }
 
-    /// Does not ask the server when it is opened, so that it may be away: what is wrong with it is said to
-    /// whoever asks for a lock, or by [`RedisLock::ready`]. For a member of a quorum. Not for a cluster.
+    /// Does not contact the server when connecting, so that it may be away. Errors appear with the first
+    /// request for a lock, or from [`RedisLock::ready`]. For a member of a quorum; not for a cluster.
     pub fn lazily(mut self) -> Self {
         self.lazily = true;
         self
     }
 
-    /// The certificates, in PEM, of whom it trusts to vouch for servers, instead of those of the system.
+    /// Trusts only these certificates, in PEM, instead of those of the system.
     #[cfg(feature = "tls")]
     pub fn root_certificate(mut self, pem: impl Into<Vec<u8>>) -> Self {
         self.certificates.root_cert = Some(pem.into());
         self
     }
 
-    /// The certificate by which this client says who it is, and its key, both in PEM.
+    /// Authenticates with this certificate and its key, both in PEM.
     #[cfg(feature = "tls")]
     pub fn client_certificate(mut self, pem: impl Into<Vec<u8>>, key: impl Into<Vec<u8>>) -> Self {
         self.certificates.client_tls = Some(redis::ClientTlsConfig {
@@ -246,25 +247,24 @@ impl Config {
         self
     }
 
-    /// As whom the sentinels are asked; those in the URL are for the master. Without it they are asked as
-    /// nobody.
+    /// Sets the login for the sentinels; the login in the URL is for the master. Without it the sentinels are
+    /// asked without a login.
     #[cfg(feature = "sentinel")]
     pub fn sentinel_login(mut self, user: Option<&str>, password: &str) -> Self {
         self.sentinel_login = Some((user.map(str::to_owned), password.to_owned()));
         self
     }
 
-    /// Where the single server is, without user, password and database: two that are written alike are one
-    /// server.
+    /// The address of the single server, without user, password and database. Equal addresses are one server.
     ///
     /// # Errors
-    /// `InvalidInput` for a cluster and for sentinels.
+    /// `InvalidInput` for a cluster or sentinels.
     pub fn single_server(&self) -> Result<String> {
         match self.address.is_single() {
             true => Ok(self.address.to_string()),
             false => Err(invalid(
-                "the member must be a single server, not a cluster or one with sentinels: a server that takes \
-                 over may know nothing of a lock",
+                "the member must be a single server, not a cluster or one with sentinels: a server that \
+                 takes over may know nothing of a lock",
             )),
         }
     }
@@ -272,12 +272,12 @@ impl Config {
     /// Connects to the servers.
     ///
     /// # Cancel safety
-    /// Dropped before it is done, nothing is left but a connection that is closed when it is made.
+    /// If the future is dropped, a connection that was being made is closed.
     ///
     /// # Errors
-    /// `InvalidInput` if an option is wrong; `Unavailable` if the server is not there, is a replica, or has
-    /// fewer replicas than [`replicas`](Self::replicas) asks for; `PermissionDenied` if it refuses the user
-    /// or the password; `Unsupported` if it is too old, of another kind than the URL says, or evicts keys,
+    /// `InvalidInput` if an option is wrong; `Unavailable` if the server is away, is a replica, or has fewer
+    /// replicas than [`replicas`](Self::replicas); `PermissionDenied` if the user or the password is
+    /// rejected; `Unsupported` if the server is too old, of another kind than the URL says, or evicts keys,
     /// and for a cluster with [`replicas`](Self::replicas).
     pub async fn connect(self, runtime: Arc<dyn Runtime>) -> Result<RedisLock> {
         if self.plain {
@@ -286,8 +286,8 @@ impl Config {
         self.check()?;
         let is_cluster = self.address.is_cluster();
         if self.replicas > 0 && is_cluster {
-            let message = "of a cluster no replicas can be asked to acknowledge grants: leave `replicas` \
-                out, or give the locks a master of their own";
+            let message = "a cluster cannot wait for replicas: leave `replicas` out, or give the locks a \
+                master of their own";
             return Err(Error::new(ErrorKind::Unsupported, message));
         }
         let scripts = Arc::new(Scripts::new(is_cluster));
@@ -301,7 +301,7 @@ impl Config {
             let server = self.server(&store.at, &Setup { pushes, ..setup })?;
             replicas = Some(Arc::new(Replicas {
                 needed: self.replicas,
-                // Who waited for the `WAIT` before has the same time again.
+                // A request that waited for the `WAIT` before its own has the same time again.
                 limit: self.timeout / 2,
                 server,
                 scripts: scripts.clone(),
@@ -321,10 +321,10 @@ impl Config {
         Ok(lock)
     }
 
-    /// Connects to the servers for [`PlainLock`]s, which other clients of Redis know.
+    /// Connects to the servers for [`PlainLock`]s, which exclude other clients of Redis too.
     ///
     /// # Cancel safety
-    /// Dropped before it is done, nothing is left but a connection that is closed when it is made.
+    /// If the future is dropped, a connection that was being made is closed.
     ///
     /// # Errors
     /// As [`connect`](Self::connect); `InvalidInput` also for a claim window, replicas or `rejoin_after`,
@@ -340,7 +340,7 @@ impl Config {
         Ok(PlainLock::new(store, scripts))
     }
 
-    /// The servers, none of them connected to.
+    /// The servers, not connected yet.
     fn store(&self, setup: &Setup, prefix: &str, capabilities: Capabilities) -> Result<Arc<Store>> {
         let at: Arc<str> = self.address.to_string().into();
         Ok(Arc::new(Store {
@@ -355,7 +355,7 @@ impl Config {
         }))
     }
 
-    /// How its servers are connected to, and what is wanted of them.
+    /// How to connect to the servers, and what they must be.
     fn setup<'s>(
         &self,
         runtime: &Arc<dyn Runtime>,
@@ -382,7 +382,7 @@ impl Config {
     }
 }
 
-/// Without whatever is secret.
+/// Shows no secrets.
 impl fmt::Debug for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Config")

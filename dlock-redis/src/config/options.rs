@@ -113,13 +113,14 @@ impl Config {
         } else if !(Duration::from_millis(50)..=Duration::from_secs(60)).contains(&window) {
             "a claim window is 50 ms to 60 s long"
         } else if self.rejoin.is_some() && !self.address.is_single() {
-            "`rejoin_after` needs a single server: of several, one that is up for long may know nothing of the \
-             locks"
+            "`rejoin_after` needs a single server: of several, one that is up for long may know nothing of \
+             the locks"
         } else if self.lazily && self.address.is_cluster() {
             "a cluster cannot be connected to lazily"
         } else if longest.is_some_and(|longest| longest < least) {
             return Err(invalid(format!(
-                "`rejoin_after` must be at least {least:?} plus the drift margin, so that all leases have run out"
+                "`rejoin_after` must be at least {least:?} plus the drift margin, so that all leases have \
+                 run out"
             )));
         } else {
             return Ok(());

@@ -67,8 +67,8 @@ pub(crate) async fn check(
         let policy = field(&memory, "maxmemory_policy").unwrap_or_default();
         if limited && !policy.is_empty() && policy != "noeviction" {
             return Err(refused(&format!(
-                "evicts keys when its memory is full (maxmemory-policy {policy}), held locks among them: set it \
-                 to noeviction, or give the locks a server of their own"
+                "evicts keys when its memory is full (maxmemory-policy {policy}), held locks among them: set \
+                 it to noeviction, or give the locks a server of their own"
             )));
         }
     }

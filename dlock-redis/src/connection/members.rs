@@ -20,9 +20,8 @@ use dlock_core::ErrorKind;
 
 use crate::failure::Cause;
 
-/// What members of one quorum know of one another: see [`Config::member_of`](crate::Config::member_of).
-///
-/// Clones are one.
+/// The servers of one quorum, so that no two members use the same one: see
+/// [`Config::member_of`](crate::Config::member_of). Clones share one list.
 #[derive(Clone, Debug, Default)]
 pub struct Members(Arc<Known>);
 

@@ -24,30 +24,30 @@ use crate::backend::Store;
 use crate::failure::invalid;
 use crate::scripts::{Script, scripts};
 
-/// Locks in the form that most clients of Redis have: a key of the name's, its value the holder's id, and an
-/// expiry.
+/// Locks in the form that most clients of Redis use: a key with the lock's name, the holder's id as its
+/// value, and an expiry.
 ///
-/// It excludes, and is excluded by, redis-py's `Lock`, node-redlock, redsync, rslock on one server, and
-/// whoever else sets a key with `NX` and an expiry and deletes it only when it has its own value. That is
-/// what it is for. Where all programs are yours, take [`RedisLock`](crate::RedisLock): it costs as little,
-/// and has all that is missing here.
+/// They exclude, and are excluded by, redis-py's `Lock`, node-redlock, redsync, rslock on one server, and
+/// every other client that sets a key with `NX` and an expiry and deletes it only if it has its own value.
+/// That is their purpose. Where all programs are yours, use [`RedisLock`](crate::RedisLock): it costs as
+/// little and has everything that is missing here.
 ///
 /// # What it guarantees
 ///
-/// On one server, or one master that does not change, whose clock is not set: no two holders at a time; a
-/// holder that vanished is one for the ttl at most; a loss is told by the deadline; an acquire that is sent
-/// again, and a release that comes late, do no harm.
+/// On one server, or one master that does not change, and whose clock is not set: there is one holder at a
+/// time; a holder that vanishes keeps the lock for the ttl at most; a loss is reported by the deadline; a
+/// repeated acquire and a late release do no harm.
 ///
 /// # What it does not
 ///
 /// * *No fencing tokens.* A holder that stalls past its lease can write after its successor. The store may
 ///   forget locks (failover, restart, eviction), and then nothing tells two holders from one another.
-/// * *No queue.* Who waits looks every 2 to 100 ms, and whoever comes first after a release has it: no
+/// * *No queue.* A waiter polls every 2 to 100 ms, and the first to ask after a release gets the lock: no
 ///   fairness, no priority, no hand-off.
 /// * *Exclusive only*: no readers, permits, conversions, minimum hold, watch, `inspect` or `force_release`.
 ///   All of that answers `Unsupported`.
-/// * *Keys as they are.* The key is the prefix, which is empty unless set, and the name, byte by byte. Text
-///   under it is somebody's lock for as long as it is there, and anything else is `BackendData`.
+/// * *Plain keys.* The key is the prefix, which is empty unless set, and the name, byte by byte. A string
+///   under it is a lock for as long as it is there, and any other type is `BackendData`.
 ///
 /// Opened by [`Config::connect_plain`](crate::Config::connect_plain). Clones share one connection.
 #[derive(Clone)]

@@ -1,4 +1,4 @@
-//! Which database server, and how it is used.
+//! The options of leases.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use super::failure::invalid;
 use crate::direct::is_small;
 use crate::driver_url::Options;
 
-/// Settings of leases, and the database that they are in.
+/// How to reach a database server and keep leases in it.
 ///
 /// ```no_run
 /// # #[cfg(feature = "postgres")]
@@ -53,27 +53,27 @@ impl Config {
         }
     }
 
-    /// As [`read`](Self::read), of a URL that is not parsed yet.
+    /// Reads a URL: see [`read`](Self::read).
     ///
     /// # Errors
-    /// `InvalidInput`; `Unsupported` if the build has no driver for it.
+    /// As [`read`](Self::read).
     pub fn from_url(url: &str) -> Result<Self> {
         Self::read(Url::parse(url)?)
     }
 
-    /// What a URL says: `postgres://user:password@host:5432/database`, or
-    /// `mysql://user:password@host:3306/database`, which is MariaDB as well.
+    /// Reads a parsed URL: `postgres://user:password@host:5432/database`, or
+    /// `mysql://user:password@host:3306/database` for MySQL and MariaDB.
     ///
-    /// | key | meaning |
+    /// | key | sets |
     /// |---|---|
     /// | `table_prefix`, `schema` | [`table_prefix`](Self::table_prefix), [`schema`](Self::schema) |
     /// | `connections`, `lock_wait` | [`connections`](Self::connections), [`lock_wait`](Self::lock_wait) |
-    /// | `pooler` | PostgreSQL: `true` [behind a pooler](Self::behind_pooler) in transaction mode |
-    /// | others | what [the driver](crate::driver_url) is told |
+    /// | `pooler` | PostgreSQL: `true` for [`behind_pooler`](Self::behind_pooler) |
+    /// | others | options of [the driver](crate::driver_url) |
     ///
     /// # Errors
-    /// `InvalidInput` for what is no such URL, or a key that is not known; `Unsupported` if the build has no
-    /// driver for it.
+    /// `InvalidInput` if the URL is wrong or has an unknown key; `Unsupported` if the build has no driver for
+    /// it.
     pub fn read(mut url: Url) -> Result<Self> {
         let mut config = Self::new(Options::read(&mut url)?);
         config.schema = url.take("schema")?;
@@ -89,71 +89,73 @@ impl Config {
         Ok(config)
     }
 
-    /// The database of that pool, on connections of the lock's own. They are made with the pool's options,
-    /// and are not counted among the pool's. The pool's hooks are not run.
+    /// Uses the database of a pool, on connections of its own. They are made with the pool's options, do not
+    /// count among the pool's connections, and do not run the pool's hooks.
     #[cfg(feature = "postgres")]
     pub fn from_postgres_pool(pool: &PgPool) -> Self {
         Self::new(Options::Postgres(pool.connect_options()))
     }
 
-    /// As [`from_postgres_pool`](Self::from_postgres_pool), of MySQL or MariaDB.
+    /// As [`from_postgres_pool`](Self::from_postgres_pool), for MySQL or MariaDB.
     #[cfg(feature = "mysql")]
     pub fn from_mysql_pool(pool: &MySqlPool) -> Self {
         Self::new(Options::Mysql(pool.connect_options()))
     }
 
-    /// The database of those options.
+    /// Uses the database that the driver's options name.
     #[cfg(feature = "postgres")]
     pub fn from_postgres_options(options: PgConnectOptions) -> Self {
         Self::new(Options::Postgres(Arc::new(options)))
     }
 
-    /// The database of those options.
+    /// Uses the database that the driver's options name.
     #[cfg(feature = "mysql")]
     pub fn from_mysql_options(options: MySqlConnectOptions) -> Self {
         Self::new(Options::Mysql(Arc::new(options)))
     }
 
-    /// Uses tables in that schema (in MySQL: another database of the same server). PostgreSQL: the first of
-    /// the user's search path unless set; it is made if it is not there and tables have to be. MySQL: the
-    /// database that is connected to unless set; it has to exist.
+    /// Sets the schema of the tables; in MySQL another database of the same server.
+    ///
+    /// PostgreSQL: the first of the user's search path unless set; it is created if it is missing and tables
+    /// have to be created. MySQL: the database of the connection unless set; it must exist.
     pub fn schema(mut self, schema: impl Into<String>) -> Self {
         self.schema = Some(schema.into());
         self
     }
 
-    /// Uses tables whose names begin with that: a small letter or underscore, then small letters, digits and
-    /// underscores, 40 at most. `dlock_` unless set. Two prefixes are two sets of locks.
+    /// Sets the prefix of the names of all tables: a lower-case letter or underscore, then lower-case
+    /// letters, digits and underscores, at most 40. `dlock_` unless set. Different prefixes are different
+    /// sets of locks.
     pub fn table_prefix(mut self, prefix: impl Into<String>) -> Self {
         self.table_prefix = prefix.into();
         self
     }
 
-    /// Uses at most that many connections at a time, made when they are needed, beside the one that listens
-    /// in PostgreSQL. 4 unless set, and at least 1. Waiters have none.
+    /// Sets how many connections are used at a time: at least 1, 4 unless set. They are made when they are
+    /// needed. In PostgreSQL one more listens. Waiters need none.
     pub fn connections(mut self, many: usize) -> Self {
         self.connections = many;
         self
     }
 
-    /// How long a statement waits for a name that another one changes before it answers `Unavailable`. 2
-    /// seconds unless set; MySQL counts in seconds, rounded up. Behind a pooler it is the server's
-    /// `lock_timeout` for this user.
+    /// Sets how long a statement waits for a name that another one is changing before it fails as
+    /// `Unavailable`; 2 seconds unless set. MySQL rounds up to seconds. Behind a pooler the server's
+    /// `lock_timeout` for this user applies instead.
     pub fn lock_wait(mut self, wait: Duration) -> Self {
         self.lock_wait = wait;
         self
     }
 
-    /// How often a client looks for names that nobody has used for two minutes, and deletes their rows; it
-    /// does so when it releases something. One client does it for all. A minute unless set.
+    /// Sets how often a client deletes the rows of names that were not used for two minutes; a minute unless
+    /// set. It does so when it releases something. One client does it for all.
     pub fn sweep_every(mut self, time: Duration) -> Self {
         self.sweep_every = time;
         self
     }
 
-    /// There is a pooler between this program and PostgreSQL that may answer each transaction on another
-    /// session, as PgBouncer in transaction mode. Statements go unprepared, each is a transaction of its own,
-    /// and nothing listens: whoever waits looks, every 10 to 200 ms per client and name.
+    /// Works through a pooler that may run each transaction in another session, such as PgBouncer in
+    /// transaction mode. Statements are not prepared, each is a transaction of its own, and no connection
+    /// listens: waiters poll, every 10 to 200 ms per client and name.
     #[cfg(feature = "postgres")]
     pub fn behind_pooler(mut self) -> Self {
         self.behind_pooler = true;
@@ -173,7 +175,7 @@ impl Config {
     }
 }
 
-/// Without the options of the driver, which show the password.
+/// Leaves out the options of the driver, which have the password.
 impl fmt::Debug for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Config")

@@ -63,7 +63,7 @@ impl Limits {
     }
 }
 
-/// Settings of session locks, and the server that they are on.
+/// How to reach a database server and keep session locks in it.
 ///
 /// ```no_run
 /// # #[cfg(feature = "postgres")]
@@ -71,8 +71,8 @@ impl Limits {
 /// use std::time::Duration;
 /// use dlock_sql::session::Config;
 ///
-/// let config = Config::from_url("postgres://shop:secret@db.example/shop")?;
-/// let backend = config.session_ttl(Duration::from_secs(10)).connect(runtime).await?;
+/// let config = Config::from_url("postgres://shop:secret@db.example/shop")?; let backend =
+/// config.session_ttl(Duration::from_secs(10)).connect(runtime).await?;
 /// # Ok(()) }
 /// ```
 #[derive(Clone)]
@@ -102,7 +102,7 @@ impl Config {
         }
     }
 
-    /// As [`read`](Self::read), of a URL that is not parsed yet.
+    /// Reads a URL: see [`read`](Self::read).
     ///
     /// # Errors
     /// As [`read`](Self::read).
@@ -110,16 +110,16 @@ impl Config {
         Self::read(Url::parse(url)?)
     }
 
-    /// What a URL says: `postgres://user:password@host:5432/database`, or
-    /// `mysql://user:password@host:3306/database`, which is MariaDB as well.
+    /// Reads a parsed URL: `postgres://user:password@host:5432/database`, or
+    /// `mysql://user:password@host:3306/database` for MySQL and MariaDB.
     ///
-    /// The keys are `session_ttl`, `table_prefix`, `schema`, `most_waiting`, `timeout`, `restart_grace`, as
-    /// the methods of these names (the prefix is [`prefix`](Self::prefix)), and what [the
-    /// driver](crate::driver_url) is told.
+    /// The keys `session_ttl`, `schema`, `most_waiting`, `timeout` and `restart_grace` set the option of that
+    /// name, and `table_prefix` sets [`prefix`](Self::prefix). Others are options of [the
+    /// driver](crate::driver_url).
     ///
     /// # Errors
-    /// `InvalidInput` for what is no such URL, or a key that is not known; `Unsupported` if the build has no
-    /// driver for it.
+    /// `InvalidInput` if the URL is wrong or has an unknown key; `Unsupported` if the build has no driver for
+    /// it.
     pub fn read(mut url: Url) -> Result<Self> {
         let mut config = Self::new(Options::read(&mut url)?);
         config.ttl = url.take("session_ttl")?.unwrap_or(config.ttl);
@@ -133,72 +133,74 @@ impl Config {
         Ok(config)
     }
 
-    /// The database of that pool, on connections of the lock's own. They are made with the pool's options,
-    /// and are not counted among the pool's. The pool's hooks are not run.
+    /// Uses the database of a pool, on connections of its own. They are made with the pool's options, do not
+    /// count among the pool's connections, and do not run the pool's hooks.
     #[cfg(feature = "postgres")]
     pub fn from_postgres_pool(pool: &PgPool) -> Self {
         Self::new(Options::Postgres(pool.connect_options()))
     }
 
-    /// As [`from_postgres_pool`](Self::from_postgres_pool), of MySQL or MariaDB. The options must name a
+    /// As [`from_postgres_pool`](Self::from_postgres_pool), for MySQL or MariaDB. The options must name a
     /// database.
     #[cfg(feature = "mysql")]
     pub fn from_mysql_pool(pool: &MySqlPool) -> Self {
         Self::new(Options::Mysql(pool.connect_options()))
     }
 
-    /// After how long without a request the server ends a session, and gives its locks away. So long a lock
-    /// stays taken at most when its client has vanished; it is the smallest ttl of a lock. 30 seconds unless
-    /// set; ten minutes at most, and at least 300 ms with PostgreSQL, 3 seconds with MySQL and MariaDB, which
-    /// count in whole seconds.
+    /// Sets after how long without a request the server ends a session and releases its locks. It is the
+    /// minimum ttl of a lock, and the longest time that others wait after a client vanished.
+    ///
+    /// 30 seconds unless set, and at most ten minutes. The minimum is 300 ms for PostgreSQL, and 3 seconds
+    /// for MySQL and MariaDB, which count in whole seconds.
     pub fn session_ttl(mut self, ttl: Duration) -> Self {
         self.ttl = ttl;
         self
     }
 
-    /// Draws tokens from the sequence or table `<prefix>session_token`. `dlock_` unless set; lower-case
-    /// letters, digits and underscores. Two prefixes are two sets of locks.
+    /// Sets the prefix of the sequence or table `<prefix>session_token`, which gives the tokens. `dlock_`
+    /// unless set; a lower-case letter or underscore, then lower-case letters, digits and underscores, at
+    /// most 40. Different prefixes are different sets of locks.
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = prefix.into();
         self
     }
 
-    /// The schema of that sequence in PostgreSQL; the first one of the search path unless set. Two schemas
-    /// are two sets of locks. MySQL has none: there it is the database that is connected to.
+    /// Sets the schema of that sequence in PostgreSQL; the first one of the search path unless set. Different
+    /// schemas are different sets of locks. MySQL has no schemas: the database of the connection is used.
     pub fn schema(mut self, schema: impl Into<String>) -> Self {
         self.schema = Some(schema.into());
         self
     }
 
-    /// How many connections may wait for a lock, or hold one that was waited for, beside the shared one. 16
-    /// unless set. A waiter that finds none asks once a second.
+    /// Sets how many connections may wait for a lock, or hold one that was waited for, besides the shared
+    /// connection; 16 unless set. A waiter without a connection polls once a second.
     pub fn most_waiting(mut self, connections: usize) -> Self {
         self.most_waiting = connections;
         self
     }
 
-    /// How long a connection may take to be made, and an answer that no lock depends on. 5 seconds unless
+    /// Sets how long connecting may take, and an answer that no lock depends on; above zero, 5 seconds unless
     /// set.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
     }
 
-    /// For how long after its start a server grants no lock. A client that has not heard of the restart may
-    /// believe in a lock of before for its session ttl.
+    /// Sets for how long after its start a server grants no lock. A client that has not noticed the restart
+    /// may believe in its lock for the session ttl.
     ///
-    /// The session ttl unless set; ten minutes at most. Where clients of one prefix have different session
-    /// ttls, set the longest for all: with less, a client that is stopped or cut off during a restart may
-    /// believe in a lock that was granted to somebody else.
+    /// The session ttl unless set, and at most ten minutes. Where clients with one prefix have different
+    /// session ttls, set the longest for all: with less, a client that is paused or cut off during a restart
+    /// may believe in a lock that was granted to another.
     pub fn restart_grace(mut self, grace: Duration) -> Self {
         self.restart_grace = Some(grace);
         self
     }
 
-    /// Whether this could be connected with, as far as that is known without a server.
+    /// Checks everything that needs no server.
     ///
     /// # Errors
-    /// `InvalidInput`.
+    /// `InvalidInput` if an option is wrong.
     pub fn check(&self) -> Result<()> {
         self.checked().map(drop)
     }
@@ -255,7 +257,7 @@ impl Config {
     }
 }
 
-/// Without the options of the driver, which show the password.
+/// Leaves out the options of the driver, which have the password.
 impl fmt::Debug for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Config")

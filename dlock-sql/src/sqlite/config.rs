@@ -22,7 +22,7 @@ use super::task::Task;
 use crate::direct::is_prefix;
 use crate::failure::{invalid, unsupported};
 
-/// Which SQLite database has the locks, and how it is used.
+/// Which SQLite database to use, and how.
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct Config {
@@ -40,7 +40,8 @@ enum Source {
 }
 
 impl Config {
-    /// The file at that path; it is created if it does not exist. `:memory:` is as [`memory`](Self::memory).
+    /// Uses the file at that path, and creates it if it does not exist. `:memory:` means
+    /// [`memory`](Self::memory).
     pub fn new(path: impl AsRef<Path>) -> Self {
         let path = path.as_ref();
         if path.as_os_str() == ":memory:" {
@@ -54,39 +55,41 @@ impl Config {
         Self::of(Source::File, options.create_if_missing(true))
     }
 
-    /// A database in memory, which is seen through the connected [`SqliteLock`] and its clones only, and ends
-    /// with them.
+    /// Uses a database in memory. Only the connected [`SqliteLock`] and its clones see it, and it ends with
+    /// them.
     pub fn memory() -> Self {
         Self::of(Source::Memory, SqliteConnectOptions::new())
     }
 
-    /// The database of a pool of yours, on a connection of its own with the pool's options, which does not
-    /// count among the pool's connections. The journal mode is left as it is (`wal` serves locks best,
-    /// `delete`, `truncate` and `persist` work; `off` and `memory`, which a crash can damage, are refused).
-    /// The hooks of the pool are not run.
+    /// Uses the database of a pool, on a connection of its own with the pool's options. It does not count
+    /// among the pool's connections, and does not run the pool's hooks.
+    ///
+    /// The journal mode stays as it is: `wal` suits locks best; `delete`, `truncate` and `persist` work;
+    /// `off` and `memory`, which a crash can damage, are refused.
     pub fn from_pool(pool: &SqlitePool) -> Self {
         Self::of(Source::Pool, (*pool.connect_options()).clone())
     }
 
-    /// As [`read`](Self::read), of a URL that is not parsed yet.
+    /// Reads a URL: see [`read`](Self::read).
     ///
     /// # Errors
-    /// `InvalidInput`.
+    /// As [`read`](Self::read).
     pub fn from_url(url: &str) -> Result<Self> {
         Self::read(Url::parse(url)?)
     }
 
-    /// What a URL says: `sqlite:///absolute/path`, `sqlite://path/to/file`, or `sqlite::memory:`.
+    /// Reads a parsed URL: `sqlite:///absolute/path`, `sqlite://path/to/file`, or `sqlite::memory:`.
     ///
-    /// | key | meaning |
+    /// | key | sets |
     /// |---|---|
-    /// | `table_prefix` | what the names of its tables begin with, `dlock_` unless given |
-    /// | `busy_budget` | how long to wait for another process's write transaction, `2s` unless given |
-    /// | `mode` | `rwc`, as it is anyway, or `rw`: the file has to be there |
-    /// | `cache`, `immutable` | `private` and `false`, as it is anyway |
+    /// | `table_prefix` | [`table_prefix`](Self::table_prefix) |
+    /// | `busy_budget` | [`busy_budget`](Self::busy_budget), as in `2s` |
+    /// | `mode` | `rwc`, the default, or `rw`: the file must exist |
+    /// | `cache`, `immutable` | only the defaults `private` and `false` |
     ///
     /// # Errors
-    /// `InvalidInput` for no path, a user, password, host or port, or a key that is not known.
+    /// `InvalidInput` if the path is missing, the URL has a user, password, host or port, or a key is
+    /// unknown.
     pub fn read(mut url: Url) -> Result<Self> {
         let path = url.file()?;
         if path.is_empty() {
@@ -97,8 +100,8 @@ impl Config {
         // Taken for a path, it would be shown in errors with whatever password it has.
         if url.names_a_host() && path != ":memory:" {
             return Err(invalid(
-                "a `sqlite` URL names a file, without user, password, host or port; an `@` or `:` at the \
-                 beginning of a path is written `%40` or `%3A`, or comes behind `./`",
+                "a `sqlite` URL names a file, without user, password, host or port; write an `@` or `:` at \
+                 the beginning of a path as `%40` or `%3A`, or put `./` before it",
             ));
         }
         let mut config = Self::new(path);
@@ -137,12 +140,12 @@ impl Config {
         Ok(config)
     }
 
-    /// The file, if it is one that others can open too.
+    /// The file, unless the database is in memory.
     pub fn path(&self) -> Option<&Path> {
         (self.source != Source::Memory).then(|| self.options.get_filename())
     }
 
-    /// What the names of the tables begin with.
+    /// The prefix of the names of all tables.
     pub fn prefix(&self) -> &str {
         &self.table_prefix
     }
@@ -156,14 +159,14 @@ impl Config {
         }
     }
 
-    /// What the names of the tables begin with: a letter or underscore, then letters, digits and underscores,
-    /// 40 at most. `dlock_` unless set. Two prefixes are two sets of locks.
+    /// Sets the prefix of the names of all tables: a letter or underscore, then letters, digits and
+    /// underscores, at most 40. `dlock_` unless set. Different prefixes are different sets of locks.
     pub fn table_prefix(mut self, prefix: impl Into<String>) -> Self {
         self.table_prefix = prefix.into();
         self
     }
 
-    /// How long an operation waits for the write transaction of another process; 2 seconds unless set.
+    /// Sets how long an operation waits for the write transaction of another process; 2 seconds unless set.
     pub fn busy_budget(mut self, budget: Duration) -> Self {
         self.busy_budget = budget;
         self
@@ -172,14 +175,15 @@ impl Config {
     /// Opens the database, creates or updates the tables, and starts the task that owns the connection.
     ///
     /// # Cancel safety
-    /// Cancelled, nothing is left but perhaps the empty tables.
+    /// If the future is dropped, at most empty tables are left.
     ///
     /// # Errors
-    /// `InvalidInput` for a bad prefix, a path that is a directory, or a pool of in-memory connections;
-    /// `Unsupported` on a network file system, on a system without a shared clock since boot, for the journal
-    /// modes `off` and `memory`, or if a newer dlock has used the database; `BackendData` if the file or the
-    /// table is not ours, or if somebody with another boot id may hold locks in it; `PermissionDenied`;
-    /// `Unavailable`.
+    /// * `InvalidInput` for a bad prefix, a path that is a directory, or a pool of in-memory connections.
+    /// * `Unsupported` on a network file system, on a system without a shared clock since boot, for the
+    ///   journal modes `off` and `memory`, or if a newer version of dlock has used the database.
+    /// * `BackendData` if the file or the table is not dlock's, or if a process with another boot id may hold
+    ///   locks in it.
+    /// * `PermissionDenied` and `Unavailable`, if the file cannot be opened.
     pub async fn connect(self, runtime: Arc<dyn Runtime>) -> Result<SqliteLock> {
         if !is_prefix(&self.table_prefix) {
             return Err(invalid(
@@ -193,7 +197,7 @@ impl Config {
         let in_memory = at == ":memory:" || at.is_empty() || at.starts_with("file:") && at.contains("memory");
         if in_memory && !private {
             return Err(invalid(
-                "connections in memory are a database each, which cannot be shared; use Config::memory",
+                "each connection in memory has a database of its own; use `Config::memory`",
             ));
         }
         let boot = match private {

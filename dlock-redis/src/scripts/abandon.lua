@@ -1,5 +1,5 @@
--- Undoes a request, whatever became of it, and keeps a copy of it that is on its way from being heard.
--- KEYS: x, t. ARGV: id, window
+-- Undoes a request, whatever became of it. The tombstone keeps late copies of it from taking effect. KEYS: x,
+-- t. ARGV: id, window
 local id, window = ARGV[1], ARGV[2]
 --state
 at(KEYS[1], KEYS[2], id)
@@ -11,7 +11,7 @@ local held, w = find(id)
 if w then
   forget(w)
   answer = 'W'
--- A minimum hold stands: it was asked for, and it is nobody's lease.
+-- A minimum hold stays: it was asked for, and it is no one's lease.
 elseif held and held.phase ~= 'k' then
   answer, token = 'G', held.token
   let_go(held, 'R')

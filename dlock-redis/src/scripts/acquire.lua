@@ -1,16 +1,16 @@
--- Asks for a name; idempotent in the id.
+-- Requests a lock. Idempotent in the id.
 --
--- Sent again (its answer was lost) it finds its own hold or its own place in the queue, and answers what is
--- left of it: no second hold, no second place. Arrived late, after it was abandoned, it finds the tombstone
--- and is refused. Between the check and the grant nothing can happen: a script runs alone. Who queues is told
--- by a push; who dies in the queue is gone when its queue lease is over. KEYS: x, t. ARGV: id, ttl, owner,
+-- A repeated request (its answer was lost) finds its own hold or its own place in the queue, and answers what
+-- is left of it: no second hold, no second place. A late copy of an abandoned request finds the tombstone and
+-- is refused. Nothing can happen between the check and the grant: a script runs alone. A waiter is woken by a
+-- push; a waiter that dies leaves the queue when its queue lease is over. KEYS: x, t. ARGV: id, ttl, owner,
 -- and in one mode:limit:queue ttl (0: does not queue):priority:window:channel
 local id, ttl, owner = ARGV[1], ARGV[2], ARGV[3]
--- The short ways, for exclusive requests. They do what the rest would do and no more: most of what a script
--- costs are the functions that it makes, and these make none.
+-- The fast paths, for exclusive requests. They do the same as the rest and nothing more. Most of the cost of
+-- a script is creating its functions, and these create none.
 local call, x, e, t = redis.call, KEYS[1], KEYS[1] .. ':e', KEYS[2]
 local there = ARGV[4]:byte() == 120 and call('EXISTS', x, e, t .. ':' .. id)
--- Nobody holds, waits, shares or watches, and the request was not abandoned.
+-- There is no holder, waiter, sharer or watcher, and the request was not abandoned.
 if there == 0 then
   local clock = call('TIME')
   local token = clock[1] .. ('00000' .. clock[2]):sub(-6)
@@ -19,11 +19,12 @@ if there == 0 then
   return token
 end
 local mode, limit, qttl, priority, window, chan = ARGV[4]:match('^(%l):(%d+):(%d+):(%d+):(%d+):(.*)$')
--- Somebody else holds it alone, the request is new and queues: it has to wait, whatever stands in the queue.
+-- Another request holds it exclusively, and this one is new and may queue: it must wait, whatever is in the
+-- queue.
 local v = there and qttl ~= '0' and call('GET', x)
 if v and v:find('^1[hpk]') and v:sub(3, 26) ~= id then
   local fields = call('HMGET', e, 'h', id)
-  -- Of the three keys those two, or x alone: so it was not abandoned.
+  -- Of the three keys only x and e exist, or x alone: so it was not abandoned.
   if there == (fields[1] and 2 or 1) and not fields[2] then
     local clock, life, q = call('TIME'), tonumber(qttl), x .. ':q'
     local now = clock[1] * 1000 + math.floor(clock[2] / 1000)

@@ -1,6 +1,6 @@
--- What the first short way of acquire.lua would grant, if nobody is at any of the names: one look at the
--- keys and at the clock serves all. All have one token, the clock's; so the second of a bucket is left to the
--- rest, and so is what is of a bucket without a token, or with one that is ahead of the clock.
+-- Grants what the first fast path of acquire.lua would, if all of the names are unused: the keys and the
+-- clock are read once for all. All get one token, the clock's. So the second name of a bucket is left to the
+-- rest, and so are names of a bucket without a token, or with one that is ahead of the clock.
 if fourth:byte() == 120 then
   local keys, counters, rows, seen, n = {}, {}, {}, {}, 0
   for i = 1, #KEYS / 2 do

@@ -1,18 +1,17 @@
--- Turns a lease into another mode, with nobody in between. To share is a grant of the same token; to be alone
--- is one of a new token, and only where nobody else shares: who waits for that with another holds what the
--- other waits for. So the second one is told, and gives up.
+-- Changes the mode of a lease in one step. A downgrade keeps the token. An upgrade gets a new one, and only
+-- where no one else shares the lock: two sharers that both wait to upgrade would wait for each other. So the
+-- second one is told of the deadlock, and gives up.
 --
--- *The first one may have given up too*, and says nothing. It counts as one that wants to be alone for the
--- length of a lease since it last asked, and no longer if it ends before that, is let go, or asks to share.
--- Where two ask more seldom than that, each is told that the other is there: nobody is granted by it, and
--- nobody waits in the server.
+-- *The first one may have given up too*, without saying so. Its wish to upgrade counts for the length of a
+-- lease since it last asked, and ends earlier if the lease ends or it asks to share. If two ask less often
+-- than that, each is told that the other shares: neither is granted, and neither waits in the server.
 --
--- *It stops halfway* (a permission that is missing, a slot that is on its way to another node), and nothing
--- is rolled back. So to share is written down before the hold is taken away: until then others find the
--- stronger mode. Who asked counts as the weaker. KEYS: x, t. ARGV: id, window, mode, limit
+-- *It stops halfway* (a missing permission, a slot that is moving to another node), and nothing is rolled
+-- back. So a downgrade writes the shared entry before it deletes the exclusive one: until then others find
+-- the stronger mode. The client counts on the weaker. KEYS: x, t. ARGV: id, window, mode, limit
 local id, window, mode, limit = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 --state
--- Who wants to be alone, if it still shares; and until when that counts.
+-- The sharer that wants to upgrade, if it still shares, and until when that counts.
 local function read_u()
   local wish = call('HGET', e, 'u')
   local w = wish and read_e(wish:sub(1, 24))
@@ -48,7 +47,7 @@ if held ~= hold and mode == 'x' then
   return {'G', held.token, held.ttl, now, finish()}
 end
 if held ~= hold and limit ~= held.limit then return {'M', held.limit, finish()} end
--- Who is content to share has given up to be alone.
+-- A sharer that asks to share has given up its upgrade.
 if mode == 's' and read_u() == id then call('HDEL', e, 'u') end
 local life = prolong(held, held.ttl)
 return {'G', held.token, life, now, finish()}

@@ -1,8 +1,8 @@
--- The script in the middle for many requests at once, as if they had come one after the other.
+-- Runs one script for many requests, as if they had come one after the other.
 --
--- Each fails alone, and says why; what failed may have left replication switched off. Only if the server is a
--- replica, which it is to all of them, nothing was written, and whoever asks is to leave. KEYS: two of each.
--- ARGV: three arguments that all have in common, behind the first, and the first one of each.
+-- Each fails alone and reports why; a failed one may have left replication switched off. If the server is a
+-- replica, it is one for all of them: then nothing was written, and the client must reconnect. KEYS: two of
+-- each. ARGV: the second to fourth argument, which all share, then the first argument of each.
 local call, answers = redis.call, {}
 local second, third, fourth = ARGV[1], ARGV[2], ARGV[3]
 local function one(KEYS, ARGV)

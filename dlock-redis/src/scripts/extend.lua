@@ -1,8 +1,8 @@
--- Extends leases that are extended for the time that they were taken for, exclusive or shared: what nearly
--- every renewal is. Answers 1 for each that was; a 0 says nothing but that renew.lua has to be asked.
+-- Extends exclusive and shared leases by the ttl that they were acquired with, as nearly all renewals do.
+-- Answers 1 for each that was extended. A 0 only means that renew.lua must be run.
 --
--- A lease is kept with the time that it was given, so not more than that is left of it: none is made shorter.
--- One that was pushed and is not confirmed becomes a whole one. Nothing is let go here, so nobody can be
+-- The ttl of a lease is stored with it, and no more than that is left of it: so none is shortened. A pushed
+-- grant that is not confirmed yet becomes a full lease. Nothing is released here, so no waiter can be
 -- admitted. The order of the writes: see `although_full` in state.lua. KEYS: x of each. ARGV: the ttl, then
 -- the id of each
 local call, pcall, ttl, answers, now = redis.call, redis.pcall, ARGV[1], {}, nil

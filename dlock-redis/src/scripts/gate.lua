@@ -1,6 +1,6 @@
 -- The resource side of fencing: checks a token, and writes in the same step. KEYS: the resource, a hash with
 -- the fields v (the value), x (the largest token that came with exclusive access) and a (the largest at all).
--- ARGV: token, whether access is exclusive, whether it writes, the value
+-- ARGV: token, 1 for exclusive access, 1 for a write, the value
 local function less(a, b) return #a < #b or (#a == #b and a < b) end
 local got = redis.call('HMGET', KEYS[1], 'x', 'a')
 local exclusive = ARGV[2] == '1'

@@ -1,5 +1,5 @@
--- Who holds it, and how many wait. ARGV: window; for how long changes are told (0: as they are; -1: not for
--- whoever asks, who has stopped to listen); whether all holders are ended. KEYS: x, t
+-- Shows the holders and the number of waiters. ARGV: window; for how long changes are published (0: as now;
+-- -1: this client has stopped listening); 1 to end all holds. KEYS: x, t
 local window, watching = ARGV[1], tonumber(ARGV[2])
 --state
 at(KEYS[1], KEYS[2], '')
@@ -22,14 +22,15 @@ end
 admit()
 sweep()
 if watching > 0 then
-  -- From now on without a gap. The numbers go on from where none have been, whatever was forgotten.
+  -- Changes are published without a gap from now on. Their numbers start above all earlier ones, whatever was
+  -- forgotten.
   if not watched then call('HSET', e, 'b', micros, 'i', micros) end
   watched = true
   local before = tonumber(call('HGET', e, 'o') or '0')
   call('HSET', e, 'o', string.format('%d', math.max(before, now + watching)))
   last(watching, q)
   if hold and not noted then note(hold.phase, hold.id) end
--- A change that never was, with a number that everybody has passed: does anybody listen?
+-- A dummy change, with a number that all watchers ignore: does anyone listen?
 elseif watching < 0 and watched and publish(x, '0R' .. string.rep('-', 24)) == 0 then
   watched = false
   call('HDEL', e, 'o')

@@ -1,9 +1,9 @@
--- Shows which leases are there, and writes behind them: whoever has this write has what is shown.
+-- Shows which leases exist, and then writes: a replica that has this write has those leases.
 --
--- A replica has a prefix of what its master wrote. So one that acknowledges the offset of this write has
--- these leases as they are shown here, whichever server this is and whatever it was before. Answers whose
--- history it is, and of each lease what is left of it and its token, or nothing where it is not there. KEYS:
--- x of each, and a key to be written. ARGV: the id of each
+-- A replica has a prefix of its master's writes. So one that acknowledges the offset of this write has the
+-- leases that are shown here, whichever server this is and whatever it was before. Answers the id of the
+-- replication history, and for each lease its remaining life and its token, or nothing if it is gone. KEYS: x
+-- of each, and a key to be written. ARGV: the id of each
 local window = '0'
 --state
 call('SET', KEYS[#KEYS], '', 'PX', TOMB)

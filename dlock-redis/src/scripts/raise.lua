@@ -1,5 +1,5 @@
--- Raises the token of a lease that is held, and the bucket's last one: no later grant has a smaller one. Only
--- while it is held: whoever has lost it must not change what comes after. KEYS: x, t. ARGV: id, window, token
+-- Raises the token of a held lease, and the bucket's last one: no later grant gets a smaller one. Only while
+-- it is held: a client that lost the lock must not affect later grants. KEYS: x, t. ARGV: id, window, token
 local id, window, to = ARGV[1], ARGV[2], ARGV[3]
 --state
 at(KEYS[1], KEYS[2], id)

@@ -1,28 +1,28 @@
--- Ends a lease, at once or after a minimum hold, and hands the name to whoever is next in the same step: no
+-- Ends a lease, at once or after a minimum hold, and hands the lock to the next waiter in the same step: no
 -- gap, no race, no herd.
 --
--- By its id: a lease that is over and given to another is not touched. Sent again it finds nothing and says
--- so; the client knows that it had sent it before. Where a copy of the acquire may still be on its way a
--- tombstone is left, or it would be granted to nobody. KEYS: x, t. ARGV: id, window, and where it is not an
--- ordinary one: how long it is kept (0: not at all), whether it may come again
+-- The id names the lease: if it has ended and the lock has another holder, nothing is touched. A repeated
+-- release finds nothing and says so; the client knows that it repeated it. Where a copy of the acquire may
+-- still be in flight a tombstone is left; otherwise that copy would be granted with no one to hold it. KEYS:
+-- x, t. ARGV: id, window, and except in ordinary releases: the minimum hold (0: none), 1 if a copy may follow
 local id, window, keep = ARGV[1], ARGV[2], tonumber(ARGV[3] or '0')
 if ARGV[4] == '1' then
   redis.call('DEL', KEYS[2] .. ':')
   redis.call('SET', KEYS[2] .. ':' .. id, '', 'PX', 60000)
 end
--- The short ways. They do what the rest would do and no more: most of what a script costs are the functions
--- that it makes, and these make none.
+-- The fast paths. They do the same as the rest and nothing more. Most of the cost of a script is creating its
+-- functions, and these create none.
 if keep == 0 then
   local call, x, e = redis.call, KEYS[1], KEYS[1] .. ':e'
   local v = call('GET', x)
   if v and v:sub(3, 26) == id and v:find('^1[hp]') then
-    -- Nobody waits, shares or watches.
+    -- There is no waiter, sharer or watcher.
     if call('EXISTS', e) == 0 then
       call('DEL', x)
       return 'R'
     end
-    -- Who is next waits to have it alone, is there, and hears of it; nobody shares or wants to, nobody
-    -- watches.
+    -- The next waiter wants it exclusively, is reachable, and is told; there is no sharer, no one who wants
+    -- to share, and no watcher.
     local q = x .. ':q'
     local first = call('ZRANGEBYSCORE', q, '-inf', '(4503599627370496', 'LIMIT', '0', '2')
     local head = first[1]
@@ -39,8 +39,7 @@ if keep == 0 then
 --mint
           local life = math.min(tonumber(ttl), tonumber(window))
           local message = head .. token .. ':' .. now .. ':' .. string.format('%d', now + life)
-          -- A token that nobody hears of is missing, and nothing else.
-          -- See `publish` in state.lua.
+          -- If the push reaches no one, a token is skipped and nothing else. See `publish` in state.lua.
           redis.set_repl(redis.REPL_NONE)
           local heard = call('PUBLISH', chan, message)
           redis.set_repl(redis.REPL_ALL)

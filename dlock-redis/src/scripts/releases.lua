@@ -1,5 +1,4 @@
--- What the first short way of release.lua would end, if at none of the names anybody waits, shares or
--- watches.
+-- Ends what the first fast path of release.lua would, if none of the names has a waiter, sharer or watcher.
 if third == '0' and fourth == '0' then
   local names, ours, entries, seen, n, byte, find = {}, {}, {}, {}, 0, string.byte, string.find
   for i = 1, #KEYS / 2 do names[i] = KEYS[2 * i - 1] end

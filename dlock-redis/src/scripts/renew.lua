@@ -1,9 +1,10 @@
--- Extends leases and queue entries, and asks again for the latter; many in one script, each for itself.
+-- Extends leases and queue entries, and repeats the request for the latter; many in one script, each
+-- independently.
 --
--- A lease that is over is not revived: somebody else may have had it meanwhile. One is never made shorter, so
--- that renewals that overtake one another do no harm. The first renewal of a grant that was pushed makes it a
--- whole one. KEYS: x and t for each item. ARGV: window, then for each item its id, whether it is queued (1)
--- or a lease (0), and the ttl
+-- An expired lease is not revived: another may have held the lock meanwhile. No lease is shortened, so
+-- renewals that overtake one another do no harm. The first renewal of a pushed grant confirms it. KEYS: x and
+-- t for each item. ARGV: window, then for each item its id, whether it is queued (1) or a lease (0), and the
+-- ttl
 local window = ARGV[1]
 --state
 local answers = {}

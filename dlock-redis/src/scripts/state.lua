@@ -1,57 +1,55 @@
 -- dlock, layout 1. Programs of several releases run these scripts side by side on the same keys: a change to
--- what is written, or to what it means, breaks such fleets, and takes another VERSION. Who meets a newer one
--- refuses.
+-- what is written, or to its meaning, breaks such fleets, and needs a new VERSION. A script refuses values of
+-- a newer one.
 local VERSION, WINDOW = '1', tonumber(window)
 local call = redis.call
--- The server's time and no other. A script sees one moment: no key runs out while it runs.
+-- The server's time, and no other. Time stands still in a script: no key expires while it runs.
 local clock = call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
 local micros = string.format('%s%06d', clock[1], clock[2])
--- For how long a message can be under way (an abandoned request must not be granted when it arrives late),
--- and how to tell who waits.
+-- How long a message can be in flight (an abandoned request that arrives late must not be granted), and the
+-- command that wakes waiters.
 local TOMB, PUBLISH = '60000', 'PUBLISH'
--- How many waiters are tried in one script; and what is added to the place of one that is away (2^52: more
--- than any place).
+-- How many waiters one script tries; and what is added to the place of a waiter that is away (2^52: more than
+-- any place).
 local TRIES, AWAY = 256, 4503599627370496
--- The state of one name, and the one admission rule that every change runs. A script says by `at` which name
--- it is about, does its work, and ends with `finish`.
+-- The state of one name, and the one admission rule that every change runs. A script selects the name with
+-- `at`, does its work, and ends with `finish`.
 --
--- KEYS are two for a name, x and t; the others are made from them, and are in the same slot.
--- x           string  the exclusive holder, or what a minimum hold keeps; it goes by its own PX
--- x:e         hash    who waits, who shares, and a few fields of one letter; no entry outlives its PX
--- x:q         zset    who waits, by place: priority, then arrival; AWAY further on, who could not be reached
--- x:s         zset    who shares, by the end of the lease
+-- Each name has two KEYS, x and t; the others are derived from them and are in the same slot.
+-- x           string  the exclusive holder, or a minimum hold; expires by its own PX
+-- x:e         hash    waiters, sharers, and a few fields of one letter; no entry outlives its PX
+-- x:q         zset    waiters by place: priority, then arrival; those that no push reached come AWAY later
+-- x:s         zset    sharers by the end of their lease
 -- t           string  the last token of the bucket, for ever
--- t:<id>      string  a request that was abandoned, or released after it may have been sent twice
--- The fields of e: h the exclusive holder as it was last seen here, o until when changes are told, b since
--- when without a gap (in microseconds), i the number of the last one (they go on from b), a how many arrived,
--- n how many entries are of a shared mode, c their class, u who wants to be alone, and until when that
+-- t:<id>      string  tombstone: a request that was abandoned, or released after it may have been sent twice
+-- The fields of e: h the exclusive holder as last seen here; o until when changes are published; b since when
+-- without a gap (in microseconds); i the number of the last change (counted from b); a how many arrived; n
+-- how many entries have a shared mode; c their class; u the sharer that wants to upgrade, and until when that
 -- counts.
 --
--- Invariants: while `x` exists `s` is empty. A member of q or s has its field in e, and no other field of 24
--- bytes is in e. Where `e` does not exist nobody waits, shares or watches. c is there while n is above
--- nought.
+-- Invariants: while `x` exists `s` is empty. A member of q or s has its field in e, and e has no other field
+-- of 24 bytes. Without `e` there is no waiter, sharer or watcher. c exists while n is above zero.
 local x, e, q, s, t, z
--- What is known of it, read once: the exclusive hold; the field h; whether changes are told; the field n.
+-- Read once: the exclusive hold; the field h; whether changes are published; the field n.
 local hold, noted, watched, sharing
--- What is not written yet.
+-- Whether `noted` is still to be written.
 local renoted
--- The longest claim window of those that were pushed a grant, and whether there were more to be tried: each
--- answer ends with it, and whoever asked comes by again, when it is over or at once.
+-- The longest claim window of the grants that were pushed, and whether more waiters were left to try. Each
+-- answer ends with it: the client runs tend.lua when the window is over, or at once.
 local pushed, unfinished
 
--- The first write of every script that makes more than one, but of the short ways of acquire.lua, which begin
--- by asking for a key that is not here.
+-- The first write of every script that makes more than one, except in the fast paths of acquire.lua, which
+-- begin by checking a key that does not exist.
 --
--- Where memory is full Redis refuses the first write of a script that may need some, and no later one.
--- Whoever lets go or keeps what it has makes its first write one that needs none. And where the slot is on
--- its way to another node, what touches a key that is not here is refused, also in the middle of a script,
--- and what was written before stands. This key never is here, so such a script ends before it has changed
--- anything.
+-- When memory is full, Redis refuses the first write of a script if that write may need memory, and no later
+-- one. Scripts that release or keep a lock begin with a write that needs none. And while the slot is moving
+-- to another node, access to a key that is not here is refused, even in the middle of a script, and earlier
+-- writes stand. This key never exists, so such a script ends before it has changed anything.
 local function although_full() call('DEL', KEYS[2] .. ':') end
 
--- Something else than what this release writes: of a newer one (a digit, then a letter), or not dlock's at
--- all.
+-- A value that this version does not write: one of a newer version (a digit, then a letter), or of another
+-- program.
 local function refuse(v)
   error(v:match('^%d%l') and v:sub(1, 1) ~= VERSION and 'DLOCKVERSION' or 'DLOCKFOREIGN')
 end
@@ -66,8 +64,8 @@ local function read_x()
   if not token then refuse(v) end
   return {phase = v:sub(2, 2), id = v:sub(3, 26), token = token, ttl = tonumber(ttl), owner = owner}
 end
--- For as long; without `life` for as long as it has, which may be nought milliseconds and is then no number
--- to be set.
+-- With `life` as the time to live; without it the present one stays, which may be zero milliseconds and then
+-- could not be set.
 local function write_x(h, life)
   hold = h
   local v = VERSION .. h.phase .. h.id .. h.token .. ':' .. string.format('%d', h.ttl) .. ':' .. h.owner
@@ -124,9 +122,9 @@ local function count(by)
   if sharing <= 0 then call('HDEL', e, 'n', 'c') end
 end
 
--- A message is for those who listen here. A replica would hand it to its own listeners: to clients of a
--- server that was a master when they came, who would take a turn that this one then gave to another. That
--- must not stay so for the writes after it, whatever became of the message.
+-- A message is for the listeners of this server only. A replica would pass it to its own: clients that
+-- connected when it was a master, which would take a turn that this server then gives to another. Replication
+-- is switched on again for the later writes, whatever became of the message.
 local function publish(channel, message)
   redis.set_repl(redis.REPL_NONE)
   local heard = redis.pcall(PUBLISH, channel, message)
@@ -135,7 +133,7 @@ local function publish(channel, message)
   return heard
 end
 
--- Tells those who watch. The number lets them see that something was skipped.
+-- Tells the watchers. A gap in the numbers shows them that they missed a change.
 local function tell(what, id, rest)
   if not watched then return end
   local number = call('HINCRBY', e, 'i', 1)
@@ -150,21 +148,20 @@ local function forget(w)
   call('ZREM', w.phase == 'q' and q or s, w.id)
   if w.mode == 's' then count(-1) end
 end
--- Ends what somebody holds, and tells how.
+-- Ends a hold, and tells the watchers how.
 local function let_go(held, what)
   if held == hold then clear_x() else forget(held) end
   tell(what, held.id)
 end
 
--- Who cannot be reached has no turn, and keeps the place: it is back there when it asks again. So a dead
--- waiter is tried once.
+-- A waiter that no push reaches loses its turn and keeps its place, to which it returns when it asks again.
+-- So a dead waiter is tried once.
 local function is_away(place) return place >= AWAY end
 local function come_back(id)
   local place = tonumber(call('ZSCORE', q, id))
   if place and is_away(place) then call('ZADD', q, place - AWAY, id) end
 end
--- A client that did not claim what it was given has been stopped, or is cut off: all that it waits for would
--- go the same way.
+-- A client that did not claim a grant is paused or cut off, so it would not claim its other grants either.
 local function all_away(chan)
   local waiting = call('ZRANGE', q, 0, 999, 'WITHSCORES')
   for i = 1, #waiting, 2 do
@@ -175,13 +172,13 @@ local function all_away(chan)
   end
 end
 
--- Takes back what has run out. First in every change: an operation must not meet an entry that has ended.
+-- Removes what has expired. Every change begins with it: no operation may meet an expired entry.
 local function settle()
   if noted and not hold then
     local phase, id, chan = noted:sub(1, 1), noted:sub(2, 25), noted:sub(26)
     forget_note()
     if phase == 'p' then all_away(chan) end
-    -- The phase says whether the lease ran out, or a minimum hold that its holder had let go.
+    -- The phase tells an expired lease from a minimum hold, whose holder had released it.
     tell(phase == 'k' and 'R' or 'X', id)
   end
   if sharing == 0 then return end
@@ -210,7 +207,7 @@ local function admissible(mode, limit)
   return limit == '0' or shared < tonumber(limit)
 end
 
--- Makes a waiter a holder; for `life` if it is not the one who asks, who then has to confirm it.
+-- Makes a waiter a holder. One that is not the caller gets `life`, and must confirm the grant within it.
 local function grant(w, life, token)
   if w.phase == 'q' and w.written then call('ZREM', q, w.id) end
   w.phase = life < w.ttl and 'p' or 'h'
@@ -227,8 +224,8 @@ local function grant(w, life, token)
   tell('G', w.id, table.concat({w.mode, w.limit, token, string.format('%d', life), w.owner}, ':'))
 end
 
--- Admits from the head of the queue while the head is admissible. `asker` is there for sure, and gets all of
--- its ttl; all others are told by a message, for a claim window. Whom no message reaches is away from now on.
+-- Admits from the head of the queue while the head is admissible. `asker` is the caller and gets its full
+-- ttl; all others get a push and a claim window. A waiter that no push reaches is away from now on.
 local function admit(asker)
   local tried, given = 0, nil
   while not hold do
@@ -243,7 +240,7 @@ local function admit(asker)
     elseif is_away(place) then
       break
     elseif not admissible(w.mode, w.limit) then
-      -- One that waits to be alone keeps out who asks to share: if it is there.
+      -- A waiter for an exclusive lock keeps new sharers out, if it is reachable.
       if not asker or asker == id or tried >= TRIES or publish(w.chan, id .. '?') > 0 then break end
       tried = tried + 1
       call('ZADD', q, place + AWAY, id)
@@ -270,15 +267,15 @@ local function admit(asker)
   return given
 end
 
--- Who is next asks again, and learns when: what stands in the way ends sooner than was known.
+-- Makes the next waiter ask again: the hold in front of it ends sooner than it knew.
 local function hint()
   local id = call('ZRANGE', q, 0, 0)[1]
   local w = id and read_e(id)
   if w then publish(w.chan, id) end
 end
 
--- Writes what is not written yet. Where nobody waits, shares or watches any more there is no e, and the next
--- acquire is a short one. Answers what answers end with.
+-- Writes what is pending. Without a waiter, sharer or watcher e is deleted, and the next acquire takes the
+-- fast path. Returns the end of the answer.
 local function finish()
   if sharing <= 0 and not watched and call('ZCARD', q) == 0 then
     call('DEL', e)
@@ -288,13 +285,13 @@ local function finish()
   return unfinished and -1 or pushed
 end
 
--- Where a request stands in line. More than 2^48 arrivals at one name while somebody is at it there will not
--- be.
+-- Gives a request its place in the queue. A name does not see 2^48 arrivals while it is in use.
 local function queue_up(w, priority)
   local arrival = call('HINCRBY', e, 'a', 1)
   call('ZADD', q, string.format('%.0f', (10 - priority) * 281474976710656 + arrival), w.id)
   if arrival % 8 == 0 then
-    -- Some of those who are away, whose time may be over: more go than come, so they do not pile up.
+    -- Removes some waiters that are away and have expired. More are removed than come, so they do not pile
+    -- up.
     for _, id in ipairs(call('ZRANGEBYSCORE', q, AWAY, '+inf', 'LIMIT', 0, 16)) do
       local gone = read_e(id)
       if gone and gone.ends <= now then forget(gone) end
@@ -302,14 +299,14 @@ local function queue_up(w, priority)
   end
 end
 
--- It counts among those of a shared mode.
+-- Counts an entry of a shared mode.
 local function join(w)
   if w.mode ~= 's' then return end
   call('HSET', e, 'c', w.limit)
   count(1)
 end
 
--- Takes back who has waited in vain without anybody coming by; only those who wait for them to go pay for it.
+-- Removes waiters that expired unnoticed. Only requests that wait for them to go pay for it.
 local function sweep()
   for _, id in ipairs(call('ZRANGE', q, 0, 999)) do
     local w = read_e(id)
@@ -326,15 +323,15 @@ local function mismatch(limit)
   return class and class ~= limit and class or nil
 end
 
--- When the first of what stands in the way runs out.
+-- When the first hold in the way expires.
 local function recheck()
   if hold then return call('PTTL', x) end
   local first = sharing > 0 and call('ZRANGE', s, 0, 0, 'WITHSCORES')[2]
   return first and tonumber(first) - now or -1
 end
 
--- An item of a batch fails alone. Unless it is that the server is a replica, which it is to all of them, and
--- at the first write already: so nothing was written, and whoever asks is to leave.
+-- An item of a batch fails alone, unless the server is a replica, which fails all of them at the first write:
+-- then nothing was written, and the client must reconnect.
 local function item(work)
   local ok, answer = pcall(work)
   if ok then return answer end
@@ -343,7 +340,7 @@ local function item(work)
   return {'E', why}
 end
 
--- What that id has, if it has it still: a hold of either kind, or nothing. And an entry that waits.
+-- The hold of that id, exclusive or shared, or nothing; and its entry in the queue.
 local function find(id)
   if hold and hold.id == id then return hold, nil end
   local w = read_e(id)
@@ -355,7 +352,7 @@ local function life_of(held)
   return tonumber(call('ZSCORE', s, held.id)) - now
 end
 
--- Never shorter. What it is kept as then is how long it has: extend.lua goes by that.
+-- Extends a hold, and never shortens it. The stored ttl becomes its life, which extend.lua relies on.
 local function prolong(held, ttl)
   local life = math.max(ttl, life_of(held))
   held.phase, held.ttl = 'h', life
@@ -370,7 +367,7 @@ local function prolong(held, ttl)
   return life
 end
 
--- To one that asks for what it has been given: by that it claims it.
+-- Answers a request that already has a grant, which it claims by asking.
 local function granted(held)
   local life = held.phase == 'p' and prolong(held, held.ttl) or life_of(held)
   return {'G', held.token, life, now, finish()}

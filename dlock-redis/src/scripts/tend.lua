@@ -1,6 +1,6 @@
--- Comes by when a claim window is over: whom nobody heard of has lost the turn, and the next one gets it.
--- Answers how long the last of the windows that are open now has yet (-1: there is none, 0: there is more to
--- do at once). KEYS: x, t. ARGV: window
+-- Runs when a claim window is over: a waiter that did not claim loses its turn, and the next one gets it.
+-- Answers for how long the last open window remains (-1: none is open, 0: run again at once). KEYS: x, t.
+-- ARGV: window
 local window = ARGV[1]
 --state
 at(KEYS[1], KEYS[2], '')

@@ -3,13 +3,13 @@ CREATE FUNCTION {p}micros(t timestamptz) RETURNS bigint LANGUAGE sql STABLE AS
 CREATE FUNCTION {p}micros(d interval) RETURNS bigint LANGUAGE sql STABLE AS
   'SELECT (extract(epoch FROM d) * 1000000)::bigint';
 
--- Locks a name. Its row is made if it is wanted and not there; of one that is not there all fields are null.
+-- Locks a name. A missing row is created if asked for; otherwise all fields are null.
 --
--- Two that make it at once: the second one waits for the first at the key, makes nothing, and locks what the
--- first has made. One that was deleted meanwhile: the deletion is committed when the row is not found, so the
--- floor that rose before it is seen by the statement after.
+-- If two create it at once, the second waits for the first at the key, inserts nothing, and locks the row of
+-- the first. If it was deleted meanwhile, the deletion is committed by the time the row is not found, so the
+-- next statement sees the floor that was raised before it.
 --
--- Of no name there is no row, and none is made: so a new connection has the functions compiled beforehand.
+-- A null name has no row, and none is created: a new connection calls with it to have the functions compiled.
 CREATE FUNCTION {p}take(p_name bytea, p_make boolean) RETURNS {p}name LANGUAGE plpgsql AS $$
 DECLARE
   n {p}name;
@@ -41,9 +41,9 @@ BEGIN
     WHERE r.name = n.name;
 END $$;
 
--- A change of the holders. The number shows those who poll that there was one, and those who watch when one
--- is missing. It stands in the row of each watch, behind its length, until the watch comes for it. Where that
--- is much it is told no more, and finds that a number is missing.
+-- Records a change of the holders. Its number shows pollers that there was one, and watches that one is
+-- missing. It is kept in the row of each watch, behind its length, until the watch fetches it. If that row
+-- grows too long nothing more is added, and the watch finds that a number is missing.
 CREATE FUNCTION {p}tell(n {p}name, what text, who bytea, rest text) RETURNS {p}name LANGUAGE plpgsql AS $$
 DECLARE
   message text;
@@ -66,14 +66,14 @@ BEGIN
     ':' || share || ':' || token || ':' || {p}micros(life) || ':' || coalesce(owner, ''));
 END $$;
 
--- Nobody holds it alone any more.
+-- Ends the exclusive hold.
 CREATE FUNCTION {p}clear(n {p}name, t timestamptz) RETURNS {p}name LANGUAGE plpgsql AS $$
 BEGIN
   n.phase := 0; n.ends := t; n.id := NULL; n.owner := NULL;
   RETURN n;
 END $$;
 
--- Who holds, waits or has a mark under that id, be it in the name's own row; null if there is nobody.
+-- The hold, queue entry or mark of that id, also in the name's own row; null if there is none.
 CREATE FUNCTION {p}find(n {p}name, who bytea) RETURNS {p}entry LANGUAGE plpgsql AS $$
 DECLARE
   e {p}entry;
@@ -110,8 +110,8 @@ BEGIN
   RETURN n;
 END $$;
 
--- A copy of a request that is on its way is not heard for a minute, which is longer than one can be. Where a
--- minimum hold of its own stands in the row, that keeps it out for now; the mark comes after it: place -1.
+-- Refuses copies of a request that are still in flight, for a minute, which is longer than one can be. A
+-- minimum hold of the same id in the row refuses them for now; the mark comes after it, with place -1.
 CREATE FUNCTION {p}bury(n {p}name, who bytea, t timestamptz) RETURNS {p}name LANGUAGE plpgsql AS $$
 BEGIN
   INSERT INTO {p}entry (name, id, phase, share, priority, place, ttl, ends)
@@ -126,14 +126,14 @@ BEGIN
   RETURN n;
 END $$;
 
--- Takes back what has run out. First in every change: nothing must meet an entry that has ended.
+-- Removes what has expired. Every change begins with it: no operation may meet an expired entry.
 CREATE FUNCTION {p}settle(n {p}name, t timestamptz) RETURNS {p}name LANGUAGE plpgsql AS $$
 DECLARE
   e {p}entry;
   first timestamptz;
 BEGIN
   IF n.phase <> 0 AND n.ends <= t THEN
-    -- A minimum hold that is over was let go by its holder.
+    -- The holder had released a minimum hold that is over.
     n := {p}tell(n, CASE n.phase WHEN 3 THEN 'R' ELSE 'X' END, n.id, '');
     n := {p}clear(n, t);
   END IF;
@@ -158,11 +158,11 @@ CREATE FUNCTION {p}admissible(n {p}name, share integer) RETURNS boolean LANGUAGE
   'SELECT n.phase = 0 AND CASE WHEN share < 0 THEN n.held = 0 ELSE share = 0 OR n.held < share END';
 
 -- The one admission routine, run by every change: grants from the head of the queue while the head is
--- admissible. Not only a release opens the way: a withdrawn writer, or a downgrade, lets in readers.
+-- admissible. Not only a release makes room: a withdrawn writer or a downgrade admits readers.
 --
--- Who waits is offered the lease for what is left of its place in the queue, and told. If it is dead, that is
--- over as soon as the place would have been; if the message is lost, it is told when it asks again. Either
--- way nobody else was let in. Its ttl begins when it comes for it.
+-- A waiter is offered the lease for the rest of its queue lease, and is notified. If it is dead, the offer
+-- ends when the queue lease would have; if the message is lost, it learns of the offer when it asks again.
+-- Either way no one else is admitted meanwhile. Its ttl begins when it claims the offer.
 CREATE FUNCTION {p}admit(n {p}name, t timestamptz) RETURNS {p}name LANGUAGE plpgsql AS $$
 DECLARE
   e {p}entry;
@@ -190,8 +190,8 @@ BEGIN
   RETURN n;
 END $$;
 
--- How most changes begin: the name is locked, and what has run out is taken back. Where it has no row, and is
--- given none, all fields of `n` are null, whatever is done to it then does nothing, and the word is N.
+-- Begins most changes: locks the name, and removes what has expired. If it has no row and none is created,
+-- all fields of `n` are null, later steps do nothing, and the word is N.
 CREATE FUNCTION {p}enter(p_name bytea, p_make boolean, p_admit boolean) RETURNS {p}step LANGUAGE plpgsql AS $$
 DECLARE
   s {p}step;
@@ -211,7 +211,7 @@ BEGIN
   RETURN s;
 END $$;
 
--- Something in the way ends sooner, or who is next has changed: whoever is next asks again, and learns when.
+-- Makes the next waiter ask again: a hold in its way ends sooner, or it has just become the next.
 CREATE FUNCTION {p}hint(n {p}name) RETURNS {p}name LANGUAGE plpgsql AS $$
 DECLARE
   e {p}entry;
@@ -226,7 +226,7 @@ BEGIN
   RETURN n;
 END $$;
 
--- When the first of what stands in the way runs out, in microseconds; null where nothing does.
+-- When the first hold in the way expires, in microseconds; null if there is none.
 CREATE FUNCTION {p}recheck(n {p}name, t timestamptz) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
   first timestamptz;
@@ -241,8 +241,8 @@ BEGIN
   RETURN {p}micros(least(first, head) - t);
 END $$;
 
--- What a request that is here already has: its hold, which it claims by that, or its place in the queue. The
--- word is null where it is not here.
+-- What a known request has: its hold, which it claims by asking, or its place in the queue. The word is null
+-- if it is not known.
 CREATE FUNCTION {p}claim(n {p}name, who bytea, queue interval, p_channel text, t timestamptz)
 RETURNS {p}step LANGUAGE plpgsql AS $$
 DECLARE
@@ -261,8 +261,8 @@ BEGIN
     IF NOT FOUND THEN
       a.word := NULL;
     ELSIF e.phase = 0 THEN
-      -- Hardly anything is missing: nothing is stored. More than was asked for is never stored, since one
-      -- that dies is in the way for as long.
+      -- Hardly anything is missing: nothing is stored. More than was asked for is never stored, since a dead
+      -- waiter blocks the others for that long.
       IF e.ends + queue / 16 < t + queue OR e.channel IS DISTINCT FROM p_channel THEN
         UPDATE {p}entry o SET ends = t + queue, channel = p_channel WHERE o.name = n.name AND o.id = who;
         n.earliest := least(n.earliest, t + queue);

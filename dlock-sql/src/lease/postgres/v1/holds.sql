@@ -1,6 +1,6 @@
--- Turns a lease into another mode, with nobody in between. To share keeps the token; to be alone takes a new
--- one, and nobody else may share then. Who waits for that with another would wait for ever: the second one is
--- told. The wish of the first counts for a ttl, since nobody says when it is given up.
+-- Changes the mode of a lease in one step. A downgrade keeps the token; an upgrade gets a new one, and needs
+-- the lock to have no other sharer. Two sharers that both wait to upgrade would wait for ever: the second one
+-- is told. The wish of the first counts for a ttl, since giving up is not reported.
 CREATE FUNCTION {p}convert(p_name bytea, p_id bytea, p_share integer) RETURNS {p}answer LANGUAGE plpgsql AS $$
 DECLARE
   s {p}step := {p}enter(p_name, false, true);
@@ -50,8 +50,8 @@ BEGIN
   RETURN a;
 END $$;
 
--- Raises the token of a lease that is held, and the name's last one. The floor of names that have no row
--- rises before this row is deleted.
+-- Raises the token of a held lease, and the name's last one. The floor for names without a row rises before
+-- this row is deleted.
 CREATE FUNCTION {p}raise(p_name bytea, p_id bytea, p_to bigint) RETURNS {p}answer LANGUAGE plpgsql AS $$
 DECLARE
   s {p}step := {p}enter(p_name, false, true);
@@ -68,7 +68,7 @@ BEGIN
   RETURN a;
 END $$;
 
--- Ends every lease of a name, for operators. The token of the answer is how many.
+-- Ends every lease of a name, for operators. The answer's token is their number.
 CREATE FUNCTION {p}force(p_name bytea) RETURNS {p}answer LANGUAGE plpgsql AS $$
 DECLARE
   s {p}step := {p}enter(p_name, false, false);
@@ -91,10 +91,10 @@ BEGIN
   RETURN a;
 END $$;
 
--- Comes for the changes of a watch, and has more of them written down for as long; nought ends it, and less
--- than that keeps a copy of the request that is on its way from being heard. The word says whether they have
--- been written down until now (K, and behind it the changes), are from now on (B), or are not since the watch
--- has ended (A); the token is the number of the last one, the life is that of what ends first.
+-- Fetches the changes of a watch, and keeps recording them for that long. Zero ends the watch, and a negative
+-- time also refuses late copies of the request. The word says whether changes were recorded until now (K,
+-- followed by them), are recorded from now on (B), or are not, since the watch has ended (A). The token is
+-- the number of the last change, the life that of what ends first.
 CREATE FUNCTION {p}listen(p_name bytea, p_id bytea, p_channel text, p_for bigint)
 RETURNS {p}answer LANGUAGE plpgsql AS $$
 DECLARE
@@ -133,12 +133,12 @@ BEGIN
   RETURN a;
 END $$;
 
--- Deletes names that nobody has used for as long, at most so many, unless somebody did so in the last half of
--- that time; answers how many. The floor rises to the tokens of all dead names: see `lease/mod.rs`.
+-- Deletes names that have been unused for that long, up to a number, unless a client did so in the last half
+-- of that time; answers how many. The floor rises to the tokens of all dead names: see `lease/mod.rs`.
 --
--- The row of `meta` is locked all the time, so floors rise one after another. A name that is locked is in
--- use, and is left alone. A token that was raised very far does not raise the floor, or new names would begin
--- there and soon have none left; such a name keeps its row.
+-- The row of `meta` stays locked, so floors rise one after another. A locked name is in use, and is skipped.
+-- A token that was raised very far does not raise the floor, or new names would begin there and soon run out
+-- of tokens; such a name keeps its row.
 CREATE FUNCTION {p}sweep(p_age bigint, p_most integer) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
   t timestamptz;
@@ -153,7 +153,7 @@ BEGIN
     RETURN 0;
   END IF;
   t := clock_timestamp();
-  -- First what dead waiters and tombstones have left.
+  -- First the entries of dead waiters and tombstones.
   FOR n IN SELECT * FROM {p}name k WHERE k.others > 0 AND k.earliest < t - age ORDER BY k.name
     LIMIT p_most FOR UPDATE SKIP LOCKED LOOP
     PERFORM {p}put({p}admit({p}settle(n, t), t));

@@ -1,5 +1,5 @@
--- Asks for a name. Idempotent in the id: sent again it finds its own hold or its own place; arrived after it
--- was abandoned, the tombstone.
+-- Requests a lock. Idempotent in the id: a repeated request finds its own hold or place, a late copy of an
+-- abandoned one the tombstone.
 CREATE FUNCTION {p}attempt(p_name bytea, p_id bytea, p_share integer, p_ttl bigint, p_queue bigint,
   p_priority integer, p_channel text, p_owner text) RETURNS {p}answer LANGUAGE plpgsql AS $$
 DECLARE
@@ -14,8 +14,8 @@ DECLARE
 BEGIN
   n := {p}take(p_name, true);
   t := clock_timestamp();
-  -- To call them takes longer than to see that there is nothing to do. (Of no name everything is null: then
-  -- they are called, to be compiled.)
+  -- Calling them takes longer than seeing that there is nothing to do. (With a null name everything is null:
+  -- then they are called, to be compiled.)
   IF (n.ends > t AND n.earliest > t AND n.phase <> 0) IS NOT TRUE THEN
     n := {p}admit({p}settle(n, t), t);
   END IF;
@@ -30,7 +30,7 @@ BEGIN
     IF n.waiting > 0 THEN
       SELECT o.place INTO head FROM {p}entry o WHERE o.name = p_name AND o.phase = 0 ORDER BY o.place LIMIT 1;
     END IF;
-    -- Only the head of the queue is ever granted. One that does not queue overtakes nobody.
+    -- Only the head of the queue is ever granted. A request that does not queue overtakes no waiter.
     IF {p}admissible(n, p_share) AND (head IS NULL OR (p_queue > 0 AND spot < head)) THEN
       n.token := greatest(n.token + 1, {p}micros(t));
       IF p_share < 0 THEN
@@ -63,13 +63,13 @@ BEGIN
   RETURN a;
 END $$;
 
--- Ends a lease, at once or after a minimum hold, and hands the name to whoever is next in the same step.
+-- Ends a lease, at once or after a minimum hold, and hands the lock to the next waiter in the same step.
 --
--- Most of them are plain: whoever has the name alone lets go, the head of the queue wants it alone, nobody
--- watches, and nothing has run out. Three statements leave behind then what `settle`, `tell`, `clear` and
--- `admit` would; those take twice as long, since PL/pgSQL sets up each of their expressions anew in each
--- transaction. Where it is not that plain, they have changed nothing. (Of no name they are run as well, and
--- find nothing: that has them planned.)
+-- Most releases are simple: the exclusive holder releases, the head of the queue wants it exclusively, there
+-- is no watch, and nothing has expired. Then three statements have the effect of `settle`, `tell`, `clear`
+-- and `admit`, which take twice as long, since PL/pgSQL sets up each of their expressions anew in each
+-- transaction. In other cases the three change nothing. (With a null name they run as well, and find nothing:
+-- that has them planned.)
 CREATE FUNCTION {p}release(p_name bytea, p_id bytea, p_keep bigint, p_bury boolean)
 RETURNS {p}answer LANGUAGE plpgsql AS $$
 DECLARE
@@ -88,7 +88,7 @@ BEGIN
     AND k.watching = 0 AND k.ends > clock_timestamp() AND k.earliest > clock_timestamp()
     AND p_keep = 0 AND NOT p_bury FOR UPDATE;
   IF FOUND OR p_name IS NULL THEN
-    -- The clock once more: it may have been waited for the name.
+    -- The clock once more: the statement may have waited for the name.
     DELETE FROM {p}entry d
       WHERE d.ctid = (SELECT o.ctid FROM {p}entry o WHERE o.name = p_name AND o.phase = 0
           ORDER BY o.place LIMIT 1)
@@ -143,7 +143,7 @@ BEGIN
   RETURN a;
 END $$;
 
--- Undoes a request, whatever became of it, and keeps a copy of it that is on its way from being heard.
+-- Undoes a request, whatever became of it. The tombstone keeps late copies of it from taking effect.
 CREATE FUNCTION {p}abandon(p_name bytea, p_id bytea) RETURNS {p}answer LANGUAGE plpgsql AS $$
 DECLARE
   s {p}step := {p}enter(p_name, true, false);
@@ -155,7 +155,7 @@ BEGIN
   IF e.phase = 0 THEN
     a.word := 'W';
     n := {p}hint({p}remove(n, e, t));
-  -- A minimum hold stands: it is owed to the others.
+  -- A minimum hold stays: it is owed to the others.
   ELSIF e.phase <= 2 THEN
     a.word := 'G'; a.token := e.token;
     n := {p}tell({p}remove(n, e, t), 'R', p_id, '');
@@ -165,12 +165,11 @@ BEGIN
   RETURN a;
 END $$;
 
--- Extends leases and places in the queue, many in one statement, each for itself. A lease that is over is not
--- revived: somebody may have had it meanwhile. None is made shorter.
+-- Extends leases and queue entries, many in one statement, each independently. An expired lease is not
+-- revived: another may have held the lock meanwhile. None is shortened.
 --
--- All names are locked first, in one order, so two batches cannot wait for one another in a circle. Without
--- `p_wait` a name that somebody has locked just then is left out (B), and keeps none of the others waiting:
--- whoever asks sends those again, and waits.
+-- All names are locked first, in one order, so two batches cannot deadlock. Without `p_wait` a name that is
+-- locked just then is left out (B), and delays none of the others: the client sends those again, and waits.
 CREATE FUNCTION {p}renew(p_names bytea[], p_ids bytea[], p_queued boolean[], p_ttls bigint[],
   p_channel text, p_wait boolean)
 RETURNS SETOF {p}renewed LANGUAGE plpgsql AS $$
@@ -197,7 +196,7 @@ BEGIN
         FOR UPDATE SKIP LOCKED) l;
   END IF;
   locked := coalesce(locked, '{}');
-  -- Nearly always. To look each name up in the list takes longer than all the rest.
+  -- Nearly always. Looking up each name in the list takes longer than all the rest.
   whole := cardinality(locked) = cardinality(p_names);
   t := clock_timestamp();
   RETURN QUERY
@@ -214,7 +213,7 @@ BEGIN
       WHERE k.name = q.name AND k.id = q.id AND NOT q.queued AND k.phase IN (1, 2) AND k.ends > t
         AND (whole OR k.name = ANY (locked))
       RETURNING q.item::integer, 'L'::text, k.token, {p}micros(k.ends - t), {p}micros(t), 0;
-  -- What is left: those that are queued, those that are gone, those that are locked by somebody else.
+  -- What is left: the queued, the gone, and those that another statement has locked.
   FOR i IN
     SELECT q.item::integer AS item, q.name, q.id, q.queued, q.ttl * interval '1 microsecond' AS ttl,
         whole OR q.name = ANY (locked) AS ours,

@@ -1,16 +1,16 @@
 -- Version 1. {p} is the schema and the prefix, {n} the prefix alone (an index is in the schema of its table),
 -- {schema} the name of the schema as a text.
 --
--- Whoever changes a name locks its row in `name` first and reads everything else in later statements, so
--- under `read committed` it sees what the one before has committed. Several names are locked in the order of
--- their bytes. Nobody keeps a lock across a round trip.
+-- Every change of a name first locks its row in `name`, and reads everything else in later statements, so
+-- that under `read committed` it sees what the change before has committed. Several names are locked in the
+-- order of their bytes. No lock is kept across a round trip.
 --
 -- Invariants: while `phase` of a name is not 0 it has no shared holder (`held` = 0). `others` is the number
--- of its rows in `entry`: while it is 0 the row in `name` is all there is, which is what the short statements
--- go by. `earliest` is not after the end of any entry.
+-- of its rows in `entry`: while it is 0 the row in `name` is the whole state, which the fast paths rely on.
+-- `earliest` is not after the end of any entry.
 
 DO $$ BEGIN
-  -- `IF NOT EXISTS` of the statement itself wants the right to make schemas, be it there or not.
+  -- `IF NOT EXISTS` of the statement itself needs the right to create schemas, even if it exists.
   IF NOT EXISTS (SELECT 1 FROM pg_namespace WHERE nspname = {schema}) THEN
     EXECUTE format('CREATE SCHEMA %I', {schema});
   END IF;
@@ -19,38 +19,38 @@ END $$;
 CREATE TABLE {p}meta (
   only_row smallint PRIMARY KEY CHECK (only_row = 1),
   schema_version integer NOT NULL,
-  -- No name without a row was ever granted a larger token than this.
+  -- No name without a row was ever granted a larger token.
   token_floor bigint NOT NULL,
-  -- When dead names were last looked for.
+  -- When the last sweep for dead names ran.
   swept timestamptz NOT NULL
 );
 INSERT INTO {p}meta VALUES (1, 0, 0, clock_timestamp());
 
 CREATE TABLE {p}name (
   name bytea PRIMARY KEY,
-  -- Of the exclusive holder: 0 none, 1 offered to a waiter who is to come, 2 held, 3 kept by a minimum hold.
+  -- The exclusive holder: 0 none, 1 offered to a waiter, 2 held, 3 kept by a minimum hold.
   phase smallint NOT NULL DEFAULT 0,
-  -- The last token that was granted. While somebody holds it alone: the holder's.
+  -- The last token that was granted; during an exclusive hold, the holder's.
   token bigint NOT NULL,
-  -- When that lease ends; where there is none, since when.
+  -- When that lease ends; without one, since when there is none.
   ends timestamptz NOT NULL DEFAULT clock_timestamp(),
   ttl interval NOT NULL DEFAULT interval '0',
   id bytea,
   owner text,
-  -- Rows in entry; of these the shared holders, the waiters, the watches, and all of a shared mode.
+  -- Rows in entry, and among them the shared holders, the waiters, the watches, and all of a shared mode.
   others integer NOT NULL DEFAULT 0,
   held integer NOT NULL DEFAULT 0,
   waiting integer NOT NULL DEFAULT 0,
   watching integer NOT NULL DEFAULT 0,
   classed integer NOT NULL DEFAULT 0,
-  -- Of these last: 0 readers, n permits of n.
+  -- The class of the last: 0 readers, n permits of n.
   class integer NOT NULL DEFAULT 0,
   arrivals bigint NOT NULL DEFAULT 0,
-  -- Changes of the holders, which have numbers without a gap; and of what else those who wait should look at.
+  -- Numbers the changes of the holders, without a gap; and other changes that waiters should look at.
   changes bigint NOT NULL DEFAULT 0,
   hints bigint NOT NULL DEFAULT 0,
   earliest timestamptz NOT NULL DEFAULT 'infinity',
-  -- The shared holder that wants to be alone, and until when that counts.
+  -- The shared holder that wants to upgrade, and until when that counts.
   alone bytea,
   alone_until timestamptz
 ) WITH (fillfactor = 50);
@@ -69,7 +69,7 @@ CREATE TABLE {p}entry (
   ttl interval NOT NULL,
   ends timestamptz NOT NULL,
   owner text,
-  -- Where its client is told.
+  -- The channel of its client.
   channel text,
   PRIMARY KEY (name, id)
 ) WITH (fillfactor = 70);
@@ -77,9 +77,9 @@ CREATE INDEX {n}queue ON {p}entry (name, place) WHERE phase = 0;
 CREATE INDEX {n}holder ON {p}entry (name) WHERE phase IN (1, 2, 3);
 CREATE INDEX {n}watch ON {p}entry (name) WHERE phase = 4;
 
--- What became of it, the token, microseconds (of life, or until it pays to ask again), the server's time in
--- microseconds since 1970, how many are ahead, and how many others are there after it: rows in entry (who
--- waits or shares counts itself), and after a release whoever has the name alone then.
+-- The outcome, the token, microseconds (of life, or until it is worth asking again), the server's time in
+-- microseconds since 1970, how many are ahead, and how many others there are afterwards: rows in entry (a
+-- waiter or sharer counts itself), and after a release the exclusive holder.
 CREATE TYPE {p}answer AS (word text, token bigint, life bigint, at bigint, ahead integer, others integer);
 CREATE TYPE {p}renewed AS (item integer, word text, token bigint, life bigint, at bigint, ahead integer);
 CREATE TYPE {p}step AS (n {p}name, a {p}answer, t timestamptz);

@@ -31,7 +31,7 @@ pub(crate) struct Settings {
     pub(crate) whereabouts: Arc<str>,
 }
 
-/// A lease, and who asks for its renewal.
+/// A lease, and the requests to renew it.
 pub(crate) struct Leased {
     pub(crate) session: Arc<Session>,
     pub(crate) asks: mpsc::UnboundedReceiver<Ask>,

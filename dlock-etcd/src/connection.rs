@@ -252,7 +252,7 @@ impl Connection {
         true
     }
 
-    /// Whoever closes it uses it no more, though his stream may be there yet: it is closed with the last one.
+    /// Closes one user's part, even if its stream still exists; the last user closes the connection.
     pub(crate) async fn close(&self) {
         {
             let mut state = self.state();

@@ -6,19 +6,19 @@
 //!
 //! # Which answers count
 //!
-//! A leader renews a lease by itself, in its memory: no majority has a part in it. One that stood still
-//! while others replaced it goes on answering until it has found that out, while the next one may have
-//! ended the lease already. So a renewal counts only once a request has been answered that was sent *after
-//! its answer*, by way of a majority, in the same term. Any transaction or read will do: in a client that is
-//! busy it costs nothing, and one that holds nothing asks for no more than the renewal.
+//! A leader renews a lease alone, in its memory, without a majority. One that was paused while another
+//! replaced it keeps answering until it notices, while its successor may have ended the lease already. So a
+//! renewal counts only after a second request, sent *after its answer*, was answered through a majority in
+//! the same term. Any transaction or read will do: in a busy client it costs nothing, and a client that holds
+//! nothing sends only the renewal.
 //!
-//! The term in an answer is that of the last entry which the asked member has applied. To a renewal it is
-//! taken before the renewal is passed on to the leader. Before a member answers by way of a majority it has
-//! applied an entry of whoever leads now: so that leader's term is no later than the one in the answer. The
-//! member had applied an entry of that very term before it passed the renewal on. So it knew this leader, and
-//! passed it on to no earlier one. (A member that has caught up by a snapshot tells an older term until it
-//! applies its next entry. For that to matter the same member would have to be cut off from all but a leader
-//! that stood still, and to catch up by thousands of entries between a renewal and the next answer.)
+//! The term in an answer is that of the last entry that the member has applied. For a renewal it is taken
+//! before the renewal is passed on to the leader. Before a member answers through a majority it has applied
+//! an entry of the present leader: so that leader's term is no later than the one in the answer. The member
+//! had applied an entry of that very term before it passed on the renewal. So it knew this leader, and passed
+//! it to no earlier one. (A member that has caught up by a snapshot reports an older term until it applies
+//! its next entry. For that to matter the same member would have to be cut off from all but a paused leader,
+//! and to catch up by thousands of entries between a renewal and the next answer.)
 //!
 //! The *next* leader gives every lease the whole of its ttl, and an election timeout, from when it begins:
 //! after the last renewal that counts.

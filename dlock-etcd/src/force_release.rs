@@ -1,16 +1,15 @@
 //! Locks that an operator ends.
 //!
-//! The entries of the holders are deleted, and in the same transaction a key is written that says so: whoever
-//! watches the lock tells by its revision that these were no releases. A holder learns it by its next
-//! renewal, which asks for its entry.
+//! The entries of the holders are deleted, and in the same transaction a key is written that says so: from
+//! its revision a watcher knows that these were not releases. A holder learns of it at its next renewal,
+//! which reads its entry.
 //!
 //! What could break it, and why it does not:
 //!
 //! * *A holder lets go meanwhile, and others come in.* They are ended only if they are still there, all or
 //!   none; otherwise the line is read anew.
 //! * *The operator dies between two steps.* Some are ended, the others hold on; ended again, the others go.
-//! * *The store is out of space.* It takes deletions and nothing else. Then whoever watches is told of
-//!   releases.
+//! * *The store is out of space.* It accepts only deletions. Then watchers see releases.
 
 use dlock_core::{Error, ErrorKind, LockName, Result};
 use etcd_client::{Compare, CompareOp, GetOptions, PutOptions, Txn, TxnOp};

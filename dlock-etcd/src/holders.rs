@@ -1,9 +1,9 @@
-//! Who holds a lock, and how a hold ended, as the keys beside its line tell.
+//! The holders of a lock, and how a hold ended, from the keys beside its queue.
 //!
-//! *How a hold ended* is not seen from its entry. A release by force writes a key in the same revision. With
-//! a lease that ends goes the mark of its client, in the same revision; of other programs the lease is asked
-//! for. Everything else is a release. The member that tells of a revision is asked for what it knows of it by
-//! itself, so that a watcher is quicker than those who take turns.
+//! *How a hold ended* does not show in its entry. A release by force writes a key in the same revision. When
+//! a lease ends, its client's mark goes in the same revision; for other programs the lease is looked up.
+//! Everything else is a release. The member that reported a revision is asked for its local state, so that a
+//! watcher keeps up with fast hand-offs.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -9,8 +9,8 @@
 //!
 //! What could break it, and why it does not:
 //!
-//! * *The answer is lost.* The request is noted as sent before it is. Whoever comes next asks for the entry
-//!   and, in the same transaction, forbids it if it is not there: see [`requests`](crate::requests).
+//! * *The answer is lost.* The request is noted as sent before it is. The next call looks for the entry and,
+//!   in the same transaction, forbids it if it is missing: see [`requests`](crate::requests).
 //! * *Two calls of one request come at a time.* The second is sent away.
 //! * *The lease ended meanwhile.* The put is refused, since it names the lease.
 //! * *Somebody removes the entry.* A look finds that it is gone, and it is made anew, at the end of the line.
@@ -248,8 +248,8 @@ impl EtcdLock {
         }
     }
 
-    /// Looks for the turn of an entry that is in the line since that revision. What a member knows by itself
-    /// will do where it knows of the entry: see [`line`](crate::line).
+    /// Reads the turn of an entry that has been in the queue since that revision. A member's local state is
+    /// enough if it knows of the entry: see [`line`](crate::line).
     pub(crate) async fn look(
         &self,
         session: &Session,

@@ -125,7 +125,7 @@ impl EtcdLock {
 
     async fn attempt_in(&self, session: &Arc<Session>, request: &Acquire) -> Result<Attempt> {
         let (key, mode) = (&request.key, request.mode);
-        // Once more: whoever abandons it from here on finds that it is in a call.
+        // Once more: a later abandon finds that it is in a call.
         self.connection.check_buried(key.id)?;
         let mut entry = match session.requests.state(key, mode)? {
             None => None,
@@ -163,8 +163,7 @@ impl EtcdLock {
             };
             match self.answer(session, request, revision, turn).await? {
                 Some(attempt) => return Ok(attempt),
-                // Somebody has removed it. It is no longer in the line, and whoever was behind it may have
-                // the lock.
+                // It was removed from the queue by another, and the next waiter may have the lock.
                 None => self.leave(session, key).await?,
             }
         }

@@ -9,11 +9,10 @@
 //!      |<------------- answered --------------- leaving
 //! ```
 //!
-//! A request is noted as *sent* before anything is, so whatever comes of it is looked for. Etcd has no
-//! order of messages: one that was not answered may be carried out long after, when the connection is
-//! another one. So whoever comes next first makes it certain: the entry is there, or never will be, since
-//! this use of its number is over (`gone` in [`keys`](crate::keys)) for as long as the lease lives on which
-//! it would hang.
+//! A request is noted as *sent* before anything is, so whatever comes of it is looked for. Etcd does not
+//! order messages: an unanswered one may be carried out much later, after a new connection was made. So the
+//! next call first makes it certain: the entry exists, or never will, since this use of its number is over
+//! (`gone` in [`keys`](crate::keys)) for the life of its lease.
 //!
 //! An attempt, a release, an abandon and a conversion each take the request as [`InCall`] until their future
 //! has ended or is dropped. Another call of the same request is told `Unknown` at once: it has sent nothing,
@@ -33,12 +32,11 @@
 //!
 //! # Names of entries
 //!
-//! The name of an entry has a number, of those that are free on the lease. It is free again when the entry
-//! has gone and each message that goes by its name was answered or is refused from here on: an entry is put
-//! only if the version of the number's `gone` is not above what it was when the number was taken. Otherwise
-//! it is never used again, so that a message which comes late meets nobody. With a name for each request a
-//! line would become slower with each: the index of etcd goes through all names that there were since the
-//! last compaction.
+//! The name of an entry has a number that is free on the lease. It is free again when the entry has gone and
+//! each message with its name was answered or will be refused: an entry is put only if the version of the
+//! number's `gone` is not above what it was when the number was taken. Otherwise the number is never used
+//! again, so that a late message finds no entry. With a new name for each request a queue would become slower
+//! with each: the index of etcd goes through all names since the last compaction.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -199,8 +197,8 @@ impl Requests {
         self.table().forget(key);
     }
 
-    /// Somebody else has deleted the entry that was made in that revision. A call that has the request finds
-    /// that out by itself: its deletion may be on its way.
+    /// The entry that was made in that revision was deleted by another. A call that has the request finds out
+    /// on its own: its deletion may be in flight.
     pub(crate) fn removed(&self, key: &LeaseKey, revision: i64) {
         let mut table = self.table();
         let noted = table.noted.get(&key.id);
@@ -210,8 +208,8 @@ impl Requests {
     }
 
     /// Notes that it is handed out. `false` if it has ended since its entry was seen in the line: its
-    /// deletion was sent, or the lease is over. Look and note are one step: whoever ends it later finds that
-    /// it was handed out.
+    /// deletion was sent, or the lease is over. Look and note are one step: a later end finds that it was
+    /// handed out.
     pub(crate) fn hand_out(&self, key: &LeaseKey, revision: i64) -> bool {
         let mut table = self.table();
         if table.over {

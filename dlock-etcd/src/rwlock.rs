@@ -58,7 +58,7 @@ impl EtcdLock {
         let line = self.keys().line(&request.key.name);
         let begins = line.len();
         let how = GetOptions::new().with_range(behind(&line)).with_keys_only();
-        // Nobody is overlooked who waits in another kind of sharing.
+        // All waiters of another class of sharing must be seen.
         let others = line_of(session.get(line, how).await?.kvs(), begins)?;
         let mut others = others.entries.iter().filter(|e| e.revision != own);
         if let Some(other) = others.find(|e| !e.mode().is_exclusive() && e.mode() != Mode::READER) {

@@ -91,7 +91,7 @@ impl Session {
         *now = Some((link, watches));
     }
 
-    /// Has no connection any more. Whoever waits on it asks again.
+    /// Drops the connection. Its waiters ask again.
     pub(crate) fn leave_link(&self) {
         let link = self.link.write().unwrap_or_else(PoisonError::into_inner).take();
         if let Some((_, watches)) = link {
@@ -126,7 +126,7 @@ impl Session {
         Ok(answer)
     }
 
-    /// Reads what the member knows by itself.
+    /// Reads the member's local state.
     pub(crate) async fn get_by_itself(&self, key: String, how: GetOptions) -> Result<GetResponse> {
         let (link, _) = self.link()?;
         let answer = link.get(key, how.with_serializable()).await;

@@ -1,7 +1,7 @@
 //! The task that keeps a client's lease alive, on one connection after another.
 //!
-//! One renewal is on its way at a time. Whoever asks for one is answered by the next that is sent. Without
-//! being asked the lease is renewed three times in its ttl, and once in 5 s at least.
+//! One renewal is in flight at a time. A request for one is answered by the next that is sent. Without
+//! requests the lease is renewed three times in its ttl, and every 5 s at least.
 //!
 //! What could break it, and why it does not:
 //!
@@ -9,8 +9,8 @@
 //!   ends the connection, and the next member is asked, with the same lease.
 //! * *The lease ended meanwhile.* Its renewal says so, and the client's own mark goes with it, which is
 //!   watched. Then all that hung on it is told as lost, and another lease is made.
-//! * *Nobody uses it any more.* A lease with nothing on it is revoked, and one with something on it is not
-//!   renewed again: it ends by itself, when whoever forgot it would have lost it anyway.
+//! * *It has no user left.* A lease without keys is revoked. One with keys is not renewed again, and expires
+//!   when its forgotten locks would have been lost anyway.
 //! * *Its runtime ends, and with it the task.* Nothing confirms the lease any more, and no lock is handed
 //!   out.
 
@@ -214,7 +214,7 @@ async fn connect(
                 Err((kept, e)) => {
                     leased = kept;
                     *member += 1;
-                    // Who asks for a renewal meanwhile asks again.
+                    // Requests for a renewal meanwhile are made again.
                     while let Some(Some(ask)) = leased.as_mut().and_then(|l| l.asks.next().now_or_never()) {
                         let _ = ask.send(Err(e.clone()));
                     }

@@ -66,12 +66,12 @@ impl EtcdLock {
                 match turn {
                     Turn::Admitted => {
                         session.be_ample().await.ok()?;
-                        // Or it was withdrawn meanwhile: whoever asks in full is told.
+                        // Or it was withdrawn meanwhile: a full attempt reports it.
                         let grant = session.grant(&key, own);
                         return Some(grant.map_or(Push::Changed, Push::Granted));
                     }
                     Turn::Behind(next) => watching.watch(&watches, &next, None),
-                    // Whoever asks in full is told why.
+                    // A full attempt reports why.
                     Turn::Mismatch(_) | Turn::Gone => return Some(Push::Changed),
                 }
             }
@@ -79,7 +79,7 @@ impl EtcdLock {
         stream::once(turn).filter_map(ready).boxed()
     }
 
-    /// Tells when one of those keys has gone, to whoever is not in the line.
+    /// Tells a waiter that is not in the queue when one of those keys has gone.
     pub(crate) fn change(
         &self,
         session: &Arc<Session>,
@@ -116,8 +116,8 @@ impl Watching {
                     key: key.clone(),
                     end: None,
                     from,
-                    // A holder that becomes a reader lets in readers alone, whoever joined meanwhile. What
-                    // else is put by that name is its next entry, far behind.
+                    // A holder that is downgraded admits only readers, whatever joined meanwhile. Any other
+                    // put of that name is its next entry, far behind.
                     deletions_only: self.mode != Mode::READER,
                 })
             });

@@ -1,11 +1,11 @@
 //! Looking on: the line of a lock as it was in one revision, and all that happened to it since.
 //!
-//! Etcd tells each change in the order of revisions, and a watch that was broken off goes on where it
-//! ended. So nothing is missed, unless the store has forgotten it by compaction, or whoever watches is
-//! slow: then the state as a whole is told, and that something was skipped.
+//! Etcd reports changes in the order of revisions, and a broken watch resumes where it ended. So nothing is
+//! missed, unless the store has compacted it, or the watcher is slow: then it gets a snapshot, and learns
+//! that changes were skipped.
 //!
-//! What [a change](crate::holders) means is asked for. Where that takes longer than the next changes, since
-//! the member is far away, they are skipped as if nobody took what is told.
+//! The meaning of [a change](crate::holders) is looked up. Where that takes longer than the next changes,
+//! since the member is far away, they are skipped as for a slow watcher.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;

@@ -1,11 +1,11 @@
 //! All that a client watches, on one stream.
 //!
-//! A watch tells all that comes, in order, and nothing twice. One that begins at a revision of the past
-//! tells what happened since as well. A member hands that out ten times a second: too late for a waiter. So
-//! a waiter's watch begins now, and says at which revision that was; whoever has looked before that looks
-//! once more. Where the store has forgotten a revision, by compaction, it says so, and one looks anew.
+//! A watch reports all events, in order, and none twice. One that begins at a past revision also reports what
+//! happened since, but a member sends that only ten times a second: too late for a waiter. So a waiter's
+//! watch begins now, and reports its revision; a waiter that looked before that looks again. If the store has
+//! compacted a revision, the watch says so, and the waiter looks again.
 //!
-//! The stream ends with its connection, and with it every watch: who waits asks again.
+//! The stream ends with its connection, and with it every watch: waiters ask again.
 
 use std::collections::HashMap;
 use std::sync::Arc;

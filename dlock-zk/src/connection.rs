@@ -1,11 +1,11 @@
 //! The session of now, and the one after it.
 //!
-//! A client has one session. When it is over another one is made, and nobody needs a new client. Who uses the
-//! backend is known by the streams of [signals](dlock_core::spi::Lock::signals): each engine has one as long
-//! as it lives, and several may share the session. When the last is gone nobody believes in a lock any more:
-//! a session without requests is closed at once, and one with requests when it would have lapsed by itself.
-//! The driver would keep it for ever. An engine that is closed has released what was its own, and the session
-//! is closed with the last of them.
+//! A client has one session. When it ends another one is made, and no new client is needed. The users of the
+//! backend are known by their streams of [signals](dlock_core::spi::Lock::signals): each engine has one as
+//! long as it lives, and several may share the session. When the last is gone no lock is believed in any
+//! more: a session without requests is closed at once, and one with requests when it would have expired. The
+//! driver would keep it for ever. A closed engine has released its own locks, and the last one closes the
+//! session.
 //!
 //! What could break it, and why it does not:
 //!
@@ -276,7 +276,7 @@ impl Connection {
     }
 
     /// Ends the session, if nobody uses it and nothing is asked for in it, or it has lapsed; for how long it
-    /// is to be kept otherwise. In one step: whoever begins to use it is seen, or finds none.
+    /// is to be kept otherwise. In one step: a new user is seen, or finds no session.
     fn end_unused(&self, now: Timestamp) -> Option<Duration> {
         let mut state = self.state();
         let session = state.session.clone().filter(|_| state.users == 0)?;
@@ -290,7 +290,7 @@ impl Connection {
         None
     }
 
-    /// Whoever closes it uses it no more, though his stream may be there yet: it is closed with the last one.
+    /// Closes one user's part, even if its stream still exists; the last user closes the session.
     pub(crate) fn close(&self) {
         {
             let mut state = self.state();
@@ -317,7 +317,7 @@ impl Connection {
         self.lines.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether a line was there a while ago. If it has gone since, whoever joins it is told.
+    /// Whether a queue existed a while ago. If it has gone since, joining it reports that.
     pub(crate) fn knows(&self, line: &str) -> bool {
         self.lines().contains(line)
     }
@@ -386,7 +386,7 @@ async fn keep_connecting(connection: Weak<Connection>, runtime: Arc<dyn Runtime>
                     let mut state = connection.state();
                     state.failure = Some(e);
                     if state.users == 0 || connection.check_open().is_err() {
-                        // Whoever asks next begins anew.
+                        // The next request begins anew.
                         state.connecting = false;
                         return;
                     }

@@ -12,10 +12,10 @@
 //! would believe in a session that the leader has ended. So an answer counts only if a majority had a part in
 //! it: that to a write. A write is refused if the session is over.
 //!
-//! `sync` is not enough. A leader answers it to its own clients by itself. One that stood still while others
-//! replaced it does so until it has found that out, which takes up to a tick, while the next leader may have
-//! ended the session already (tested in `tests/it/stale_leader.rs`). What is read behind a `sync` there may
-//! be old, too: it is granted to nobody without a write that came after the last half of what is believed.
+//! `sync` is not enough. A leader answers it to its own clients without a majority. One that was paused while
+//! another replaced it does so until it notices, which takes up to a tick, while its successor may have ended
+//! the session already (tested in `tests/it/stale_leader.rs`). What is read behind a `sync` there may be old,
+//! too: it is granted to nobody without a write that came after the last half of what is believed.
 //!
 //! # What the margin is for
 //!

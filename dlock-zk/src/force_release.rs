@@ -1,21 +1,21 @@
 //! Locks that an operator ended, and how their holders hear of it.
 //!
-//! A session goes on when one of its nodes is deleted, so a holder would not notice: hearing of the session
-//! is all that its renewals are. So whoever ends locks by force says so in one node of the ensemble, in the
-//! same step, and every session watches that one. It has the last few that were ended; whoever has missed
+//! A session survives the deletion of one of its nodes, so a holder would not notice: its renewals only
+//! confirm the session. So a release by force is also written to one node of the ensemble, in the same step,
+//! and every session watches that node. It lists the last few locks that were ended; a session that missed
 //! more looks for each of its nodes.
 //!
 //! What could break it, and why it does not:
 //!
 //! * *More are ended than the node keeps.* No step ends more than that, so what a step says is never cut
-//!   short. A session that has not seen each step by itself knows it by the node's version, and looks.
+//!   short. A session that missed a step knows it from the node's version, and looks.
 //! * *The session has not looked yet*, or cannot at the moment. The first look, and one that failed, look for
 //!   each node as well.
 //! * *It was seen in the line, and is not handed out yet.* What is ended is forgotten whether it was handed
 //!   out or not, and what was forgotten is not [handed out](crate::requests::Requests::hand_out).
 //! * *Its node is not known yet*, since the answer to its creation was not read. Then the line is read once
-//!   more before it is believed. Whoever learns its node asks after that whether it was doubted, and it is
-//!   doubted only where no node is known, in one step: it is one or the other.
+//!   more before it is believed. A call that learns its node checks afterwards whether it was doubted, and a
+//!   request is doubted only while its node is unknown, in one step: so one of the two holds.
 //! * *Others have to be looked for, and that takes long.* What is named is told before.
 //! * *The operator dies between two steps.* Some are ended and told, the others hold on; ended again, the
 //!   others go.
@@ -125,7 +125,7 @@ pub(crate) async fn listen(connection: Weak<Connection>, session: Arc<Session>) 
                     watcher
                 })
             }
-            // Not allowed: then nobody is told here.
+            // Not allowed: then no session is told here.
             Err(Zk::NoAuth) => return,
             Err(Zk::NoNode) if make(&c, &client).await.is_ok() => continue,
             Err(_) => None,
@@ -208,8 +208,8 @@ struct Holder {
 }
 
 impl ZkLock {
-    /// Deletes the nodes of all who hold it at the first look, and says so: of so many in one step as can be
-    /// said at once.
+    /// Deletes the nodes of all holders found at the first look, and records it: in one step as many as one
+    /// record takes.
     pub(crate) async fn end_by_force(&self, name: &LockName) -> Result<u32> {
         self.check_name(name)?;
         let mut ended = 0;

@@ -9,8 +9,8 @@
 //! What could break it, and why it does not:
 //!
 //! * *The answer is lost.* The request was noted before it was sent, with the beginning of its node's name,
-//!   which only it has. Whoever asks again looks for that first, behind a `sync`: then the server that is
-//!   asked has all that came of the lost request, also if it is another server.
+//!   which only it has. A repeated call looks for that first, behind a `sync`: then the server has all
+//!   effects of the lost request, even if it is another server.
 //! * *The request arrives after the connection broke.* It is refused: a server closes the old connection of a
 //!   session when it gets a new one, and the leader takes nothing of a session from a server that it has
 //!   left. So what is not found by then does not come.
@@ -25,10 +25,10 @@
 //!
 //! # The end of the numbers
 //!
-//! Whoever draws a place behind the [`END`](crate::node::END) takes its node out again. If the line is empty
-//! then, it removes the line, and whoever comes next makes another one, in which the numbers begin anew.
-//! Otherwise it waits beside the line until the last of those who were in time has gone. So the order of
-//! arrival is not kept over that one moment in two thousand million.
+//! A request that draws a place behind the [`END`](crate::node::END) removes its node again. If the queue is
+//! empty then, it removes the queue, and the next request creates another one, whose numbers begin anew.
+//! Otherwise it waits beside the queue until the last request before the end has gone. So the order of
+//! arrival is lost at that one moment in two thousand million.
 //!
 //! * *Somebody joins just when the line is removed.* A server removes no node that has others below it. Who
 //!   comes later finds no line, and makes one.
@@ -74,8 +74,7 @@ impl ZkLock {
         let data = self.node_data(session, request, id);
         let client = session.client()?;
         let mut last = Zk::NoNode;
-        // Who asks for a name for the first time does not know whether its line is there, and makes it to be
-        // sure.
+        // The first request for a name does not know whether its queue exists, and creates it to be sure.
         let is_known = self.connection.knows(&line);
         for tries in usize::from(!is_known)..=TRIES {
             if tries > 1 {

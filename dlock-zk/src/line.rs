@@ -5,8 +5,8 @@
 //!
 //! * *A list that is old.* A server answers a session's list after the session's own creation.
 //! * *Tokens.* They are the czxids of the entries, and grow with the places.
-//! * *Places that run over.* Whoever draws one near the end of the numbers is not in the line, takes its node
-//!   out again, and is in nobody's way: see [`END`](crate::node::END).
+//! * *Places that run over.* A request that draws one near the end of the numbers is not in the queue,
+//!   removes its node again, and blocks no one: see [`END`](crate::node::END).
 
 use std::collections::HashMap;
 use std::ops::Range;

@@ -98,7 +98,7 @@ impl ZkLock {
         let key = &request.key;
         session.requests.forget(key);
         session.requests.note(request)?;
-        // Whoever abandons it from here on finds it.
+        // A later abandon finds it.
         self.connection
             .check_buried(key.id)
             .inspect_err(|_| session.requests.forget(key))
@@ -245,8 +245,8 @@ impl Lock for ZkLock {
         let _in_call = session.requests.call(key)?;
         let known = session.requests.get(key);
         session.requests.note(request)?;
-        // Once more: whoever abandons it from here on finds it. What was noted before may have a node, and
-        // stays noted.
+        // Once more: a later abandon finds it. A request that was noted before may have a node, and stays
+        // noted.
         self.connection.check_buried(key.id).inspect_err(|_| {
             if known.is_none() {
                 session.requests.forget(key);
@@ -309,8 +309,8 @@ impl Lock for ZkLock {
             };
             match self.answer(&session, request, &node_now, &line).await? {
                 Some(attempt) => return Ok(attempt),
-                // Somebody has removed it. It is no longer in the line, and whoever was behind it may have
-                // the lock; or it was forgotten.
+                // It was removed from the queue by another, and the next waiter may have the lock; or it was
+                // forgotten.
                 None => {
                     self.withdraw(&session, request, &node_now)
                         .await

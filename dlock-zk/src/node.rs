@@ -154,11 +154,11 @@ fn as_uuid(guid: u128) -> String {
 
 /// From this place on nobody stays in a line, and nobody is looked at.
 ///
-/// A server counts the nodes that were ever made in a line, up to the largest number of 32 bits. From there
-/// on it gives that to all; or, while it has several to do at once, the smallest and those after it: whoever
-/// goes by their order finds two who are first. So a line is left to run empty before, and begins anew. The
-/// distance is for no more than to stay away from there: whoever draws such a place takes its node out again,
-/// also if it is one of those.
+/// A server counts the nodes that were ever created in a queue, up to the largest 32-bit number. After that
+/// it gives this number to all; or, while it handles several at once, the smallest numbers: by their order
+/// two nodes would be first. So a queue is left to run empty before that, and begins anew. The distance only
+/// keeps away from there: a request that draws such a place removes its node again, even if it is one of
+/// those.
 pub(crate) const END: i64 = i32::MAX as i64 - (1 << 20);
 
 /// Whether that is a place in which one may stay.

@@ -1,14 +1,13 @@
 //! Asking whether the session lives: one ping at a time, shared by all who want to know.
 //!
-//! Whoever comes while a ping is on its way waits for it, with all others who come meanwhile. Its answer is
-//! enough for them if it was sent not long before; otherwise one more ping is sent for all of them. A server
-//! that is slow is not asked twice.
+//! Callers that come while a ping is in flight all wait for it. Its answer is enough for them if it was sent
+//! recently; otherwise one more ping is sent for all of them. A slow server is not asked twice.
 //!
 //! What could break it, and why it does not:
 //!
 //! * *A user's future has sent the ping, and is not polled any more.* A shared future wakes all who wait for
 //!   it, and any of them takes the answer.
-//! * *It is dropped.* The ping stays here, and whoever comes next takes its answer first.
+//! * *It is dropped.* The ping stays here, and the next caller takes its answer first.
 //! * *The session ends meanwhile.* A ping that stays would keep the driver's client, and so the session. It
 //!   is [forgotten](Pings::forget).
 //! * *An answer came long ago, and nobody took it.* Then the session is known to live from later on, or it is
@@ -75,7 +74,7 @@ impl Pings {
         answer
     }
 
-    /// Lets go of the last ping. Who waits for its answer still gets it.
+    /// Drops the last ping. Callers that wait for its answer still get it.
     pub(crate) fn forget(&self) {
         let last = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
         // Outside the mutex: with it may go the driver's client.

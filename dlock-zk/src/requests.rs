@@ -206,7 +206,7 @@ impl Requests {
         all.filter(|r| r.node.is_some()).cloned().collect()
     }
 
-    /// Whether something happened that makes what was read before worthless. Whoever asks reads it anew.
+    /// Whether earlier reads are out of date. The caller reads again.
     pub(crate) fn is_doubted(&self, key: &LeaseKey) -> bool {
         let mut table = self.table();
         let doubted = table.noted.get_mut(&key.id).map(|r| &mut r.doubted);
@@ -214,8 +214,8 @@ impl Requests {
     }
 
     /// Notes that it is handed out with that node. `false` if it has ended since its node was seen in the
-    /// line: its deletion was sent, it was ended by force, or with the session. Look and note are one step:
-    /// whoever ends it later finds that it was handed out.
+    /// line: its deletion was sent, it was ended by force, or with the session. Look and note are one step: a
+    /// later end finds that it was handed out.
     pub(crate) fn hand_out(&self, key: &LeaseKey, node: &Node) -> bool {
         let mut table = self.table();
         if table.over {

@@ -1,8 +1,8 @@
 //! Downgrade in place.
 //!
-//! Beside the node of the holder a second one, its marker, says that it is a reader now. It is in the list
-//! that everybody reads anyway. In the same step the data of the first node are written once more, which
-//! wakes whoever watches it: those are the ones that it now lets in.
+//! A second node beside that of the holder, its marker, says that it is a reader now. It is in the list that
+//! all clients read anyway. The same step rewrites the data of the first node, which wakes its watchers:
+//! those are the waiters that it now admits.
 //!
 //! Why there is no upgrade: a reader's token is older than those of the writers that wait behind it, and they
 //! would be granted after it with smaller ones.
@@ -47,7 +47,7 @@ impl ZkLock {
         let line = self.paths().lock(&lease.name);
         let path = format!("{line}/{}", node.name);
         let client = session.client()?;
-        // Behind a `sync`, so that nobody is overlooked who waits in another kind of sharing.
+        // Behind a `sync`, so that all waiters of another class of sharing are seen.
         let others = self.line(session.children(&client, &line).await?)?;
         let mut sharing = others.entries.iter().filter(|e| !e.mode.is_exclusive());
         let other = sharing.find(|e| *e.node != *node.name);
@@ -63,7 +63,7 @@ impl ZkLock {
         let marker = format!("{line}/{}", marker(&node.name, to));
         both.add_set_data(&path, &data, None).map_err(perhaps)?;
         both.add_create(&marker, &[], &options).map_err(perhaps)?;
-        // Before it is sent: whoever releases it takes away the marker as well.
+        // Before it is sent: a release removes the marker as well.
         session.requests.change(lease, |r| r.marked = Some(to));
         match session.commit(both).await {
             // It was there: an earlier one of ours that went unanswered.

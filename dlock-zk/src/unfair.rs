@@ -1,28 +1,28 @@
-//! Unfair locks: one node, which is there or not. Two requests a cycle, and whoever is quickest has it next.
+//! Unfair locks: one node, which exists or not. Two requests a cycle, and the fastest waiter gets it next.
 //!
 //! All who ever hold a lock have the same node in turn, and a node is deleted by its name. A release whose
 //! answer was lost would, sent again, delete the node of the next holder. So a second node goes with it,
 //! below `holders`, which has the name of the acquisition. Both are made in one step and deleted in one step,
 //! by a release and by [force](crate::force_release), and if the second is gone nothing is deleted.
 //!
-//! Whoever waits watches the node, as everybody else does: each release wakes all of them, and all but one
-//! have asked in vain. It is for locks that few wait for.
+//! All waiters watch the one node: each release wakes all of them, and all but one ask in vain. It is for
+//! locks with few waiters.
 //!
 //! # When one of the two is missing
 //!
-//! Then somebody deleted it by hand. The other one is in everybody's way: so whoever finds that out deletes
-//! it before it says that the hold has gone, and until then the request is known. The holder's own node is
-//! deleted by its name, which no other acquisition has. The node of the lock may be the next holder's by the
-//! time that a deletion of it arrives. What could come between the look that shows it to be the own one and
-//! its deletion, and why nobody else's is deleted:
+//! Then it was deleted by hand. The other one blocks everyone: so the call that finds out deletes it before
+//! it reports the hold as gone, and until then the request is known. The holder's own node is deleted by its
+//! name, which no other acquisition has. The node of the lock may be the next holder's by the time that a
+//! deletion of it arrives. What could come between the look that shows it to be the own one and its deletion,
+//! and why nobody else's is deleted:
 //!
 //! * *The own release, or one before it.* One [call](crate::requests) at a time has the request, and what was
 //!   sent before the look is in it, since it is made behind a `sync`.
 //! * *The end of the session.* With it what was sent in it is refused.
 //! * *An end by force.* That writes the node `forced` in the same step. So does this, at the version which
-//!   that node had at the look: of the two, one is refused. For the same reason an end by force goes by the
-//!   version from before it looked who holds; and since the end of that session is not its own, by the node
-//!   of the session, too.
+//!   that node had at the look: of the two, one is refused. For the same reason an end by force uses the
+//!   version from before it read the holder; and since the end of that session is not its own, by the node of
+//!   the session, too.
 //! * *Somebody deletes it by hand once more.* That is not noticed: see `docs/zookeeper.md`.
 
 use std::sync::Arc;
@@ -97,7 +97,7 @@ impl ZkLock {
             name: lock.into(),
             czxid,
         });
-        // First this: whoever ends it from here on finds it.
+        // First this: a later end finds it.
         session.requests.change(key, |r| r.node.clone_from(&node));
         // Or the server has not said since when it is there.
         if node.is_none() || session.requests.is_doubted(key) {

@@ -14,9 +14,9 @@
 //! * *A waiter in front gives up.* Its deletion wakes the one behind it alone, which finds the next to watch.
 //! * *The connection breaks.* The driver sets its watches again on the next one, and the server tells at once
 //!   of what is gone. If the session is over the stream ends: the engine asks again, and joins anew.
-//! * *Our own node is gone.* An operator removed it, or the session is over. Whoever is not in the line is
-//!   not granted anything.
-//! * *So many wait that not all can watch.* Those who cannot are asked for by the engine, now and then, and
+//! * *Our own node is gone.* An operator removed it, or the session is over. A request that is not in the
+//!   queue is not granted.
+//! * *There are too many waiters for all to watch.* For the others the engine polls now and then, and they
 //!   watch as soon as there is [room](crate::watch_budget).
 //! * *The session is hardly alive.* Before a grant is told the session was heard of within half of its life,
 //!   or it is asked now.
@@ -77,12 +77,12 @@ impl ZkLock {
                 match place_of(&line, &node.name) {
                     Some(Place::Admitted) => {
                         session.be_ample().await.ok()?;
-                        // Or it was withdrawn meanwhile, or ended: whoever asks in full is told.
+                        // Or it was withdrawn meanwhile, or ended: a full attempt reports it.
                         let grant = session.grant(&key, &node);
                         return Some(grant.map_or(Push::Changed, Push::Granted));
                     }
                     Some(Place::Behind { watch: behind, .. }) => watch = nodes(&line, behind),
-                    // Whoever asks in full is told why.
+                    // A full attempt reports why.
                     _ => return Some(Push::Changed),
                 }
             }
@@ -90,7 +90,7 @@ impl ZkLock {
         stream::once(turn).filter_map(ready).boxed()
     }
 
-    /// Tells when one of those nodes has gone, to whoever is not in the line.
+    /// Tells a waiter that is not in the queue when one of those nodes has gone.
     pub(crate) fn change(
         &self,
         session: &Arc<Session>,

@@ -7,9 +7,9 @@
 //!
 //! *Why one watch after the other, and no persistent one* (`AddWatch`, of 3.6). That tells more of holds that
 //! are shorter than a look. But after a reconnect the driver (0.11.2) does not set persistent watches again,
-//! so that nothing is told any more, and no error either. Servers before 3.6 break the connection of whoever
-//! asks for one, with all its locks on it. And its events pile up without bound in front of a watcher that is
-//! slow. What is skipped is said in either case.
+//! so that nothing is told any more, and no error either. Servers before 3.6 break the connection of a client
+//! that asks for one, with all its locks on it. And its events pile up without bound in front of a slow
+//! watcher. Skipped changes are reported in either case.
 //!
 //! *Whether a holder let go or its session ended* is not seen from its node. Each session has a node of its
 //! own, which goes with it: if that is there, it was let go. One that is closed at once after it let go is
@@ -101,7 +101,7 @@ impl Look {
 }
 
 impl ZkLock {
-    /// Who holds what of that line, and by which session.
+    /// The holders in that queue, and their sessions.
     async fn holders(
         &self,
         session: &Session,
@@ -350,7 +350,7 @@ impl Watch for ZkLock {
             room: None,
             over: false,
         };
-        // The first look is behind a `sync`: whoever watches after a grant sees it.
+        // The first look is behind a `sync`: a watch that begins after a grant sees it.
         let session = self.connection.session().await?;
         let client = session.client()?;
         let synced = session.synced(&client, || async { Ok(()) }).await;
@@ -359,8 +359,8 @@ impl Watch for ZkLock {
         while watching.pending.is_empty() {
             watching.look().await?;
         }
-        // In a task of its own: whoever holds for a short time is seen also by a watcher that is busy just
-        // then. It looks no more when it is so many changes ahead, and then tells that something was skipped.
+        // In a task of its own: even a busy watcher sees short holds. The task stops looking when it is that
+        // many changes ahead, and then reports that some were skipped.
         let (mut tell, told) = mpsc::channel(AHEAD);
         let looking = async move {
             while let Some(change) = watching.next().await {

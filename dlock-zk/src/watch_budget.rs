@@ -15,8 +15,8 @@
 //! * *Somebody asks for more than there is.* He never gets it, and is served by being asked for alone.
 //! * *Two have a part of what each needs, and wait for the rest.* Who has to wait gives back what he has
 //!   first.
-//! * *Who was told of room does not poll.* What is left in it is for whoever is told next: nobody is admitted
-//!   by a watch, only sooner.
+//! * *A waiter that was told of room does not poll.* The room is then for the next: a watch admits no waiter,
+//!   it only makes it faster.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_room_for_so_many_and_whoever_leaves_makes_some() {
+    fn a_watch_that_ends_makes_room() {
         let watches = Arc::new(WatchBudget::default());
         let mut rooms = watches.take(&[0, 1, 2, 3].map(long)).unwrap();
         // The same once more takes none.
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_wants_more_than_there_is_keeps_nobody_out() {
+    fn a_wish_beyond_the_budget_blocks_no_other() {
         let watches = Arc::new(WatchBudget::default());
         let all = [0, 1, 2, 3, 4].map(long);
         let mut waits = pin!(watches.room(&all));

@@ -56,7 +56,7 @@ impl Store {
         self.pushes.signals().chain(pending()).boxed()
     }
 
-    /// A script on so many keys, which come first of what it is given.
+    /// A script with that many keys, which are its first arguments.
     pub(crate) fn call<'a>(&'a self, script: &'a Script, keys: usize) -> Call<'a> {
         // Enough for most: it is written once.
         let mut command = Cmd::with_capacity(10, 512);
@@ -81,8 +81,8 @@ impl Store {
     }
 }
 
-/// Whether a key is there: a look that changes nothing, where an attempt in full is a script. Who waits for
-/// anything else than its end is told that it may pay to ask.
+/// Whether a key exists: a cheap look that changes nothing, where a full attempt is a script. If a waiter
+/// waits for anything but its end, the answer says that asking is worth while.
 pub(crate) struct Exists {
     store: Arc<Store>,
     exists: Cmd,
@@ -123,7 +123,7 @@ impl Call<'_> {
         self
     }
 
-    /// Runs it, once: when it was sent, and the answer. Whoever calls limits the time.
+    /// Runs it once. Returns when it was sent, and the answer. The caller limits the time.
     pub(crate) async fn run(&mut self) -> Result<(Timestamp, Value)> {
         self.store.open()?;
         let sent = Timestamp::now();

@@ -11,7 +11,7 @@ use crate::failure::{Failed, nothing_done};
 use crate::reply::Reply;
 
 impl Store {
-    /// So many replicas have to acknowledge a grant.
+    /// The number of replicas that must acknowledge a grant.
     pub(crate) async fn diagnose(&self, acknowledging: u32) -> Result<Vec<Finding>> {
         self.open()?;
         let failed = |e: Failed| nothing_done(e, &self.at);

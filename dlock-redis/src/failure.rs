@@ -79,8 +79,8 @@ pub(crate) fn perhaps_done(f: Failed, at: &str) -> Error {
     failed(f, at, kind)
 }
 
-/// For an item of a batch, which failed while the others did not: what the script says of it. What a slot
-/// that is under way to another node makes of it is for whoever asks to say.
+/// For an item of a batch that failed alone: what the script says of it. The caller says what a slot that is
+/// moving means for it.
 pub(crate) fn of_item(text: String, at: &str, halfway: ErrorKind) -> Error {
     let (kind, what) = in_words(&text, halfway).unwrap_or(STRANGE);
     let said = RedisError::from((Kind::Server(Server::ResponseError), "a script answered", text));
@@ -180,8 +180,8 @@ fn in_words(text: &str, otherwise: ErrorKind) -> Option<Said> {
                     another prefix";
         (BackendData, what)
     } else if says("access a non local key") {
-        // Of a script that comes upon a key which is on another node already, or on none: what it did before
-        // that stands. Whoever asks again finds it, or begins anew.
+        // A script met a key that is on another node already, or on none: its earlier writes stand. A
+        // repeated request finds them, or begins anew.
         (otherwise, "is moving the slot of this lock to another node")
     } else if says("would overflow") {
         (LimitReached, "has no larger token to give")

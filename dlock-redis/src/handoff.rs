@@ -1,9 +1,9 @@
 //! Coming by when a claim window is over.
 //!
-//! A grant that is pushed to a waiter is good for a claim window, in which the waiter has to say that it is
-//! there. Redis has no timer that would notice one that does not. So whoever caused the push comes by when
-//! the window is over, and lets the next one have its turn. For each name that is once in a window and
-//! client, however many grants there were in it; with nobody waiting it is never.
+//! A pushed grant is valid for a claim window, in which the waiter must claim it. Redis has no timer that
+//! would notice one that does not. So the client that caused the push runs a script when the window is over,
+//! which gives the next waiter its turn. That is one script for each name, window and client, whatever the
+//! number of grants, and none without waiters.
 //!
 //! Of a name that is to be visited at several times the soonest counts: a visit is told of what comes later.
 //! So too after a visit: while that was under way, or failed, a push may have opened a window that ends

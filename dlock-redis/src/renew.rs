@@ -1,8 +1,8 @@
 //! Leases and queue entries extended, many of them in one script.
 //!
-//! On a cluster they are asked for at several nodes, of which one may hang. Whoever asks drops the whole
-//! question after a while, and then knows nothing of any of them. So each node has less time than that, and
-//! what it did not answer by then has failed for itself.
+//! On a cluster they go to several nodes, one of which may hang. The caller drops the whole batch after a
+//! while, and then knows nothing of any of them. So each node has less time than that, and only the items
+//! that it did not answer fail.
 
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -36,7 +36,7 @@ fn patience(items: &[RenewItem]) -> Duration {
     (shortest.unwrap_or_default() / 8).max(SHORTEST)
 }
 
-/// Renews in batches of so many that are alike. What goes together runs on one server.
+/// Renews in batches of that many items of one kind. A batch runs on one server.
 pub(crate) async fn in_batches<'i, K: Ord, F: Future<Output = Result<Vec<RenewOutcome>>>>(
     store: &Store,
     items: &'i [RenewItem],

@@ -1,4 +1,4 @@
-//! A grant counts when so many replicas have it.
+//! A grant counts when that many replicas have it.
 //!
 //! Redis answers before its replicas have heard: a lock that was granted last is forgotten by the replica
 //! that takes over. `WAIT` tells how many replicas have what its own connection wrote. In a script it does
@@ -17,17 +17,17 @@
 //! * *The master is demoted between the mark and `WAIT`*, or while it waits: either is an error. Demoted and
 //!   promoted again in between, it would count by the offsets of another history; so the id of the history,
 //!   which changes with each promotion, is asked for before and after.
-//! * *A replica acknowledges, and dies*, or has it in memory alone. That so many had it in memory at a time
-//!   is all that is promised.
+//! * *A replica acknowledges, and dies*, or has it in memory only. The promise is only that so many had it in
+//!   memory at one time.
 //! * *A replica lags, or hangs.* `WAIT` ends after half of the timeout, with what it has by then: the grant
 //!   is given back, and the renewal has moved nothing. If it gets to the replicas later, a lease that nobody
 //!   believes in lapses.
 //! * *Another replica takes over than those that acknowledged.* Then it may be forgotten: as many as there
 //!   are have to be asked for.
 //!
-//! A push is the word of the server that pushes. With replicas it says that it is somebody's turn, and no
-//! more: who waits asks, and that answer is marked. A release is not marked: one that is forgotten costs
-//! others what is left of the ttl, and gives nobody a lock.
+//! A push is the word of one server. With replicas it only says whose turn it is: the waiter asks, and the
+//! answer is marked. A release is not marked: if it is forgotten, others wait for the rest of the ttl, and no
+//! one gets a lock by it.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -86,7 +86,7 @@ impl Replicas {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Refuses a server that has not so many replicas now.
+    /// Refuses a server that has fewer replicas now.
     pub(crate) async fn check(&self) -> Result<()> {
         let at = &self.store.at;
         let asking = self
@@ -109,8 +109,8 @@ impl Replicas {
         self.server.close();
     }
 
-    /// What is left of a lease that so many replicas have, with that token if one is given. Those that are
-    /// asked for before the first answer is waited for share a mark.
+    /// What is left of a lease that enough replicas have, with that token if one is given. Requests that come
+    /// before the first one waits for its answer share a mark.
     ///
     /// # Errors
     /// `Lost` if it is not there any more, or not with that token; otherwise it is there, and does not count.
@@ -137,7 +137,7 @@ impl Replicas {
         }
     }
 
-    /// Round after round, while there is anybody who asks.
+    /// Runs rounds while there are requests.
     async fn work(self: Arc<Self>) {
         loop {
             let round: Vec<Asked> = {
@@ -265,7 +265,7 @@ fn left(shown: Value, at: &str) -> Result<Option<(Duration, Token)>> {
     Ok(Some((shown.life()?, shown.token()?)))
 }
 
-/// Of those that are connected, the ones that have caught up and can acknowledge.
+/// The connected replicas that have caught up and can acknowledge.
 fn online_replicas(info: &str) -> usize {
     let replicas = info.lines().filter(|l| l.starts_with("slave"));
     replicas.filter(|l| l.contains("state=online")).count()

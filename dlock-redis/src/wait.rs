@@ -35,7 +35,7 @@ struct State {
     only_tells: bool,
 }
 
-/// Held by whoever subscribes to a channel, or ends that.
+/// Held while a channel is subscribed to, or left.
 pub(crate) type Turn = Arc<futures::lock::Mutex<()>>;
 
 /// A channel on which the changes of a name are told.
@@ -47,13 +47,13 @@ struct Watched {
     heard_by: Vec<mpsc::Sender<Vec<u8>>>,
 }
 
-/// Who waits for what the server says.
+/// The waiters for the server's pushes.
 pub(crate) struct Pushes(Mutex<State>);
 
 impl Pushes {
-    /// `only_tells`: whoever is told of a grant has to ask for it. So it is where replicas have to
-    /// acknowledge it, and on a cluster, whose servers have a clock each: what one of them answers says
-    /// nothing of the time at another.
+    /// `only_tells`: a waiter that is told of a grant must ask for it. That is so where replicas must
+    /// acknowledge it, and on a cluster, whose servers have a clock each: the answer of one says nothing
+    /// about the time of another.
     pub(crate) fn new(only_tells: bool) -> Arc<Self> {
         Arc::new(Self(Mutex::new(State {
             pushes: spi::Pushes::new(Duration::from_millis(1)),
@@ -104,14 +104,14 @@ impl Pushes {
         (watched.watches == 0).then(|| watched.turn.clone())
     }
 
-    /// Whether there is no watch and nobody has unsubscribed yet. For whoever has the turn.
+    /// Whether there is no watch and the channel is still subscribed. For the task that has the turn.
     pub(crate) fn is_over(&self, channel: &[u8], turn: &Turn) -> bool {
         let state = self.state();
         let watched = state.watched.get(channel);
         watched.is_some_and(|w| w.watches == 0 && Arc::ptr_eq(&w.turn, turn))
     }
 
-    /// Unsubscribed. Whoever has come meanwhile has the same turn, and comes next.
+    /// Unsubscribed. Watches that came meanwhile have the same turn, and come next.
     pub(crate) fn unsubscribed(&self, channel: &[u8]) {
         let mut state = self.state();
         if state.watched.get(channel).is_some_and(|w| w.watches == 0) {
@@ -125,15 +125,15 @@ impl Pushes {
         self.state().pushes.heard(sent, Duration::from_millis(server));
     }
 
-    /// A connection is gone: whatever was on its way is lost. Who waits asks again, who watches begins anew.
+    /// A connection is gone, with everything that was in flight. Waiters ask again, watches begin anew.
     pub(crate) fn disconnected(&self) {
         let mut state = self.state();
         state.pushes.broke();
         state.end_streams();
     }
 
-    /// There is a connection again, of which it was told that it was gone. Of a cluster's node the one that
-    /// is asked on may be there before the one that is listened on: each is told by itself.
+    /// A lost connection is back. For a node of a cluster the one for requests may be back before the one for
+    /// pushes: each is reported separately.
     pub(crate) fn back(&self) {
         let mut state = self.state();
         state.pushes.back();
@@ -158,7 +158,7 @@ impl Pushes {
 }
 
 impl State {
-    /// Whoever watches begins anew.
+    /// The watches begin anew.
     fn end_streams(&mut self) {
         for watched in self.watched.values_mut() {
             watched.heard_by.clear();

@@ -7,7 +7,7 @@
 //! What could be missed, and how that is seen; then the state as a whole is told, with `skipped`:
 //!
 //! * *A message is lost.* Changes have numbers, and one is missing.
-//! * *The connection breaks, or whoever watches is too slow.* The channel ends, and is made again.
+//! * *The connection breaks, or the watcher is too slow.* The channel ends, and is made again.
 //! * *Nobody asked for a while that changes be told*: this program was stopped for longer than that, or the
 //!   server forgot everything (FLUSHALL, a restart). What happens then has no number. But each look asks
 //!   *since when* changes have been told without a gap, and that is another time now; also where another

@@ -1,9 +1,9 @@
-//! What was noted lately, of so many at the most.
+//! What was noted lately, up to a maximum number.
 
 use std::collections::HashMap;
 use std::hash::Hash;
 
-/// So many are remembered at least, and twice as many at the most.
+/// The minimum number to remember; the maximum is twice that.
 pub(crate) const MANY: usize = 2048;
 
 /// What was noted of each of the last ones. What is older goes all at once.

@@ -8,7 +8,7 @@ use sqlx::{ColumnIndex, Decode, Row, Type};
 
 use crate::failure::foreign;
 
-/// What is stored of the mode of who holds alone. Of a reader it is 0, of one of n permits n.
+/// The stored mode of an exclusive holder. A reader has 0, one of n permits n.
 pub(crate) const ALONE: i64 = -1;
 
 /// One more value of a statement.

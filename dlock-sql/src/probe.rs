@@ -27,7 +27,7 @@ pub(crate) struct Look<M> {
     pub(crate) mark: M,
     /// Something is to be taken back.
     pub(crate) due: bool,
-    /// Whoever was offered a lease and has not come for it, of any client.
+    /// The waiter, of any client, that was offered a lease and has not claimed it.
     pub(crate) offered: Vec<RequestId>,
 }
 

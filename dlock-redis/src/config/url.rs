@@ -1,5 +1,5 @@
-//! Where the servers of a URL are, and as whom they are asked. No message made here repeats any part of it: a
-//! mistyped one can have a password anywhere.
+//! The servers of a URL, and the login. No message repeats any part of the URL: a mistyped one can have a
+//! password anywhere.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use crate::failure::invalid;
 const PORT: u16 = 6379;
 const SENTINEL_PORT: u16 = 26379;
 
-/// Where the servers are, and as whom they are asked.
+/// The servers and the login.
 #[derive(Clone)]
 pub(crate) struct Address {
     pub(crate) form: Form,

@@ -59,7 +59,7 @@ pub(crate) async fn check(
         let what = "is a replica, which grants no locks: connect to its master".into();
         return Err(Cause::Refused(ErrorKind::Unavailable, what));
     }
-    // A lock that is evicted is a lock that two have. A user who may not ask is believed.
+    // An evicted lock gets a second holder. Without the right to ask, the server is trusted.
     if !demands.allow_eviction
         && let Ok(memory) = info("memory", server).await
     {
@@ -77,7 +77,7 @@ pub(crate) async fn check(
     }
     let said = match (info("server", server).await, demands.rejoin) {
         (Ok(said), _) => said,
-        // Whoever may not ask is believed, unless something hangs on it.
+        // Without the right to ask, the server is trusted, unless something depends on the answer.
         (Err(_), None) => return Ok(None),
         (Err(e), Some(_)) => return Err(e.into()),
     };

@@ -43,7 +43,7 @@ macro_rules! each {
 }
 
 impl Connection {
-    /// Asks, once, and runs a script if it is the hash of one. Whoever calls limits the time.
+    /// Asks once, and runs a script if the command is the hash of one. The caller limits the time.
     pub(crate) async fn ask(&self, command: &mut Cmd, script: Option<&Script>) -> Result<Value, Failed> {
         debug_assert!(command.args_iter().next().is_some(), "it was asked before");
         match self {

@@ -1,9 +1,9 @@
 //! Keeping a server out that was started a short while ago.
 //!
-//! A member of a quorum that was started again without its leases lets a second holder in: it is the member
-//! that two majorities have in common, and it has forgotten the first. So it stays out until whatever it may
-//! have forgotten has run out by itself. (*Delayed restart*, of the description of Redlock.) The clients keep
-//! it out: nothing has to be done to the server, and no restart is overlooked.
+//! A member of a quorum that restarts without its leases admits a second holder: it is the member that two
+//! majorities have in common, and it has forgotten the first. So it stays out until all leases that it may
+//! have forgotten have expired (*delayed restart* in the description of Redlock). The clients keep it out:
+//! the server needs no set-up, and no restart is overlooked.
 //!
 //! How long a server has been up it says in INFO: `uptime_in_seconds`, the wall clock of now less that of its
 //! start, each in whole seconds. What is made of it here is never longer than the server was up.
@@ -67,7 +67,7 @@ impl Rejoin {
     }
 }
 
-/// What it has been up for at the least.
+/// The minimum time that it has been up.
 fn up_at_least(uptime: i64, clock: Option<u64>) -> Duration {
     // Its clock was set back to before its start.
     let uptime = Duration::from_secs(u64::try_from(uptime).unwrap_or(0));
@@ -90,7 +90,7 @@ impl Bar {
 impl fmt::Display for Bar {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (after, up) = (self.after, whole(self.up));
-        // Rounded up: whoever comes back by then is not sent away once more.
+        // Rounded up: a client that comes back then is not refused again.
         let tenths = self.left().as_millis().div_ceil(100);
         let left = Duration::from_millis(u64::try_from(tenths * 100).unwrap_or(u64::MAX));
         write!(

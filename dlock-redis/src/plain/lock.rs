@@ -16,7 +16,7 @@ use super::PlainLock;
 use crate::backend::{Exists, millis};
 use crate::reply::strange;
 
-/// How soon who waits looks again, and how late.
+/// The shortest and the longest pause between a waiter's polls.
 const LOOK_MIN: Duration = Duration::from_millis(2);
 const LOOK_MAX: Duration = Duration::from_millis(100);
 

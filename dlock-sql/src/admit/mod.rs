@@ -41,8 +41,8 @@ pub(crate) fn read_phase(number: i64) -> Option<Phase> {
 
 /// That the changes of a name are counted, since somebody watches it who may be on another connection.
 ///
-/// Whoever changes the name has loaded this row with its others, so no change is left out. It ends with a
-/// lease of its own: a name that nobody watches costs nothing, and a dead one leaves no row.
+/// Every change of the name loads this row with the others, so no change is left out. It has a lease of its
+/// own: an unwatched name costs nothing, and a dead watch leaves no row.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Watch {
     pub(crate) changes: u64,
@@ -57,11 +57,11 @@ pub(crate) enum Row<E, W> {
     Watch(W),
 }
 
-/// Who holds a name, and whether alone, in the order of their ids.
+/// The holders of a name, and whether there is an exclusive one, in the order of their ids.
 #[cfg(feature = "sqlite")]
 pub(crate) type Holders = Vec<(RequestId, bool)>;
 
-/// All that those who wait have to know, be they ever so many.
+/// All that the waiters have to know, whatever their number.
 #[cfg(feature = "sqlite")]
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Glance {
@@ -178,7 +178,7 @@ impl NameState {
         self.books.watch.is_some_and(|w| w.until >= until)
     }
 
-    /// Who holds it alone, be it but for a minimum hold.
+    /// The exclusive holder, even if only for a minimum hold.
     #[cfg(feature = "mysql")]
     pub(crate) fn sole_holder(&self) -> Option<&Entry> {
         self.rows.holders().first().filter(|e| e.mode.is_exclusive())
@@ -277,9 +277,8 @@ impl admission::Ledger for Ledger<'_> {
     fn note(&mut self, entry: &Entry, event: Event, now: Timestamp) {
         let is_new = matches!(event, Event::Queued | Event::Granted);
         self.books.touch(entry.id, !is_new);
-        // Of a waiter that is gone too: whoever comes to the head may run out sooner than all that the others
-        // know of. After a minimum hold was begun, those who wait know of the end of the lease, which may be
-        // long after this one.
+        // Also for a waiter that is gone: the new head may expire sooner than anything that the others know
+        // of. After a minimum hold begins, waiters know the end of the lease, which may be much later.
         self.books.is_news |= !matches!(event, Event::Queued | Event::Changed);
         if let Some(change) = event.change(entry, now) {
             self.books.changes.push(change);

@@ -53,7 +53,7 @@ impl Said {
         up.map_or(String::new(), |up| format!(", up for {}", shown(up)))
     }
 
-    /// How many of its connections are in use, of so many.
+    /// How many connections are in use, and of how many.
     fn connections(&self, used: &str, most: &str) -> Option<Finding> {
         let (used, most) = (self.number(used)?, self.number(most)?);
         let text = format!("{used} of {most} connections are in use");

@@ -233,8 +233,8 @@ impl Dialect for sqlx::MySql {
         format!("CONVERT({} USING utf8mb4)", Self::bytes(text.as_bytes()))
     }
 
-    // UTC, which has no hour twice; when the statement began, perhaps before it waited. So who holds looks
-    // alive for longer, and what is written ends sooner, but not before ttl has gone since it was sent.
+    // UTC, which has no hour twice; when the statement began, perhaps before it waited. So a holder looks
+    // alive for longer, and what is written ends sooner, but not before the ttl has passed since it was sent.
     fn remaining() -> dlock_core::Result<String> {
         Ok("TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), expires_at)".to_owned())
     }

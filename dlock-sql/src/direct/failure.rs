@@ -1,4 +1,4 @@
-//! What a statement's failure means to whoever locks: the same few words for all three databases.
+//! What a failed statement means for a lock: the same few kinds for all three databases.
 
 use std::borrow::Cow;
 use std::fmt;

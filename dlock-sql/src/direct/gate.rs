@@ -50,7 +50,7 @@ pub async fn create_table<DB: Store>(conn: &mut DB::Connection, tables: &Tables)
     create::<DB>(conn, &crate::gate::table::<DB>(&tables.fence())).await
 }
 
-/// Checks a token inside a transaction, and remembers it if that commits. Waits for whoever uses the
+/// Checks a token inside a transaction, and remembers it if that commits. Waits for other users of the
 /// resource.
 ///
 /// If it is admitted, write and commit; if it is refused, roll back. Table and rule are those of the gates of

@@ -1,17 +1,17 @@
-//! Requests that go on while whoever asked does not poll them.
+//! Requests that go on while the caller does not poll them.
 //!
 //! A request has a connection, or the next place in the line for one. Its future may rest: the other arm of a
 //! `select!` takes its time, a stream is read slowly. Then it would keep that connection, and a row that it
 //! has locked, from all others.
 //!
-//! So whoever asked polls the request itself, which costs no change of tasks, and a request that was not
-//! polled between two looks is given to a task. (One that waits for the server is given to a task as well. It
-//! takes milliseconds anyway.)
+//! So the caller polls the request itself, which costs no change of tasks, and a request that was not polled
+//! between two looks is moved to a task. (One that waits for the server is moved to a task as well. It takes
+//! milliseconds anyway.)
 //!
-//! * *Both poll it*: they cannot. What is given away is replaced by a receiver for what it comes to, under a
-//!   mutex, and whoever asked is woken to wait for that.
-//! * *Whoever asked has gone*: so has the receiver, and the task ends.
-//! * *The task is dropped with its runtime*: whoever asked is told so.
+//! * *Both poll it*: they cannot. A request that is moved is replaced by a receiver for its result, under a
+//!   mutex, and the caller is woken to wait for that.
+//! * *The caller has gone*: so has the receiver, and the task ends.
+//! * *The task is dropped with its runtime*: the caller gets an error.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -123,14 +123,14 @@ struct State<T> {
 }
 
 enum Work<T> {
-    /// Polled by whoever asked.
+    /// Polled by the caller.
     Own(BoxFuture<'static, T>),
     /// Given to a task.
     Given(Receiver<T>),
 }
 
 trait Look: Send + Sync {
-    /// Whom to wake.
+    /// The task to wake.
     fn look(&self, runtime: &dyn Runtime) -> Option<Waker>;
 }
 

@@ -9,7 +9,7 @@
 //! * *A request is dropped before its answer.* Its slot stays taken until a task has read that answer and
 //!   rolled back what was open. If none comes, the connection is closed. (A server goes on with the statement
 //!   either way; the engine abandons the request.)
-//! * *A request is dropped while it connects.* A task connects; the connection is for whoever comes next.
+//! * *A request is dropped while it connects.* A task connects; the connection goes to the next request.
 //! * *The server closes an idle connection*, or something between does. That shows when the next request is
 //!   sent on it: that is made once more on another one, if it may be heard twice ([`again`]) or changes
 //!   nothing. The other idle ones are closed.
@@ -115,7 +115,7 @@ impl<D: Dialect> Database<D> {
         }
     }
 
-    /// Sends a change: when it was sent, and the answer. Whoever calls limits the time.
+    /// Sends a change. Returns when it was sent, and the answer. The caller limits the time.
     pub(in crate::lease) async fn send(
         self: &Arc<Self>,
         statement: Statement<D::Driver>,
@@ -202,9 +202,10 @@ impl<D: Dialect> Database<D> {
     /// without one, where that broke.)
     ///
     /// *It is made, and somebody was first in line*: that one has it, and gives it back. *It cannot be made*:
-    /// that is said before the slot is let go, so whoever had it made hears of it, and does not try for ever.
-    /// *Whoever had it made has gone*: it took too long, perhaps since the network swallows everything, so
-    /// the slot is free at once; should there be a connection in the end, it is for whoever comes.
+    /// that is reported before the slot is freed, so the request that asked for it gets the error, and does
+    /// not try for ever. *That request has gone*: it took too long, perhaps since the network swallows
+    /// everything, so the slot is free at once; a connection that is made in the end goes to the next
+    /// request.
     async fn make(&self, slot: Slot<Idle<D>>) -> Result<Slot<Idle<D>>> {
         let (send, made) = oneshot::channel();
         let (go_on, alone) = oneshot::channel();
@@ -347,7 +348,7 @@ fn in_time<C: 'static>(connecting: Connecting<C>, runtime: &dyn Runtime) -> Conn
         .boxed()
 }
 
-/// Connects in a task of the runtime, whose context sqlx wants and which whoever asks need not have.
+/// Connects in a task of the runtime: sqlx needs its context, which the caller may not have.
 pub(in crate::lease) async fn connect<D: Dialect>(
     connecting: Connecting<Connection<D>>,
     runtime: &dyn Runtime,

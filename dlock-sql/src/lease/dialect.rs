@@ -77,10 +77,10 @@ pub(in crate::lease) trait Dialect: Send + Sync + Sized + 'static {
     /// Lets go of a name, if nobody else is there. Asked twice it finds nothing.
     fn release(db: &Db<Self>, lease: &LeaseKey) -> impl Future<Output = Result<bool>> + Send;
 
-    /// Asks whoever is there. May be asked twice.
+    /// Requests a lock. May be repeated.
     fn attempt(db: &Db<Self>, request: &Acquire) -> impl Future<Output = Result<Attempt>> + Send;
 
-    /// Releases whoever is there, and perhaps leaves a tombstone: whether there was anything.
+    /// Releases a request, and may leave a tombstone. Returns whether there was anything.
     fn release_in_full(
         db: &Db<Self>,
         lease: &LeaseKey,

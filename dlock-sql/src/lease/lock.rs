@@ -81,9 +81,9 @@ impl<D: Dialect> Lease<D> {
         let (mut asked, strayed) = again(|| self.ask(request)).await;
         if strayed {
             self.unanswered.note(key, Sent::Acquire);
-            // The first copy may be on its way yet. One that was granted or queued ends with a release or an
-            // abandon, which leave the tombstone. But whoever is refused abandons nothing: that copy would be
-            // granted for nobody if it arrived after the name was let go.
+            // The first copy may still be in flight. A granted or queued request ends with a release or an
+            // abandon, which leave a tombstone. But a refused one abandons nothing: its copy would be granted
+            // with no one to hold it if it arrived after a release.
             if let Ok(Attempt::Held(_)) = asked {
                 let unknown = |e| {
                     let text = "the lock was refused, but an earlier copy of the request may still be in \

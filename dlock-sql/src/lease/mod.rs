@@ -22,22 +22,21 @@
 //!
 //! What is the same for both servers is written once, for a `Dialect`, which says the rest.
 //!
-//! * *One row for each name is locked first* by whoever changes anything, and says whether there is anything
-//!   in `entry` (`others`): the short statements go by that row and no other. A condition that read rows of
-//!   another table would see them as they were before it waited for the lock, and let a reader and a writer
-//!   in together.
+//! * *One row for each name is locked first* by every change, and says whether there is anything in `entry`
+//!   (`others`): the fast paths rely on that row alone. A condition that read rows of another table would see
+//!   them as they were before it waited for the lock, and admit a reader and a writer together.
 //! * *The queue is in a second table*: in the name's row, a thousand waiters would rewrite a hundred
 //!   kilobytes each time.
 //! * *Tokens* are the last one and one more, or the server's clock in microseconds, in the name's row and
 //!   under its lock. A sequence would be drawn *before* the row is locked: A draws 5 and waits, B draws 6,
 //!   holds and lets go, A is granted 5.
-//! * *A name that is deleted and made anew* has to begin above where it ended. Each sweep raises a floor, and
-//!   a name goes only if the floor was above its token by the sweep *before*. Whoever makes a row reads floor
-//!   and clock as its statement begins: for a token to fall, that statement would have to have begun before
-//!   the end of that sweep and not yet have found its row, which nothing does that waits for no longer than
-//!   `lock_wait` (behind a pooler: what the role has), if that is shorter than the time between two sweeps.
-//!   And no token is less than the clock, so it would fall only where it had been raised above the clock, or
-//!   where the clock was set back.
+//! * *A name that is deleted and made anew* must begin above its last token. Each sweep raises a floor, and a
+//!   name goes only if the floor was above its token by the sweep *before*. A statement that makes a row
+//!   reads the floor and the clock as it begins: for a token to fall, that statement would have to have begun
+//!   before the end of that sweep and not yet have found its row, which nothing does that waits for no longer
+//!   than `lock_wait` (behind a pooler: what the role has), if that is shorter than the time between two
+//!   sweeps. And no token is less than the clock, so it would fall only where it had been raised above the
+//!   clock, or where the clock was set back.
 //! * *Time* is `clock_timestamp()`, taken after the lock; in MySQL that of the statement's beginning, which
 //!   judges ends late and counts lives from before.
 //! * *Hand-off*: `admit` offers the name to the next in line for what is left of its place, and tells that

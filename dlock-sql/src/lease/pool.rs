@@ -1,7 +1,7 @@
 //! A few connections, lent in the order of asking.
 //!
-//! If newcomers could pass, whoever waits would be passed again and again once more is asked than the
-//! connections carry, and a request of a millisecond would run into its time limit.
+//! If newcomers could pass, waiters would be passed again and again under overload, and a request of a
+//! millisecond would run into its time limit.
 //!
 //! *A waiter is dropped while it is given a slot*: the slot's own `Drop` passes it on.
 
@@ -78,7 +78,7 @@ impl<C> Pool<C> {
         }
     }
 
-    /// Leaves a connection to whoever comes next, if there is a slot for it.
+    /// Leaves a connection to the next request, if there is a slot for it.
     pub(in crate::lease) fn offer(&self, connection: C) {
         let mut state = self.state();
         if state.idle.len() < state.free {

@@ -1,8 +1,8 @@
 //! The tables are made, or brought to the version of this program.
 //!
-//! Two that open at once: each looks for the version first, and whoever finds an old one takes a lock of the
-//! server, looks again, and goes on from there. Who finds the tables as they should be needs no right to make
-//! any.
+//! Two programs that open at once each read the version first. One that finds an old version takes a lock of
+//! the server, reads again, and migrates from there. One that finds the present version needs no right to
+//! create tables.
 
 use std::sync::Arc;
 

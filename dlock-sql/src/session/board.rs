@@ -14,7 +14,7 @@
 //! one another, by the key, as two names of one hash are one lock. *One bids at a time*: by a try on the
 //! shared connection, and only while nobody of this client holds, as two tries in one session would both be
 //! let in; or by a wait on a connection of its own that holds nothing. That may stand behind a holder of this
-//! client: another session, which keeps it out. It is for whoever is the first in line when it is let in.
+//! client: another session, which keeps it out. It goes to the first waiter at the time of the grant.
 //!
 //! What could break it, and why it does not:
 //!
@@ -54,7 +54,7 @@ pub(super) const GRACE: Duration = Duration::from_secs(3);
 const KEPT_IDLE: Duration = Duration::from_secs(30);
 
 /// A late call of an abandoned request comes from this process, since nothing overtakes within a session.
-/// None is under way for a day, nor are so many at once.
+/// None is in flight for a day, nor are that many at once.
 const REMEMBERED: (Duration, usize) = (Duration::from_secs(24 * 3600), 1 << 14);
 
 /// See the head of the file.
@@ -243,7 +243,7 @@ impl Board {
         Step::Contend(idle, bid, stop)
     }
 
-    /// Whoever listened listens no more.
+    /// The listener has gone.
     pub(super) fn left(&self, key: &Key, lease: &LeaseKey, now: Timestamp) {
         let mut state = self.state();
         let line = state.names.get_mut(key).map(|name| &mut name.line);

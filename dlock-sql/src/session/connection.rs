@@ -58,7 +58,7 @@ impl Connections {
         Ok(shared)
     }
 
-    /// A new connection. It is made in a task of its own: whoever wants it may go away at any moment.
+    /// Makes a connection, in a task of its own: the caller may go away at any moment.
     pub(super) fn open(self: &Arc<Self>, is_shared: bool) -> Arc<Handle> {
         let (handle, jobs) = Handle::new(Life::new(is_shared, self.config.ttl));
         let task = serve(self.clone(), handle.life.clone(), jobs);

@@ -117,7 +117,7 @@ impl Handle {
 impl Job {
     /// It was not begun.
     pub(super) fn refuse(self, why: Error) {
-        // First the bid: whoever hears of it may ask again.
+        // First the bid: the waiter may ask again as soon as it is told.
         drop(self.what);
         let _ = self.reply.send(Err(why));
     }

@@ -131,7 +131,7 @@ impl Lock for SessionLock {
         }
         let (board, key) = (&self.client.board, self.key(&lease.name));
         let was_held = match board.withdraw(&key, lease.id, self.client.now())? {
-            // Once it is on its way it needs nobody who waits for its answer.
+            // Once sent, it needs no one to wait for its answer.
             Found::Holding(holder) => self.unlock(key, lease, &holder).await?,
             // Or it was given back before, and the answer was lost.
             _ => board.was_released(lease.id),

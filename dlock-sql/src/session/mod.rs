@@ -1,9 +1,9 @@
 //! Locks that hang on a session of the database: advisory locks of PostgreSQL, `GET_LOCK` of MySQL and
 //! MariaDB.
 //!
-//! A lock is two statements, and no row is written. It is held for as long as its connection lives, and
-//! whoever dies loses it at once. What that costs: a connection that breaks loses all that hangs on it, and a
-//! pooler that shares sessions cannot be in between. Where this does not suit, there is the lease strategy.
+//! A lock is two statements, and no row is written. It is held for as long as its connection lives, and a
+//! process that dies loses it at once. The cost: a broken connection loses all its locks, and a pooler that
+//! shares sessions cannot be used. Otherwise use the lease strategy.
 //!
 //! # What it guarantees
 //!
@@ -16,8 +16,8 @@
 //!   a client that was cut off: a server that has just started grants nothing for a ttl, unless the sequence
 //!   of the tokens was made since. Where clients of one prefix have different ttls, each is to be told the
 //!   longest one (`restart_grace`).
-//! * *Tokens* from a sequence of the database, drawn by whoever has the lock and not before: they grow with
-//!   each grant, and across restarts.
+//! * *Tokens* from a sequence of the database, drawn by the holder and not before: they grow with each grant,
+//!   and across restarts.
 //! * *Nothing stays.* A waiter that gives up is taken out of the server's queue (`pg_cancel_backend`, `KILL
 //!   QUERY`), and what it was let in to at the last moment is given back. No slot of a pool is used, for the
 //!   connections are the backend's own.

@@ -8,8 +8,8 @@ use futures::future::join_all;
 use super::handle::What;
 use super::lock::SessionLock;
 
-/// Leases live with their sessions, so to renew them is to hear of those: one request for all that hang on
-/// one connection, since the second who asks for a sign of life after `now` finds the first one's.
+/// Leases live with their sessions, so renewing them means hearing from the session: one request for all
+/// leases on a connection, since the second that asks for a sign of life after `now` finds that of the first.
 #[async_trait]
 impl Renew for SessionLock {
     async fn renew(&self, items: &[RenewItem]) -> Vec<RenewOutcome> {

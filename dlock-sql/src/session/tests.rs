@@ -218,7 +218,7 @@ fn a_waiter_that_is_away_for_long_is_passed_over() {
         assert!(is_wanted(&mut table, 3000));
         assert_eq!(is_wanted(&mut table, 3001), others);
         assert!(!table.won(2, 2, 3001));
-        assert_eq!(table.is_held(3), others, "it is let in for whoever is the next");
+        assert_eq!(table.is_held(3), others, "it is let in for the next one");
     }
 }
 
@@ -243,7 +243,7 @@ fn a_try_counts_though_nobody_listened_for_long() {
     assert_eq!(table.step(1, 0), "starved");
     table.board.left(&key(), &lease(1), at(0));
     assert_eq!(table.ask(1, true, 1000), "try");
-    assert!(table.won(1, 1, 3001), "whoever asked waits for the answer");
+    assert!(table.won(1, 1, 3001), "the caller waits for the answer");
 }
 
 #[test]
@@ -362,7 +362,7 @@ fn a_waiter_where_others_were_a_moment_ago_does_not_try() {
 }
 
 #[test]
-fn the_last_connection_is_for_whoever_has_met_somebody() {
+fn the_last_connection_is_kept_for_contended_requests() {
     let mut table = Table::new(1);
     assert_eq!(table.step(2, 0), "contend on a new one");
     table.over(2);

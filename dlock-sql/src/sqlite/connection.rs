@@ -68,7 +68,7 @@ pub(super) enum Message {
 
 /// The callers' side of the connection task. When the last one goes, the task closes the connection.
 ///
-/// A clone is the same; [`Connection::another`] is one more to the same task, closed by itself.
+/// A clone is the same; [`Connection::another`] is one more to the same task, closed separately.
 #[derive(Clone, Debug)]
 pub(super) struct Connection {
     pub(super) send: mpsc::UnboundedSender<Message>,

@@ -41,7 +41,7 @@ impl Clone for SqliteLock {
     }
 }
 
-/// Blocks for nothing: the connection task ends by itself when nobody is left who could ask.
+/// Never blocks: the connection task ends when its last user has gone.
 impl Drop for SqliteLock {
     fn drop(&mut self) {
         self.connection.let_go();

@@ -52,8 +52,8 @@
 //!
 //! * *Names* that this process used are cached, until `data_version` tells that somebody else has written
 //!   (`view.rs`).
-//! * *Waiting*: the queue is in the file, a release grants to the first in line in its own transaction
-//!   (the [rule](dlock_core::spi::admission) is run by every change), and who waits looks (`wait.rs`).
+//! * *Waiting*: the queue is in the file, a release grants to the first in line in its own transaction (the
+//!   [rule](dlock_core::spi::admission) is run by every change), and waiters poll (`wait.rs`).
 //! * *Time, and the file's place*: see `boot.rs`. *Tokens across power loss*: see `schema.rs`.
 
 mod bell;

@@ -190,8 +190,8 @@ async fn current_version(store: &mut Store) -> Result<usize> {
     match stored.and_then(|rows| rows.first().map(|r| r.try_get::<i64, _>(0)).transpose()) {
         Ok(Some(version)) if version >= 1 => known_version(version, MIGRATIONS.len(), at),
         Ok(_) => Err(foreign),
-        // There is no such column. Anything else that SQLite says is about the file, and whoever chose
-        // another prefix for that would lock beside those who did not.
+        // There is no such column. Any other error of SQLite is about the file, and a program that chose
+        // another prefix because of it would not exclude the others.
         Err(e) if Failure::of(&e) == Failure::Schema => Err(foreign.with_source(e)),
         Err(e) => Err(nothing_done(e, at)),
     }

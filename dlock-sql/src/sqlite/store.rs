@@ -286,14 +286,14 @@ impl Store {
         Ok(found)
     }
 
-    /// Who holds that name, counted by SQLite: what it costs hardly depends on how many wait. A row that
-    /// cannot be read is the failure of its own name only.
+    /// The holders of that name, counted by SQLite: the cost hardly depends on the number of waiters. A row
+    /// that cannot be read is the failure of its own name only.
     pub(super) async fn glance(&mut self, name: &LockName) -> Result<Result<Glance>> {
         let rows = self.read(GLANCE, named(name)?).await?;
         Ok(read_glance(&rows))
     }
 
-    /// Names with something that has run out: the first so many behind that one, in order.
+    /// Names with something expired: that many after the given one, in order.
     pub(super) async fn due(&mut self, now: Timestamp, behind: &[u8], most: usize) -> Result<Vec<Vec<u8>>> {
         let mut args = SqliteArguments::default();
         bind(&mut args, to_sql(now.as_nanos()))?;
@@ -376,9 +376,9 @@ impl Store {
         };
         let Err(e) = done else { return Ok(()) };
         // A rollback that succeeds proves that the transaction was still open, so nothing was stored. If
-        // there is nothing to roll back, SQLite has ended the transaction by itself, and what a failed commit
-        // has written may yet be found in the log when the file is next opened: the outcome is not known, and
-        // the connection is made anew.
+        // there is nothing to roll back, SQLite has ended the transaction, and what a failed commit has
+        // written may yet be found in the log when the file is next opened: the outcome is not known, and the
+        // connection is made anew.
         if self.run("ROLLBACK", SqliteArguments::default()).await.is_ok() {
             return Err(self.failed(e));
         }

@@ -95,7 +95,7 @@ impl View {
         Ok((state.as_ref().map_err(|e| e.clone())?, &mut self.watchers))
     }
 
-    /// Who holds that name: of what is loaded, else asked of SQLite, once for each version.
+    /// The holders of that name: from what is loaded, else from SQLite, once for each version.
     pub(super) async fn glance(&mut self, store: &mut Store, name: &LockName) -> Result<Result<Glance>> {
         if let Some(state) = self.names.get(name) {
             return Ok(state.as_ref().map(NameState::glance).map_err(Error::clone));
@@ -180,8 +180,8 @@ impl View {
         Ok(names)
     }
 
-    /// Makes those names present, and those that are watched if somebody else has stored something: whoever
-    /// watches them is told.
+    /// Loads those names, and the watched ones if another process has stored something: their watchers are
+    /// told.
     pub(super) async fn load(
         &mut self,
         store: &mut Store,

@@ -30,7 +30,7 @@ const AFTER_FAILURE: Duration = Duration::from_secs(1);
 /// How long changes are counted for a watch that does not look: longer than any look takes.
 const COUNTED_FOR: Duration = Duration::from_secs(60);
 
-/// The consumer's end: looks at the file while nothing comes by itself.
+/// The consumer's end: polls the file while nothing is pushed.
 struct Looking {
     receive: mpsc::Receiver<Result<Change>>,
     connection: Connection,

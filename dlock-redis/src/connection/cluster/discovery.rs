@@ -152,7 +152,7 @@ impl Cluster {
         let mut state = self.state();
         let changed = matches!(looked, Ok(true));
         state.pace.over(Timestamp::now(), changed, self.setup.random());
-        // Whoever asks has it looked for again; those who only listen do not ask.
+        // The next request looks again; connections that only listen do not.
         let nobody_waits = looked.is_err() && state.channels.is_empty();
         let over = state.closed || ((heard || nobody_waits) && !state.again);
         state.looking = !over;

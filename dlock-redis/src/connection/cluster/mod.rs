@@ -8,13 +8,13 @@
 //!   there.
 //! * *A slot is just being moved, or is nobody's for a while.* Nothing was done either. It is asked for again
 //!   until half of the time that an operation has is over, and who gave up knows that nothing was done.
-//! * *A node dies.* Whoever was not heard by it looks for the slots anew (`discovery.rs`), at other nodes;
-//!   the first that knows all is believed. If it is behind, the node that it names refuses, and it is looked
-//!   again.
+//! * *A node dies.* A request that did not reach it looks up the slots again (`discovery.rs`), at other
+//!   nodes; the first that knows all is believed. If it is behind, the node that it names refuses, and the
+//!   slots are looked up again.
 //! * *Listening.* A node that hands a slot over ends the subscriptions of its channels, unasked, in the words
 //!   that answer an `SUNSUBSCRIBE`; the driver may take them for an answer. So commands go over other
-//!   connections than those that listen, and such a connection is made anew. What is lost in between is made
-//!   up for: whoever waits asks again when it can hear again.
+//!   connections than those that listen, and such a connection is made anew. Lost pushes are made up for:
+//!   waiters ask again when they can listen again.
 //! * *The new node cannot be listened at yet, and the slot comes back.* From when the old one is left until
 //!   there is another one the channel is written down as listened to nowhere, and the next look listens anew.
 //!   So is what was listened to at a node that is given up.
@@ -264,7 +264,7 @@ impl Cluster {
         let node = {
             let mut state = self.state();
             let listened_at = state.channels.remove(channel).flatten();
-            // Whoever subscribed may have been dropped before it was known that it had.
+            // The subscriber may have been dropped before the subscription was confirmed.
             let at = listened_at.or_else(|| state.slots.master(slot_of(channel)).cloned());
             at.and_then(|at| state.nodes.get(&at).cloned())
         };

@@ -5,8 +5,8 @@
 //!
 //! * A connection is made in a task of its own on the client's runtime: a request that is dropped, or polled
 //!   on a foreign thread, neither cuts it short nor decides where it lives.
-//! * What was subscribed to is subscribed to again before anybody can ask on a new connection: who asks again
-//!   after a loss cannot miss its push. The scripts are there, too.
+//! * Subscriptions are renewed before any request can use a new connection: a waiter that asks again after a
+//!   loss cannot miss its push. The scripts are loaded, too.
 //! * It is known whether a request was sent at all: what was not is no unknown outcome.
 //! * A connection that answers nothing is found by a PING and given up; TCP would notice after minutes. It is
 //!   asked when a request is given up, and every ten seconds while it is listened on and silent: a NAT that
@@ -195,13 +195,13 @@ impl Server {
     }
 
     pub(crate) async fn subscribe(self: &Arc<Self>, channel: &[u8]) -> Result<(), Failed> {
-        // First written down: a connection that is made meanwhile subscribes by itself.
+        // Noted first: a connection that is made meanwhile subscribes on its own.
         self.state().channels.insert(channel.to_vec());
         self.probe();
         let asked = self.ask(|mut c| async move { self.subscribe_on(&mut c, channel).await });
         let subscribed = self.setup.within(asked).await;
         if subscribed.is_err() && self.moved.is_some() {
-            // Whoever asked finds the node for it.
+            // The caller looks for the right node.
             self.state().channels.remove(channel);
         }
         subscribed
@@ -387,7 +387,7 @@ impl Server {
             _ => {
                 state.line = Line::Down;
                 state.failures = state.failures.saturating_add(1);
-                // Whoever opens a client asks by itself; nobody waits for its pushes yet.
+                // Opening a client sends its own request; there is no waiter for its pushes yet.
                 if state.was_up {
                     self.retry(&mut state);
                 }
@@ -426,8 +426,8 @@ impl Server {
                 drop(state);
                 self.lost(generation);
             }
-            // The node has ended a subscription by itself: its slot is no longer there. The driver may have
-            // taken that for an answer, so the connection is of no more use.
+            // The node has ended a subscription: its slot has moved. The driver may have taken that for an
+            // answer, so the connection is useless.
             (PushKind::SUnsubscribe, Some(moved), Some(Value::BulkString(channel)))
                 if state.channels.remove(channel) =>
             {

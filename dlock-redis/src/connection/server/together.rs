@@ -71,7 +71,7 @@ pub(crate) async fn ask_together(
         let (limit, connection) = (setup.runtime.sleep(setup.timeout), connection.clone());
         let leaving = async move {
             yield_now().await;
-            // Whoever gives up before that asks whether the connection is any good.
+            // A caller that gives up before that checks the connection.
             select(pin!(leave(departure, &connection)), limit).await;
         };
         setup.runtime.spawn(leaving.boxed());

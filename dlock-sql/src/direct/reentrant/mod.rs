@@ -62,7 +62,7 @@
 //!   on, it writes what it read: nobody could change it meanwhile.
 //! * *The commit's answer is lost, or the future is dropped*: before anything else the owner writes the count
 //!   that it knows, without the entry that was not answered and the hold that was to be left. The lost change
-//!   cannot come later: its transaction has the row locked, so whoever writes next waits for its end, and its
+//!   cannot come later: its transaction has the row locked, so the next writer waits for its end, and its
 //!   connection is closed instead of going back to the pool. If the owner is dropped too, the hold runs out.
 //! * *It ran out and the owner enters again*: that is a new hold with a new token, and the old ones are lost.
 //! * *It is entered again for a shorter time*: the time in the table is never made shorter while it is held.
@@ -95,7 +95,7 @@ pub struct ReentrantRows<DB: Store> {
     runtime: Arc<dyn Runtime>,
 }
 
-/// Who holds a name.
+/// The holder of a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Holder {
@@ -141,7 +141,8 @@ impl<DB: Store> ReentrantRows<DB> {
         Ok(())
     }
 
-    /// A new owner. The label is for whoever reads the table: a name of the service and the machine, say.
+    /// Makes an owner. The label is for people who read the table, such as a name of the service and the
+    /// machine.
     ///
     /// # Errors
     /// `InvalidInput` if the label is longer than 255 characters, or has a NUL in it.
@@ -162,7 +163,7 @@ impl<DB: Store> ReentrantRows<DB> {
         })
     }
 
-    /// Who holds a name, if anybody does.
+    /// The holder of a name, if there is one.
     ///
     /// # Cancel safety
     /// Only reads.

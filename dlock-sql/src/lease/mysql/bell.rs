@@ -1,9 +1,9 @@
-//! A doorbell: whoever lets the next in line of another client have a lock wakes that client's look.
+//! A doorbell: a client that hands a lock to a waiter of another client makes that one poll.
 //!
 //! The server pushes nothing. But a statement that sleeps can be ended by another session of the same account
 //! (`KILL QUERY`), without any privilege. So a client that waits has a connection that only sleeps, with the
-//! number of the client in the text of its statement. Whoever offers that client a lease finds the statement
-//! in the list of processes, and ends it.
+//! number of the client in the text of its statement. A client that offers it a lease finds the statement in
+//! the list of processes, and ends it.
 //!
 //! What could go wrong, and costs no more than the time to the next look:
 //! * *Nobody sleeps there*: not yet, not just then, at another server of a cluster, or as another account,
@@ -33,7 +33,7 @@ use sqlx::{AssertSqlSafe, Executor as _, Row as _};
 use super::Db;
 use crate::lease::connection::within;
 
-/// How soon and how late whoever waits looks again: without a bell, and with one.
+/// The shortest and the longest pause between a waiter's polls, without a bell and with one.
 const LOOKS: [(Duration, Duration); 2] = [
     (Duration::from_millis(5), Duration::from_millis(100)),
     (Duration::from_millis(20), Duration::from_millis(200)),
@@ -55,7 +55,7 @@ pub(super) struct Bells {
     hung: Mutex<HashMap<u128, bool>>,
     /// When somebody looked last.
     looked: AtomicU64,
-    /// Whom to wake, while there is a connection for that.
+    /// The clients to wake, while there is a connection for that.
     ringing: Mutex<Option<UnboundedSender<u128>>>,
     clients: Mutex<Vec<UnboundedSender<Signal>>>,
 }
@@ -208,7 +208,7 @@ async fn sleep(
             Some(_) => {}
             None => return Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into()),
         }
-        // Whoever comes now looks first, and then finds it gone.
+        // A new waiter looks first, and then finds it gone.
         let mut hung = bells.hung();
         let looked = Timestamp::from_nanos(bells.looked.load(Ordering::Relaxed));
         if Timestamp::now().since(looked) > SLEEP {

@@ -1,5 +1,5 @@
 //! Leases in MySQL and MariaDB: the rule of admission runs in the program, under the lock of the name's row;
-//! whoever waits looks.
+//! waiters poll.
 //!
 //! * There is no push: of all that wait for a name in one client, one looks when a doorbell rings (see
 //!   `bell.rs`), and every 20 to 200 ms. For that a client that waits has one connection more than it is
@@ -11,8 +11,8 @@
 //!   and ends it with the program or its connection.
 //! * With `innodb_flush_log_at_trx_commit` other than 1 a crash of the server may take back the last grants;
 //!   tokens go on from the clock.
-//! * Whoever watches a name looks too, every 5 to 30 ms, and keeps the watch with two transactions a second.
-//!   While somebody does, taking the name is a transaction.
+//! * A watch polls too, every 5 to 30 ms, and renews itself with two transactions a second. While a name is
+//!   watched, acquiring it takes a transaction.
 
 mod bell;
 mod connection;

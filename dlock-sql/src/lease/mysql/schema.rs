@@ -7,11 +7,11 @@
 //! | `…entry` | one row per shared holder, waiter, tombstone, and name that is watched |
 //! | `…fence` | one row per resource of the fence gate |
 //!
-//! A name's row is locked first by whoever changes anything about the name. While it has no rows in `…entry`
-//! it is all there is, which is what the short statements go by: their conditions read that row and no other.
+//! Every change of a name locks its row first. While the name has no rows in `…entry` that row is the whole
+//! state, which the fast paths rely on: their conditions read that row alone.
 //!
 //! Definitions are no part of transactions on these servers. So a step of a migration can be repeated (`IF
-//! NOT EXISTS`), the version is set last, and whoever migrates holds `GET_LOCK` for that time.
+//! NOT EXISTS`), the version is set last, and a migration holds `GET_LOCK`.
 
 use std::sync::Arc;
 
@@ -100,9 +100,9 @@ pub(super) struct Statements {
     /// what is set to what it was counts as found by one server and as not changed by another.)
     ///
     /// Assignments are made from left to right and see the ones before: `taken` decides for all of them, by
-    /// the row as it was found, locked. The insert itself decides by the key. So whoever comes second finds
+    /// the row as it was found, locked. The insert itself decides by the key. So the second statement finds
     /// the row of the first. `LAST_INSERT_ID` is set by the row that is thought of first, and set again by
-    /// the update. A row that no dlock wrote, and the last token of all, are left to whoever looks closer.
+    /// the update. A row that dlock did not write, and the last token of all, are left to the full check.
     ///
     /// The floor is read without a lock, as such a `SELECT` is under read committed and a subquery among
     /// `VALUES` is not. So it may be older than the insert: see `sweep`. Types are cast since MySQL takes a

@@ -1,7 +1,7 @@
 //! Rows of names that nobody has used for a while are deleted, as `mod.rs` of `lease` tells. The floor rises
 //! to all tokens there are, with each sweep, half a `sweep_every` apart.
 //!
-//! *A sweep ∥ whoever takes the name*: the delete finds the row changed, or the other finds it gone and makes
+//! *A sweep ∥ an acquire of the name*: the delete finds the row changed, or the other finds it gone and makes
 //! another.
 
 use std::sync::Arc;

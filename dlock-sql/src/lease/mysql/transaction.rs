@@ -31,8 +31,8 @@ impl Db {
     /// written and committed. Answers also how a look will find the one name, if nobody changes it meanwhile.
     ///
     /// *Another one changes a name in between*: it cannot, the row is locked. *The commit is not answered*:
-    /// that is `Unknown`. *Anything before it fails*: it is rolled back, and nothing was done. *Whoever asked
-    /// is not polled*: a task does the rest, so no name stays locked for that.
+    /// that is `Unknown`. *Anything before it fails*: it is rolled back, and nothing was done. *The caller
+    /// does not poll*: a task does the rest, so no name stays locked.
     pub(super) async fn change_all<T: Send + 'static>(
         self: &Arc<Self>,
         names: &[LockName],
@@ -134,8 +134,8 @@ impl Db {
         Ok((worked?, mark))
     }
 
-    /// A name as it is at one moment, without waiting for whoever changes it and without keeping anybody
-    /// waiting. `None`: it has no row.
+    /// Reads a name at one moment, without waiting for changes and without delaying them. `None`: it has no
+    /// row.
     pub(super) async fn look_at(self: &Arc<Self>, name: &LockName) -> Result<Option<Loaded>> {
         let rows = self.read_text(self.sql.look_at(&list([name.as_bytes()]))).await?;
         let (now, mut names) = load(&rows)?;

@@ -12,8 +12,8 @@
 //!   mark than the one before, which costs a comparison of what is the same.
 //! * *The commit of the transaction fails or is not answered*: nothing of it is told, and the next comparison
 //!   begins from what was told before.
-//! * *Whoever watches does not look for a second and a half*: the changes are not counted any more, and a
-//!   snapshot says so.
+//! * *The watcher does not look for a second and a half*: changes are not counted any more, and a snapshot
+//!   says so.
 //! * *A watched name is taken by the short statement, which counts nothing*: it is not, the row of the watch
 //!   is in its way.
 //!

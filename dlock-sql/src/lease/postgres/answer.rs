@@ -20,8 +20,8 @@ pub(super) struct Answer {
     /// The server's time, in microseconds since 1970.
     pub(super) at: Option<i64>,
     pub(super) ahead: Option<u32>,
-    /// How many share, wait, watch or were abandoned there, and after a release whoever has it alone then;
-    /// nought where that is not told.
+    /// How many sharers, waiters, watches and tombstones there are, and after a release the exclusive holder;
+    /// zero where that is not reported.
     pub(super) others: i32,
 }
 

@@ -28,7 +28,7 @@ use crate::lease::keys::{micros, read_id, read_ids, read_micros, read_mode, read
 use crate::listing::{PAGE, Span};
 use crate::probe::looking;
 
-/// How soon and how late whoever is not told looks again.
+/// The shortest and the longest pause between polls without notifications.
 const LOOK: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(200));
 
 /// How many names a sweep deletes, which keeps none that is in use waiting.
@@ -96,8 +96,7 @@ impl Dialect for Postgres {
     async fn attempt(db: &Arc<Db>, request: &Acquire) -> Result<Attempt> {
         let key = &request.key;
         let joins = request.queue == Queueing::Join;
-        // Before the request is sent: a push may overtake the answer. While nobody listens whoever waits
-        // looks.
+        // Before the request is sent: a push may overtake the answer. Without a listener waiters poll.
         let pushes = joins.then(|| db.pushes.wait_for(key)).flatten();
         let queue = match joins {
             true => micros(request.queue_ttl).max(1_000),

@@ -3,9 +3,9 @@
 //!
 //! * **Expiry** is by the server's clock as it is when the row is locked, not as it was when a transaction
 //!   began.
-//! * A change of a name waits for whoever has its row locked, which no client of dlock does for longer than a
-//!   statement runs. After [`Config::lock_wait`](super::Config::lock_wait) it answers `Unavailable`. (Behind
-//!   a pooler the server's own `lock_timeout` decides.)
+//! * A change of a name waits for the lock of its row, which no client of dlock holds for longer than a
+//!   statement. After [`Config::lock_wait`](super::Config::lock_wait) it answers `Unavailable`. (Behind a
+//!   pooler the server's own `lock_timeout` decides.)
 //! * With `synchronous_commit = off` a crash of the server may take back the last grants, as a standby that
 //!   is promoted may; tokens go on from the clock. Exclusion over a fail-over is as good as the replication.
 //! * `NOTIFY` puts the commits of all transactions that notify into one line, server-wide. Only hand-offs and

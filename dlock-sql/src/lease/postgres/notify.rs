@@ -72,7 +72,7 @@ async fn connect(options: &PgConnectOptions, channel: &str) -> Result<PgListener
         .acquire_timeout(SILENCE)
         .connect_lazy_with(options.clone());
     let mut listener = PgListener::connect_with(&pool).await?;
-    // It must say so when it broke, and not go on by itself.
+    // It must report a break, and not reconnect on its own.
     listener.eager_reconnect(false);
     listener.listen(channel).await?;
     Ok(listener)

@@ -47,8 +47,8 @@ pub(super) struct Statements {
     pub(super) calls: Arc<str>,
 }
 
-/// Of the short statements. Times are read as the row is judged, and not when the statement begins: it may
-/// have waited for whoever has the row. (A row that is made has them of before that, and ends sooner.)
+/// For the fast paths. Times are read when the row is judged, not when the statement begins: it may have
+/// waited for the lock of the row. (A row that is made has them of before that, and ends sooner.)
 const FREE: &str =
     "k.others = 0 AND (k.phase = 0 OR k.phase BETWEEN 1 AND 3 AND k.ends <= clock_timestamp())";
 /// Held, and nobody else is there.

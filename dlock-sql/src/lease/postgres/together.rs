@@ -1,9 +1,9 @@
 //! Acquires and releases that [travel together](dlock_core::spi::Together): those that come while others are
 //! on their way go out as one statement, and so with one commit, which is what the disk is waited for.
 //!
-//! * *One of them finds somebody else there, or a row that is just being changed.* It alone is not done, and
-//!   goes on by itself; the statement waits for nobody.
-//! * *The statement is refused*, or a row says what nobody wrote: then each is asked by itself.
+//! * *One of them finds another holder, or a row that is being changed.* It alone is left out, and goes on
+//!   alone; the statement does not wait.
+//! * *The statement is refused*, or a row is malformed: then each is sent alone.
 //! * *The connection breaks, or the answer comes too late.* Then it is not known of each of them.
 
 use std::future::Future;

@@ -26,7 +26,7 @@ struct State {
     listens: bool,
 }
 
-/// Who waits for what the server says.
+/// The waiters for the server's notifications.
 pub(super) struct Pushes(Mutex<State>);
 
 impl Pushes {
@@ -42,8 +42,8 @@ impl Pushes {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is pushed to that request from now on, if anybody listens; otherwise whoever waits has to look.
-    /// Made before the request is sent: a push may overtake the answer.
+    /// What is pushed to that request from now on, if there is a listener; otherwise the waiter polls. Made
+    /// before the request is sent: a push may overtake the answer.
     pub(super) fn wait_for(&self, key: &LeaseKey) -> Option<BoxStream<'static, Push>> {
         let mut state = self.state();
         state.listens.then(|| state.pushes.wait_for(key))
@@ -77,15 +77,15 @@ impl Pushes {
         }
     }
 
-    /// The connection is gone: whatever was on its way is lost. Who waits asks again.
+    /// The connection is gone, with everything that was in flight. Waiters ask again.
     pub(super) fn disconnected(&self) {
         let mut state = self.state();
         state.listens = false;
         state.pushes.broke();
     }
 
-    /// There is a connection that listens. If there was one before, whoever asked in between has looked since
-    /// then, and is told to ask again.
+    /// There is a connection that listens. After an earlier one, waiters that polled in between are told to
+    /// ask again.
     pub(super) fn connected(&self) {
         let mut state = self.state();
         state.listens = true;

@@ -2,9 +2,9 @@
 //!
 //! A watch is a row beside the name's entries, with a lease of its own. While there is one, each change of
 //! the holders is written into it, with a number, in the transaction that makes the change, and `NOTIFY`
-//! wakes whoever watches to come for it. A lease that runs out is told when somebody looks, so a watch learns
-//! the first end, and looks then. Behind a pooler nobody can listen: there a watch looks every 5 to 50 ms
-//! whether the name's number has changed, or something has run out.
+//! wakes the watcher to fetch it. An expiry is reported when a client looks, so a watch learns the first end,
+//! and looks then. Behind a pooler no client can listen: there a watch polls every 5 to 50 ms whether the
+//! name's number has changed, or something has expired.
 //!
 //! Where something may have been missed, the state as a whole is told, with `skipped`:
 //!
@@ -60,8 +60,8 @@ pub(in crate::lease) struct Watching {
     asks: bool,
 }
 
-/// Comes for what stands in the row of a watch, and keeps it for so many microseconds. Also says whether a
-/// copy of it may be on its way yet.
+/// Fetches the row of a watch, and keeps the watch for that many microseconds. Also says whether a copy of it
+/// may still be in flight.
 async fn listen(db: &Arc<Db>, watch: &LeaseKey, time: i64) -> (Result<Answer>, bool) {
     let (listen, channel) = (db.sql.call("listen($1, $2, $3, $4)"), db.channel.as_deref());
     let values = [Value::Text(channel), Value::Long(time)];

@@ -1,4 +1,4 @@
-//! Who asks the server, and what comes of it.
+//! Which request asks the server, and with what result.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -97,7 +97,7 @@ impl Board {
             _ => return Ok(Asked::Wait),
         }
         let is_crowded = state.crowded.of(key).is_some_and(|at| now.since(*at) < CROWDED);
-        // The last connection is for whoever has met somebody.
+        // The last connection is kept for a request that has met another holder.
         let to_spare = state.idle.len() > 1 || state.waiting < self.most_waiting;
         if waits && is_crowded && to_spare && !state.idle.is_empty() {
             state.tidy(key);
@@ -160,7 +160,7 @@ impl Bid {
         let mut until = connection.life.lapses();
         let waiter = match &self.lease {
             Some(lease) if state.buried.has(&lease.id) => return None,
-            // Whoever tries is here, whether its stream is or not.
+            // A request that tries is present, whether its stream is or not.
             Some(lease) => {
                 let place = name.line.iter().position(|w| w.lease.id == lease.id);
                 let waiter = place.and_then(|place| name.line.remove(place));
@@ -189,7 +189,7 @@ impl Bid {
         };
         let before = name.holder.replace(holder);
         waiter.bell.notify(usize::MAX);
-        // Whoever is first now contends, behind the holder.
+        // The new first waiter contends, behind the holder.
         name.ring_first();
         // The server has given away what it had: its session has ended, and we have not been told yet.
         if let Some(before) = before.filter(|before| !before.leaving) {

@@ -6,15 +6,15 @@
 //!   refused.
 //! * *`KILL QUERY` comes late* and ends the next statement. That one is always [`Request::Clean`], which is
 //!   sent twice then.
-//! * *A proxy answers `SET` by itself*, or gives each statement to another session. That the session has the
-//!   limit that it was given is looked at, and each answer names its session.
+//! * *A proxy answers `SET` on its own*, or sends each statement to another session. The limit of the session
+//!   is read back, and each answer names its session.
 //! * *A waiting statement holds up others.* One that names a table keeps a metadata lock as long as it waits,
 //!   behind which `FLUSH TABLES WITH READ LOCK` waits, and behind that all writers. So what waits names none:
 //!   MariaDB is sent a block whose second statement opens the sequence, when the lock is there. MySQL has no
 //!   such blocks: it is sent two statements.
 //! * *The block is ended between the lock and the token*, by a kill or an error: see [`Request::Wait`].
-//! * *The shared connection blocks*: `GET_LOCK` with a limit of nothing does not, and what draws a token
-//!   waits no longer than a second for whoever keeps the tokens locked (a backup, say).
+//! * *The shared connection blocks*: `GET_LOCK` with a limit of nothing does not, and drawing a token waits
+//!   at most a second while the tokens are locked, by a backup for instance.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -110,7 +110,7 @@ struct MySqlWire {
 const BY: &str = "CAST(CONNECTION_ID() AS SIGNED)";
 
 impl MySqlWire {
-    /// What is behind THEN is evaluated after the condition: the token is drawn by whoever has the lock.
+    /// What is behind THEN is evaluated after the condition: only the holder draws a token.
     async fn take(&mut self, key: &Key, turn: Option<u64>) -> sqlx::Result<Told> {
         let (tokens, key) = (&self.tokens, key.as_text());
         match (self.product, turn) {

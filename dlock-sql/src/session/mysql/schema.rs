@@ -133,7 +133,7 @@ async fn make(
             good.fetch_one(connection).await? == 1
         }
         _ => {
-            // Whoever made the table may have come no further.
+            // The program that created the table may have stopped there.
             let sql = format!("SELECT CAST(COUNT(*) AS SIGNED) FROM {quoted}");
             let rows = sqlx::query_scalar::<_, i64>(AssertSqlSafe(sql));
             if rows.fetch_one(&mut *connection).await? == 0 {

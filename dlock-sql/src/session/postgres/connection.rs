@@ -1,14 +1,14 @@
 //! A session of PostgreSQL.
 //!
 //! * *The lock and its token are one statement*: `CASE` evaluates what is behind `THEN` after its condition,
-//!   so the token is drawn by whoever has the lock, later than that of any holder before. Its sequence is not
-//!   cached by sessions, and its values are durable before they are seen (`synchronous_commit` is on here,
-//!   whatever the role's default is), so they go on after a crash.
+//!   so only the holder draws a token, later than any holder before. Its sequence is not cached by sessions,
+//!   and its values are durable before they are seen (`synchronous_commit` is on here, whatever the role's
+//!   default is), so they go on after a crash.
 //! * *The session's limits are parameters of its start*: a pooler refuses or drops such, and that is looked
 //!   at. A `SET` would be carried out by any server session of the pooler, and stay there.
 //! * *A `PgListener` is used as a plain connection*: nothing else in the driver reads while nothing was
-//!   asked, and so sees at once that the server has ended the session. It never connects again by itself:
-//!   after its first end it is not used any more; and each answer names its backend.
+//!   asked, and so sees at once that the server has ended the session. It never reconnects on its own: after
+//!   its first end it is not used any more; and each answer names its backend.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

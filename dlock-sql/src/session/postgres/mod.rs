@@ -2,8 +2,8 @@
 //!
 //! Locks are those of one *database*; a standby is refused, since its locks exclude nobody on the primary.
 //!
-//! In the database there is one sequence, `<schema>.<prefix>session_token`. Whoever is to lock needs `USAGE`
-//! on it and nothing else; whoever opens first needs `CREATE` on the schema, or an operator makes it: `CREATE
+//! In the database there is one sequence, `<schema>.<prefix>session_token`. A user of locks needs only
+//! `USAGE` on it; the first one to connect needs `CREATE` on the schema, or an operator creates it: `CREATE
 //! SEQUENCE dlock_session_token CACHE 1`. The cache must stay 1, since each session has one of its own.
 //!
 //! Advisory locks are shared with whatever else uses them in the database, by numbers of 64 bits. Something

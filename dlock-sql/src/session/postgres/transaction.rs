@@ -45,7 +45,7 @@ impl TransactionLocks {
             let run = run.replace('\'', "''");
             left = format!("CASE WHEN {RUN} = '{run}' THEN 0 ELSE {left} END");
         }
-        // In one statement, as in the session locks: the token is drawn by whoever has the lock.
+        // In one statement, as in the session locks: only the holder draws a token.
         let try_lock = format!(
             "SELECT CASE WHEN {left} > 0 THEN NULL WHEN pg_try_advisory_xact_lock($1) THEN {token} END"
         );

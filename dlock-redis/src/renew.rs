@@ -41,12 +41,12 @@ pub(crate) async fn in_batches<'i, K: Ord, F: Future<Output = Result<Vec<RenewOu
     store: &Store,
     items: &'i [RenewItem],
     size: usize,
-    alike: impl Fn(&RenewItem) -> K,
+    same_kind: impl Fn(&RenewItem) -> K,
     renew: impl Fn(Vec<&'i RenewItem>) -> F,
 ) -> Vec<RenewOutcome> {
     let mut groups: BTreeMap<K, Vec<usize>> = BTreeMap::new();
     for (n, item) in items.iter().enumerate() {
-        groups.entry(alike(item)).or_default().push(n);
+        groups.entry(same_kind(item)).or_default().push(n);
     }
     let batches: Vec<&[usize]> = groups.values().flat_map(|all| all.chunks(size)).collect();
     let (at_once, over) = match store.connection.is_spread() {
@@ -83,11 +83,11 @@ impl Renew for RedisLock {
         let c = &self.backend;
         let is_spread = c.connection.is_spread();
         // Leases of one ttl are extended by a short script.
-        let alike = |item: &RenewItem| {
+        let same_kind = |item: &RenewItem| {
             let bucket = is_spread.then(|| bucket_of(item.key.name.as_bytes()));
             (bucket, (item.kind == RenewKind::Lease).then_some(item.ttl))
         };
-        let outcomes = in_batches(c, items, BATCH, alike, |batch| self.renew_alike(batch)).await;
+        let outcomes = in_batches(c, items, BATCH, same_kind, |batch| self.renew_of_one_kind(batch)).await;
         match &c.replicas {
             Some(replicas) => self.counted_all(replicas, items, outcomes).await,
             None => outcomes,
@@ -134,7 +134,7 @@ impl RedisLock {
     }
 
     /// All of one kind, and leases of one ttl.
-    async fn renew_alike(&self, batch: Vec<&RenewItem>) -> Result<Vec<RenewOutcome>> {
+    async fn renew_of_one_kind(&self, batch: Vec<&RenewItem>) -> Result<Vec<RenewOutcome>> {
         let Some(lease) = batch.first().filter(|item| item.kind == RenewKind::Lease) else {
             return self.renew_each(&batch).await;
         };

@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_that_gives_nobody_anything_is_refused() {
+    fn a_list_without_permissions_is_refused() {
         for wrong in [
             "",
             "world:anyone",

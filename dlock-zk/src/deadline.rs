@@ -115,7 +115,7 @@ mod tests {
 
     /// The driver looks every twentieth of the timeout whether nothing was sent for three of them.
     #[test]
-    fn the_margin_covers_what_a_failing_server_had_not_told() {
+    fn the_margin_covers_the_delay_of_a_failing_server() {
         for timeout in [1, 3, 12, 60, 3600].map(Duration::from_secs) {
             let silence = timeout / 20 * 4;
             let rest = |tick: Duration| timeout.checked_sub(believed(timeout) + silence + tick / 2);

@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waited_for_an_answer_that_is_enough_sends_nothing() {
+    fn waiters_share_a_recent_answer() {
         let pings = Pings::default();
         let (answer, answered) = oneshot::channel();
         let mut first = pings.next(|| true, || async { answered.await.unwrap() });

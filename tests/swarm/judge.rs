@@ -42,7 +42,7 @@ pub(crate) fn judge(plan: &Plan, seen: &Seen) -> Result<String, String> {
     grants_are_in_order(ledger, &of)?;
     let beliefs = beliefs(told)?;
     beliefs_are_of_grants(ledger, &beliefs)?;
-    nobody_believes_beside_another(&beliefs)?;
+    no_two_clients_believe_at_once(&beliefs)?;
     all_are_served(ledger, told, &beliefs)?;
     let mut delays = hand_overs(plan, ledger, &of, slack)?;
     stops_cost_one_window(ledger, told)?;
@@ -162,7 +162,7 @@ fn beliefs_are_of_grants(ledger: &Ledger, beliefs: &[Belief<'_>]) -> Result<(), 
     }
 }
 
-fn nobody_believes_beside_another(beliefs: &[Belief<'_>]) -> Result<(), String> {
+fn no_two_clients_believe_at_once(beliefs: &[Belief<'_>]) -> Result<(), String> {
     let mut last: Option<&Belief<'_>> = None;
     // Of one that was killed before it could believe there is nothing left.
     for belief in beliefs.iter().filter(|b| b.from < b.until) {

@@ -58,7 +58,7 @@ async fn a_holder_is_cut_off(addresses: Vec<SocketAddr>, how: Direction) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_hears_nothing_is_told_before_the_next_one_is_granted() {
+async fn a_cut_off_holder_is_told_before_the_next_grant() {
     let server = alone().await;
     a_holder_is_cut_off(vec![server.address()], Direction::Both).await;
 }

@@ -4,7 +4,7 @@ use crate::site::{acquired, blocking};
 use dlock_testkit::{Tls, ZkOptions, ZkServer};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lock_is_had_by_a_url_with_tls_and_sasl() {
+async fn a_url_connects_with_tls_and_sasl() {
     let options = ZkOptions::new().tls(Tls::Both).user("app", "h&nter/2");
     let server = blocking(|| ZkServer::with(options).unwrap()).await;
     let made = server.certificates().unwrap();

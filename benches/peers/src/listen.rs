@@ -88,7 +88,7 @@ mod tests {
     use super::parse;
 
     #[test]
-    fn who_sends_is_told_from_who_is_called() {
+    fn own_and_foreign_messages_are_told_apart() {
         let sent = r#"1763806000.123456 [0 127.0.0.1:4711] "EVALSHA" "7a" "1" "[x] lua]""#;
         assert_eq!(parse(sent), Some(("evalsha".into(), false)));
         let called = r#"1763806000.123456 [0 lua] "get" "a""#;

@@ -149,7 +149,7 @@ async fn a_hand_off_costs_two_proposals_and_wakes_one() {
 
 /// The holder joins again by the name that it had, while that is watched yet.
 #[tokio::test]
-async fn a_waiter_is_not_woken_by_who_joins_behind_it() {
+async fn a_later_waiter_wakes_no_earlier_one() {
     let server = start().await;
     let (a, b) = (open(&server).await, open(&server).await);
     granted(&a, &ask(&key("x", 1, 1))).await;

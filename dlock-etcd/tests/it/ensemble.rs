@@ -137,7 +137,7 @@ async fn clients_of_a_member_that_is_cut_off_keep_their_locks() {
 }
 
 /// It stops being valid before anybody else is granted the lock (etcd's issue 10811).
-async fn who_reaches_none_but_that_member(servers: &Arc<EtcdEnsemble>, away: usize) {
+async fn clients_of_that_member_only(servers: &Arc<EtcdEnsemble>, away: usize) {
     let client = client_of(open(servers, &[away], SESSION).await);
     let next = client_of(open(servers, &from(away)[1..], LONG).await);
     let guard = client.lock("x").unwrap().acquire().await.unwrap();
@@ -166,14 +166,14 @@ async fn who_reaches_none_but_that_member(servers: &Arc<EtcdEnsemble>, away: usi
 async fn no_two_have_it_when_a_leader_is_cut_off() {
     let servers = ensemble().await;
     let away = leader(&servers).await;
-    who_reaches_none_but_that_member(&servers, away).await;
+    clients_of_that_member_only(&servers, away).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_two_have_it_when_a_follower_is_cut_off() {
     let servers = ensemble().await;
     let away = (leader(&servers).await + 1) % 3;
-    who_reaches_none_but_that_member(&servers, away).await;
+    clients_of_that_member_only(&servers, away).await;
 }
 
 /// A renewal of theirs is not answered in time, and they ask another member.

@@ -37,7 +37,7 @@ async fn full() -> Arc<EtcdServer> {
 }
 
 #[tokio::test]
-async fn nobody_is_granted_anything_and_holders_let_go() {
+async fn a_full_store_grants_nothing_and_takes_releases() {
     let server = full().await;
     let lock = open(&server).await;
     let (held, waits_for) = (key("x", 1, 1), key("x", 1, 2));

@@ -196,7 +196,7 @@ async fn calls_that_are_dropped_do_not_fill_the_store() {
 
 /// It is there already when it is abandoned, and its client has not heard of it.
 #[tokio::test]
-async fn an_abandon_takes_out_what_nobody_heard_of() {
+async fn an_abandon_removes_an_unanswered_entry() {
     let server = start().await;
     let proxy = Proxy::start(server.address()).unwrap();
     let lock = open_at(proxy.address()).await;
@@ -224,7 +224,7 @@ async fn an_abandon_takes_out_what_nobody_heard_of() {
 /// The first copy of a release comes when others have the lock, and when its own client stands in line anew
 /// (etcd's issue 22082).
 #[tokio::test]
-async fn a_release_that_arrives_twice_ends_nobody_else() {
+async fn a_repeated_release_ends_no_other_hold() {
     let server = start().await;
     let late = Late::before(server.address());
     let (a, b) = (open_at(late.address()).await, open(&server).await);
@@ -274,7 +274,7 @@ async fn names_are_used_again() {
 /// Its lease ends while it waits, and the lock becomes free: neither has it what went with the lease, nor is
 /// it told so (etcd's issue 11456).
 #[tokio::test]
-async fn a_lock_is_not_had_after_its_lease_ended() {
+async fn no_lock_is_granted_after_its_lease_ended() {
     let server = start().await;
     let late = Late::before(server.address());
     let (a, b) = (open(&server).await, open_at(late.address()).await);

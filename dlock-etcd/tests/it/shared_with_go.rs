@@ -126,7 +126,7 @@ async fn both_languages_stand_in_one_line() {
 }
 
 #[tokio::test]
-async fn a_leader_is_who_etcdctl_says_that_it_is() {
+async fn the_leader_is_the_one_that_etcdctl_names() {
     let server = start().await;
     let client = client_of(open(&server).await);
     let election = client.election("boss").unwrap().value("10.0.0.7:80").unwrap();

@@ -219,7 +219,7 @@ mod tls {
     }
 
     #[tokio::test]
-    async fn a_server_with_tls_is_reached_by_whoever_trusts_it() {
+    async fn tls_needs_a_trusted_server() {
         let server = with(options().tls(Tls::Server)).await;
         let login = |config: Config| config.login(USER[0], USER[1]);
         let lock = login(trusts(&server)).connect(here()).await.unwrap();
@@ -240,7 +240,7 @@ mod tls {
     }
 
     #[tokio::test]
-    async fn a_server_that_wants_certificates_takes_whoever_has_one() {
+    async fn a_client_certificate_is_accepted() {
         let server = with(EtcdOptions::new().tls(Tls::Both)).await;
         let made = server.certificates().unwrap();
         let (certificate, key_file) = made.client();

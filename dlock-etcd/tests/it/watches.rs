@@ -154,7 +154,7 @@ async fn where_the_store_has_forgotten_it_says_so_and_goes_on() {
 
 /// Compaction under a watch and a waiter that stand still takes nothing from them.
 #[tokio::test]
-async fn who_waits_through_a_compaction_is_woken() {
+async fn a_waiter_is_woken_across_a_compaction() {
     let server = start().await;
     let (a, b) = (open(&server).await, open(&server).await);
     let grant = granted(&a, &queued(&key("x", 1, 1), X)).await;

@@ -59,7 +59,7 @@ async fn name_at(cluster: &RedisCluster, client: &Client, master: usize) -> Stri
 
 /// How often each node was asked where the slots are, in two seconds in which fifty tasks of one client try
 /// in vain to have that lock.
-async fn looks_while_nobody_has(cluster: &RedisCluster, client: &Client, name: &str) -> Vec<u64> {
+async fn looks_while_unserved(cluster: &RedisCluster, client: &Client, name: &str) -> Vec<u64> {
     let looks = || -> Vec<_> {
         let running = cluster.nodes().iter().filter(|node| node.pid().is_some());
         running
@@ -358,7 +358,7 @@ async fn a_wrong_password_is_told_by_a_cluster_too() {
 /// Where a cluster goes on without some of its slots, the names in those are out of reach and the others are
 /// not.
 #[tokio::test]
-async fn a_slot_that_nobody_serves_is_said() {
+async fn an_unserved_slot_is_reported() {
     let options = RedisOptions::new().line("cluster-require-full-coverage no");
     let cluster = apart(|| RedisCluster::with(options, false).unwrap()).await;
     let client = client(&cluster).await;
@@ -540,7 +540,7 @@ async fn a_seed_that_left_the_cluster_is_not_believed() {
 
 /// Where it is, is known: it is waited for, and not looked for.
 #[tokio::test]
-async fn a_slot_that_is_under_way_makes_nobody_look_for_it() {
+async fn a_moving_slot_starts_no_look_up() {
     let cluster = Arc::new(apart(|| RedisCluster::start().unwrap()).await);
     let client = client(&cluster).await;
     let held = client.lock("x").unwrap().acquire().await.unwrap();
@@ -550,7 +550,7 @@ async fn a_slot_that_is_under_way_makes_nobody_look_for_it() {
     let migration = cluster.migrate(slot, to).unwrap();
     // One of its keys is there and one is not, which is `TRYAGAIN`; then none is, which is `ASK`.
     for moved in [0, 1] {
-        let looks = looks_while_nobody_has(&cluster, &client, "x").await;
+        let looks = looks_while_unserved(&cluster, &client, "x").await;
         assert!(looks.iter().sum::<u64>() < 20, "{moved}: {looks:?}");
         assert_eq!(migration.move_keys().unwrap(), 1 - moved);
     }
@@ -565,6 +565,6 @@ async fn a_master_that_is_dead_is_not_looked_for_all_the_time() {
     let client = client(&cluster).await;
     let name = name_at(&cluster, &client, 0).await;
     cluster.nodes()[0].crash().unwrap();
-    let looks = looks_while_nobody_has(&cluster, &client, &name).await;
+    let looks = looks_while_unserved(&cluster, &client, &name).await;
     assert!(looks.iter().all(|n| *n < 20), "{looks:?}");
 }

@@ -22,7 +22,7 @@ fn keys(server: &RedisServer) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_cycle_that_nobody_contends_is_two_commands() {
+async fn an_uncontended_cycle_is_two_commands() {
     let server = RedisServer::start().unwrap();
     let client = client(&server).await;
     let lock = client.lock("x").unwrap();
@@ -86,7 +86,7 @@ async fn nothing_is_left_of_names_but_the_counters_of_their_buckets() {
 
 /// With waiters, readers, permits and watches too, once they are gone.
 #[tokio::test]
-async fn nothing_is_left_of_those_who_waited() {
+async fn waiters_leave_no_keys() {
     let server = RedisServer::start().unwrap();
     let (one, two) = (client(&server).await, client(&server).await);
     let held = one.lock("x").unwrap().acquire().await.unwrap();
@@ -108,7 +108,7 @@ async fn nothing_is_left_of_those_who_waited() {
 
 /// Watches too: at once, and not when they would run out.
 #[tokio::test]
-async fn nothing_is_left_of_those_who_watched() {
+async fn watches_leave_no_keys() {
     let server = RedisServer::start().unwrap();
     let lock = open(&server).await;
     for n in 0..50 {

@@ -28,7 +28,7 @@ async fn send_and_drop<T>(server: &RedisServer, request: impl Future<Output = T>
 }
 
 #[tokio::test]
-async fn a_release_whose_answer_nobody_took_has_lost_nothing() {
+async fn a_release_without_its_answer_is_still_released() {
     let server = RedisServer::start().unwrap();
     let lock = open(&server).await;
     let a = key("x", 1, 1);

@@ -130,7 +130,7 @@ async fn only_its_own_is_released_or_renewed() {
 }
 
 #[tokio::test]
-async fn what_arrives_after_it_was_abandoned_is_granted_to_nobody() {
+async fn a_late_copy_of_an_abandoned_acquire_is_not_granted() {
     let server = RedisServer::start().unwrap();
     let lock = open(&server).await;
     let (early, late) = (key("x", 1, 1), key("a}b", 1, 2));

@@ -67,7 +67,7 @@ async fn a_just_started_server_is_refused_until_it_is_up_long_enough() {
 /// Those who were connected before are sent away like the others, at once each time, and come back by
 /// themselves.
 #[tokio::test]
-async fn a_restart_is_noticed_by_who_connects_again() {
+async fn a_reconnect_notices_the_restart() {
     let server = RedisServer::start().unwrap();
     let lock = delayed(&server.url()).lazily().connect(here()).await.unwrap();
     let up = async || lock.ready().await.is_ok();

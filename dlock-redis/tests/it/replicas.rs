@@ -313,7 +313,7 @@ async fn readers_conversions_and_tokens_are_acknowledged_too() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn those_that_come_together_share_what_they_ask() {
+async fn concurrent_requests_share_a_question() {
     let pair = pair();
     let client = strict(&pair).await;
     let before = |what| calls(pair.serving(), what);

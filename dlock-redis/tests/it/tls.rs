@@ -32,7 +32,7 @@ async fn one_whose_certificate_is_not_is_refused() {
 }
 
 #[tokio::test]
-async fn a_client_says_who_it_is() {
+async fn a_client_certificate_is_sent() {
     let server = RedisServer::with(RedisOptions::new().tls(Tls::Both)).unwrap();
     let certificates = server.certificates().unwrap();
     let ca = std::fs::read(certificates.authority()).unwrap();

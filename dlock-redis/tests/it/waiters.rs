@@ -49,7 +49,7 @@ async fn it_has_its_turn(waiting: JoinHandle<Result<Option<Token>, Error>>) {
 
 /// What it needs it has already: its place becomes the hold.
 #[tokio::test]
-async fn memory_that_is_full_keeps_nobody_from_a_turn() {
+async fn full_memory_stops_no_hand_off() {
     let server = RedisServer::with(RedisOptions::new().memory(0, "noeviction")).unwrap();
     let waiting = one_that_waits(&server).await;
     server.ask(&["CONFIG", "SET", "maxmemory", "1"]).unwrap();

@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_polls_does_the_work_and_no_task_does() {
+    async fn a_polled_request_needs_no_task() {
         let background = background();
         let work = background.run(async {
             let here = tokio::task::id();
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn work_of_one_who_rests_goes_on() {
+    async fn an_unpolled_request_goes_on() {
         let background = background();
         let (begin, begun) = oneshot::channel();
         let (end, ended) = oneshot::channel::<()>();
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nobody_looks_at_nothing() {
+    async fn nothing_is_looked_at_without_requests() {
         let background = background();
         let is_looked_at = || lock(&background.requests).looker.strong_count() > 0;
         for _ in 0..2 {

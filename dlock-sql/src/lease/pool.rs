@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_given_to_nobody_goes_on_with_its_connection() {
+    fn a_slot_of_a_gone_request_passes_on_its_connection() {
         let pool = Pool::new(1, 'a');
         let held = taken(&pool);
         let mut waiting = [(); 3].map(|()| Box::pin(pool.take()));
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_one_made_takes_one_that_is_given_back_sooner() {
+    fn a_returned_connection_beats_one_being_made() {
         let pool = Pool::new(2, 'a');
         let (mut used, made) = (taken(&pool), taken(&pool));
         assert_eq!((used.connection.take(), made.connection), (Some('a'), None));

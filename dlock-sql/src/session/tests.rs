@@ -238,7 +238,7 @@ fn a_wait_goes_on_for_the_next_one_in_line() {
 }
 
 #[test]
-fn a_try_counts_though_nobody_listened_for_long() {
+fn a_try_counts_without_a_listener() {
     let mut table = Table::new(0);
     assert_eq!(table.step(1, 0), "starved");
     table.board.left(&key(), &lease(1), at(0));
@@ -262,7 +262,7 @@ fn a_waiter_without_a_connection_is_rung_when_it_pays_to_ask() {
 }
 
 #[test]
-fn nothing_is_kept_of_a_name_that_nobody_is_at() {
+fn an_unused_name_keeps_nothing() {
     let mut table = Table::new(4);
     table.hold(1, 1);
     assert_eq!(table.withdraw(1, 0), "holding");
@@ -272,7 +272,7 @@ fn nothing_is_kept_of_a_name_that_nobody_is_at() {
 }
 
 #[test]
-fn what_nobody_renews_lapses() {
+fn unrenewed_entries_expire() {
     let mut table = Table::new(4);
     table.hold(1, 1);
     let id = lease(1).id;
@@ -287,7 +287,7 @@ fn what_nobody_renews_lapses() {
 }
 
 #[test]
-fn who_comes_after_a_connection_was_refused_hears_why() {
+fn the_next_request_learns_why_connecting_failed() {
     let handle = connection();
     let why = Error::new(ErrorKind::Unsupported, "a pooler");
     handle.life.over.set(why.clone()).unwrap();

@@ -277,7 +277,7 @@ mod tests {
         }
     }
     #[tokio::test]
-    async fn of_the_keys_of_the_driver_those_that_suit_a_lock_are_taken() {
+    async fn driver_keys_that_suit_a_lock_are_accepted() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("locks.sqlite");
         let read = |query: &str| Config::from_url(&format!("sqlite://{}?{query}", file.display()));

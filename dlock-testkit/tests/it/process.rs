@@ -15,7 +15,7 @@ fn runs(pid: &str) -> bool {
 }
 
 #[test]
-fn ports_that_are_claimed_are_claimed_by_nobody_else() {
+fn a_port_is_claimed_once() {
     let all: Vec<Port> = (0..200).map(|_| Port::free().unwrap()).collect();
     let mut numbers: Vec<u16> = all.iter().map(Port::number).collect();
     numbers.sort_unstable();

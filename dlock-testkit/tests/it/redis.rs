@@ -147,7 +147,7 @@ fn a_clock_step_is_seen_by_one_server_and_outlives_a_restart() {
 }
 
 #[test]
-fn with_a_password_nobody_is_let_in_without() {
+fn a_password_is_required() {
     let server = with(RedisOptions::new().password("s3cret"));
     assert_eq!(server.ask(&["PING"]).unwrap().text(), "PONG");
     let mut stranger = Connection::open(server.address()).unwrap();
@@ -190,7 +190,7 @@ fn cli(server: &RedisServer, more: &[&str]) -> String {
 }
 
 #[test]
-fn tls_is_spoken_with_whoever_the_authority_has_signed() {
+fn tls_needs_a_signed_certificate() {
     let server = with(RedisOptions::new().tls(Tls::Server));
     let made = server.certificates().unwrap();
     let authority = made.authority();

@@ -12,7 +12,7 @@ const LONG: Duration = Duration::from_secs(20);
 
 /// Waits until a connection to PostgreSQL sleeps, and tells which. One of before may be seen for a while yet,
 /// so it is not enough that there is one.
-fn who_sleeps(server: &PostgresServer) -> i32 {
+fn sleeping_backend(server: &PostgresServer) -> i32 {
     let pid = "SELECT coalesce(max(pid), 0) FROM pg_stat_activity WHERE wait_event = 'PgSleep'";
     until("it sleeps", LONG, || Ok(server.number(pid)? > 0)).unwrap();
     server.number(pid).unwrap().try_into().unwrap()
@@ -42,7 +42,7 @@ fn postgres_keeps_what_it_answered_through_a_stop_and_a_crash() {
     // One of its processes has much to do when it is killed, and does not go on with it.
     let busy = std::thread::scope(|s| {
         let busy = s.spawn(|| server.ask("SELECT pg_sleep(60)"));
-        who_sleeps(&server);
+        sleeping_backend(&server);
         server.ask("INSERT INTO kept VALUES (2)").unwrap();
         server.crash().unwrap();
         busy.join().unwrap()
@@ -79,13 +79,13 @@ fn postgres_that_crashed_leaves_no_shared_memory() {
 }
 
 #[test]
-fn a_paused_postgres_answers_nobody_until_it_goes_on() {
+fn a_paused_postgres_does_not_answer() {
     let server = std::sync::Arc::new(PostgresServer::start().unwrap());
     let asks = server.clone();
     let sleeps = server.clone();
     // Who is connected already gets no answer either, though another process is to give it.
     let connected = std::thread::spawn(move || sleeps.ask("SELECT 1 FROM pg_sleep(0.5)"));
-    who_sleeps(&server);
+    sleeping_backend(&server);
     stands_still(
         move || asks.ask("SELECT 1").unwrap(),
         || {
@@ -109,12 +109,12 @@ fn connections_to_postgres_are_ended_and_cancelled_by_number() {
     let server = PostgresServer::start().unwrap();
     std::thread::scope(|s| {
         let asleep = s.spawn(|| server.ask("SELECT pg_sleep(60)"));
-        let pid = who_sleeps(&server);
+        let pid = sleeping_backend(&server);
         server.cancel(pid).unwrap();
         let said = asleep.join().unwrap().unwrap_err().to_string();
         assert!(said.contains("canceling statement"), "{said}");
         let asleep = s.spawn(|| server.ask("SELECT pg_sleep(60)"));
-        server.terminate(who_sleeps(&server)).unwrap();
+        server.terminate(sleeping_backend(&server)).unwrap();
         let said = asleep.join().unwrap().unwrap_err().to_string();
         assert!(said.contains("terminating connection"), "{said}");
     });
@@ -137,14 +137,14 @@ fn postgres_is_set_while_it_runs_and_before() {
 }
 
 #[test]
-fn who_waits_in_postgres_is_seen() {
+fn waiters_in_postgres_are_seen() {
     let server = PostgresServer::start().unwrap();
     server.ask("CREATE TABLE t (n int)").unwrap();
     server.ask("INSERT INTO t VALUES (1)").unwrap();
     std::thread::scope(|s| {
         let holds = "BEGIN; UPDATE t SET n = 2; SELECT pg_sleep(60); COMMIT";
         let holder = s.spawn(|| server.ask(holds));
-        let holder_pid = who_sleeps(&server);
+        let holder_pid = sleeping_backend(&server);
         let waiter = s.spawn(|| server.ask("UPDATE t SET n = n + 10"));
         server.wait_until_blocked(1, LONG).unwrap();
         server.terminate(holder_pid).unwrap();
@@ -175,7 +175,7 @@ fn mariadb_keeps_what_it_answered_through_a_stop_and_a_crash() {
 }
 
 #[test]
-fn a_paused_mariadb_answers_nobody_until_it_goes_on() {
+fn a_paused_mariadb_does_not_answer() {
     let server = std::sync::Arc::new(MariaDbServer::start().unwrap());
     let asks = server.clone();
     stands_still(

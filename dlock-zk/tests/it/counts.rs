@@ -149,7 +149,7 @@ async fn a_hand_over_costs_five_requests_and_wakes_one() {
 /// Who is woken looks once, and watches one node more. Whoever has a permit has it in front of all who wait:
 /// each release wakes each of them.
 #[tokio::test]
-async fn who_is_woken_by_a_release_of_permits_watches_one_node_more() {
+async fn a_waiter_for_permits_watches_one_more_node() {
     const N: u64 = 10;
     let server = start().await;
     let (holder, waiting) = (open(&server).await, open(&server).await);

@@ -207,7 +207,7 @@ pub(crate) async fn lost(signals: &mut BoxStream<'static, Signal>, mut keys: Vec
 
 /// However long the looks for the others take: here they are never answered.
 #[tokio::test]
-async fn who_is_named_is_told_before_others_are_looked_for() {
+async fn named_holders_are_told_first() {
     let server = start().await;
     let (way, lock) = holds_by_a_way(&server, config(), 100).await;
     let mut signals = lock.signals();
@@ -285,7 +285,7 @@ async fn an_unfair_lock_that_is_found_again_is_not_one_that_was_ended() {
 }
 
 #[tokio::test]
-async fn somebody_elses_node_ends_no_hold() {
+async fn a_foreign_node_ends_no_hold() {
     let server = start().await;
     let lock = open(&server).await;
     let k = key("x", 1, 1);

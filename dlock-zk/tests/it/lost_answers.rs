@@ -80,7 +80,7 @@ async fn a_request_that_died_with_its_server_is_found_or_made_anew() {
 }
 
 #[tokio::test]
-async fn a_release_whose_answer_was_lost_touches_nobody_else() {
+async fn a_release_without_its_answer_ends_no_other_hold() {
     let server = start().await;
     let (a, b) = (open(&server).await, open(&server).await);
     let (first, second) = (key("x", 1, 1), key("x", 2, 1));

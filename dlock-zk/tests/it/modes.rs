@@ -67,7 +67,7 @@ async fn permits_go_to_the_first_in_line_and_never_to_one_more() {
 }
 
 #[tokio::test]
-async fn shared_users_who_do_not_agree_are_refused_and_leave_nothing() {
+async fn a_class_mismatch_is_refused_and_leaves_nothing() {
     let server = start().await;
     let lock = open(&server).await;
     granted(&lock, &at_once(&key("x", 1, 0), permit(3))).await;

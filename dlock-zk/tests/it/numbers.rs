@@ -36,7 +36,7 @@ fn places(nodes: &[String]) -> Vec<i64> {
 
 /// From here on a server has one number for all: whoever goes by it finds two who are first.
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_is_let_in_beside_another_where_the_numbers_end() {
+async fn no_second_holder_where_the_numbers_end() {
     const TURNS: u32 = 20;
     let server = at(i32::MAX - 2).await;
     let (inside, last) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU64::new(0)));
@@ -66,7 +66,7 @@ async fn nobody_is_let_in_beside_another_where_the_numbers_end() {
 }
 
 #[tokio::test]
-async fn who_holds_at_the_end_of_the_numbers_is_waited_for() {
+async fn the_last_holder_before_the_end_is_waited_for() {
     // The last place in which anybody stays.
     let server = at(i32::MAX - (1 << 20) - 1).await;
     let (a, b) = (open(&server).await, open(&server).await);

@@ -257,7 +257,7 @@ impl Runtime for Looked {
 
 /// The last one goes, and another one comes just when the session is about to be closed.
 #[tokio::test]
-async fn who_begins_while_a_session_is_retired_keeps_it() {
+async fn a_new_user_keeps_a_retiring_session() {
     let server = start().await;
     let runtime = Arc::new(Looked {
         runtime: here(),
@@ -282,7 +282,7 @@ async fn who_begins_while_a_session_is_retired_keeps_it() {
 
 /// Who closes the backend under a client has it told: its nodes go just then.
 #[tokio::test]
-async fn a_client_whose_backend_is_closed_by_somebody_else_is_told() {
+async fn a_client_is_told_that_its_backend_was_closed() {
     let server = start().await;
     let runtime = crate::here();
     let config = crate::config().session_timeout(Duration::from_secs(30));
@@ -302,7 +302,7 @@ async fn a_client_whose_backend_is_closed_by_somebody_else_is_told() {
 
 /// Whoever asks in a future that is not polled any more holds nobody else up.
 #[tokio::test]
-async fn a_future_that_nobody_polls_keeps_no_renewal_up() {
+async fn an_unpolled_future_delays_no_renewal() {
     let server = start().await;
     let lock = open(&server).await;
     let held = key("x", 1, 1);
@@ -336,7 +336,7 @@ async fn what_a_vanished_client_held_lapses() {
 
 /// Who used it goes while another session is being made: that one is not kept for nobody.
 #[tokio::test]
-async fn a_session_that_is_made_when_nobody_is_left_is_closed() {
+async fn a_session_without_a_user_is_closed() {
     let server = start().await;
     let lock = open(&server).await;
     let mut signals = lock.signals();

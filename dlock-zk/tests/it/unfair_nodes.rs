@@ -132,7 +132,7 @@ async fn an_operator_ends_what_is_held_yet() {
 /// Whoever missed what was ended looks for each of its holds: then it is told, if it has gone, and nothing is
 /// left.
 #[tokio::test]
-async fn a_search_for_holds_ends_those_that_are_gone_and_no_others() {
+async fn a_search_ends_only_holds_that_are_gone() {
     let server = start().await;
     for node in BOTH {
         let (lock, operator) = (open(&server).await, open(&server).await);
@@ -172,7 +172,7 @@ async fn a_search_for_holds_ends_those_that_are_gone_and_no_others() {
 
 /// What is left of it does not let the next attempt of the same request ask for ever.
 #[tokio::test]
-async fn an_unfair_lock_is_had_again_by_who_lost_its_node() {
+async fn an_unfair_lock_is_taken_again_after_losing_its_node() {
     let server = start().await;
     let lock = open(&server).await;
     let first = request(1);

@@ -45,7 +45,7 @@ async fn nodes_of_the_creator_alone_are_for_its_user_alone() {
 
 /// The line can be made, and no node in it: a server would keep such a container for ever.
 #[tokio::test]
-async fn a_line_in_which_nobody_may_stand_does_not_stay() {
+async fn a_queue_without_create_rights_is_removed() {
     let server = start().await;
     crate::hands(&server, |s| {
         s.with_session(|s| {
@@ -111,7 +111,7 @@ async fn a_sasl_user_is_let_in_and_one_with_a_wrong_password_is_not() {
 /// Nobody comes in without SASL there.
 #[cfg(feature = "sasl")]
 #[tokio::test]
-async fn a_server_that_wants_sasl_says_so_to_whoever_comes_without() {
+async fn a_missing_sasl_login_is_reported() {
     let options = ZkOptions::new()
         .user("app", "hunter2")
         .line("sessionRequireClientSASLAuth=true");
@@ -193,7 +193,7 @@ mod tls {
     }
 
     #[tokio::test]
-    async fn a_server_with_tls_is_reached_by_whoever_trusts_it() {
+    async fn tls_needs_a_trusted_server() {
         let server = with(ZkOptions::new().tls(Tls::Server)).await;
         let trusts = || config().root_certificate(&authority(&server));
         let lock = trusts().servers(&at(&server)).connect(here()).await.unwrap();
@@ -221,7 +221,7 @@ mod tls {
     }
 
     #[tokio::test]
-    async fn a_server_that_wants_certificates_takes_whoever_has_one() {
+    async fn a_client_certificate_is_accepted() {
         let server = with(ZkOptions::new().tls(Tls::Both)).await;
         let trusts = || config().root_certificate(&authority(&server));
         let (certificate, key_file) = server.certificates().unwrap().client();

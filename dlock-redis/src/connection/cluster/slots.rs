@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_has_is_not_counted() {
+    fn slots_without_a_node_are_not_counted() {
         let mut slots = two();
         assert_eq!((slots.count(), slots.are_all()), (16_384 - 100, false));
         for slot in 100..200 {

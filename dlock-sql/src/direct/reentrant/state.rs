@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn who_enters_has_it_once_more_than_it_knows_of() {
+    fn entering_adds_one_hold() {
         for (row, known, expected) in [
             (row(YOU, 0, 0, 0), own(0, 0), own(1, 1)),
             (row(YOU, 7, 0, 5), own(0, 0), own(8, 1)),
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_settled_is_what_the_owner_knows_and_of_nobody_else() {
+    fn settling_writes_only_the_owners_own_holds() {
         for (row, known, expected) in [
             (row(ME, 7, 2, 5), own(7, 1), (Some(1), true)),
             (row(ME, 7, 1, 5), own(7, 0), (Some(0), true)),

@@ -163,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_is_new_enough_is_read_from_the_version() {
+    fn supported_versions_are_recognised() {
         for (version, is) in [
             ("8.0.36", Some(Product::MySql)),
             ("8.4.2-log", Some(Product::MySql)),

@@ -28,7 +28,7 @@ macro_rules! tests {
         }
 
         #[test]
-        fn who_read_an_old_version_is_refused() {
+        fn an_old_version_is_refused() {
             run(async {
                 let (site, stock) = open().await;
                 let mut conn = site.pool.acquire().await.unwrap();

@@ -161,7 +161,7 @@ macro_rules! tests {
         }
 
         #[test]
-        fn who_waits_sees_what_was_written() {
+        fn a_waiter_sees_the_last_write() {
             run(async {
                 let site = open().await;
                 let mut holder = begin(&site).await;

@@ -27,7 +27,7 @@ async fn until_sleepers(server: &Server, client: u128, many: usize) {
 }
 
 #[test]
-fn a_release_rings_for_who_is_next_and_a_bell_goes_by_itself() {
+fn a_release_rings_for_the_next_and_the_bell_ends() {
     run(On::Tokio, async |runtime| {
         let server = Server::start(Kind::MariaDb).await;
         let holder = server.open(&runtime).await;
@@ -63,7 +63,7 @@ fn a_release_rings_for_who_is_next_and_a_bell_goes_by_itself() {
 
 /// The only connection is taken by a request that waits, as soon as the release is done.
 #[test]
-fn who_rings_needs_no_connection_that_requests_wait_for() {
+fn ringing_takes_no_connection_from_requests() {
     run(On::Tokio, async |runtime| {
         let server = Server::start(Kind::MariaDb).await;
         let config = Config::from_url(&server.url()).unwrap();

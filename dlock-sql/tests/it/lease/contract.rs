@@ -40,7 +40,7 @@ async fn one_holds_it_and_is_recognised(lock: Arc<dyn Lock>) {
     assert!(second.token > first.token);
 }
 
-async fn those_who_wait_are_admitted_in_order(lock: Arc<dyn Lock>) {
+async fn waiters_are_admitted_in_order(lock: Arc<dyn Lock>) {
     let lock = &*lock;
     let a = ask("x");
     granted(lock, &a).await;
@@ -291,7 +291,7 @@ async fn two_hundred_wait_and_one_is_in(lock: Arc<dyn Lock>, runtime: Arc<dyn Ru
 }
 
 /// As the arm of a `select!` whose other arm takes its time.
-async fn who_is_not_polled_any_more_keeps_no_connection(lock: Arc<dyn Lock>) {
+async fn an_unpolled_request_keeps_no_connection(lock: Arc<dyn Lock>) {
     let asks: Vec<_> = (0..8).map(|n| ask(&format!("resting/{n}"))).collect();
     let mut resting = Vec::new();
     for a in &asks {
@@ -359,7 +359,7 @@ macro_rules! contract {
 
         contract!($on, $open:
             one_holds_it_and_is_recognised,
-            those_who_wait_are_admitted_in_order,
+            waiters_are_admitted_in_order,
             readers_share_and_a_writer_waits_for_all,
             permits_are_as_many_as_they_are,
             what_is_abandoned_is_not_heard_when_it_comes_late,
@@ -370,7 +370,7 @@ macro_rules! contract {
             a_minimum_hold_keeps_others_out,
             an_operator_sees_and_ends_it,
             a_gate_decides_as_the_rule_does,
-            who_is_not_polled_any_more_keeps_no_connection,
+            an_unpolled_request_keeps_no_connection,
             a_closed_one_says_so,
         );
     };

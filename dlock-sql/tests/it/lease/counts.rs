@@ -85,7 +85,7 @@ async fn written(server: &Server) -> i64 {
 }
 
 #[test]
-fn a_name_that_nobody_has_used_costs_no_more() {
+fn an_unused_name_costs_no_more() {
     for kind in [Kind::Postgres, Kind::MariaDb] {
         run(On::Tokio, async |runtime| {
             let (server, lock) = start(kind, &runtime).await;

@@ -75,7 +75,7 @@ fn a_lease_outlives_a_fail_over_to_a_standby_that_is_in_step() {
 }
 
 #[test]
-fn guards_and_those_who_wait_go_on_through_a_fail_over() {
+fn guards_and_waiters_survive_a_fail_over() {
     for (kind, on) in [(Kind::Postgres, On::Tokio), (Kind::MariaDb, On::Smol)] {
         run(on, async |runtime| {
             let pair = Pair::start(kind, Following::InStep).await;

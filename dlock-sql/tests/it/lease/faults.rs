@@ -80,7 +80,7 @@ fn a_lease_outlives_connections_restarts_and_crashes() {
 }
 
 #[test]
-fn who_waits_gets_in_although_all_connections_are_ended() {
+fn waiters_are_granted_after_all_connections_ended() {
     for (kind, on) in [(Kind::Postgres, On::Tokio), (Kind::MariaDb, On::Smol)] {
         run(on, async |runtime: Arc<dyn Runtime>| {
             let server = Server::start(kind).await;

@@ -227,7 +227,7 @@ fn a_fenced_value_is_never_read_before_it_was_written() {
 
 /// Operators end connections and statements, and the server is restarted, while two clients fight for a name.
 #[test]
-fn whatever_is_ended_there_are_never_two_who_hold() {
+fn ended_connections_never_make_two_holders() {
     run(On::Tokio, async |runtime| {
         let server = Server::start(Kind::MariaDb).await;
         let options = LockOptions::new().ttl(Duration::from_secs(5));
@@ -336,7 +336,7 @@ fn a_server_that_logs_statements_is_refused_with_what_to_do() {
 
 /// A client whose runtime stands still has opened a transaction: the server ends it after a second.
 #[test]
-fn who_stops_in_a_transaction_holds_others_up_for_a_second() {
+fn a_paused_transaction_delays_others_by_a_second() {
     let server = smol::block_on(Server::start(Kind::MariaDb));
     let tokio = tokio::runtime::Builder::new_current_thread();
     let tokio = { tokio }.enable_all().build().unwrap();

@@ -87,7 +87,7 @@ fn a_pooler_that_ends_all_connections_costs_no_hold() {
 }
 
 #[test]
-fn a_pooler_that_nobody_told_of_is_found_when_it_is_opened() {
+fn an_undeclared_pooler_is_found_at_connect() {
     run(On::Tokio, async |runtime| {
         let (_server, pooler) = start(PoolMode::Transaction).await;
         let e = Config::from_url(&pooler.url())

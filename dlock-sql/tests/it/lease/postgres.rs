@@ -13,7 +13,7 @@ use super::site::*;
 const SOON: Duration = Duration::from_secs(5);
 
 #[test]
-fn whoever_is_next_is_told() {
+fn the_next_waiter_is_notified() {
     run(On::Tokio, async |runtime| {
         let options = postgres().await;
         let lock = Config::from_postgres_options(options)
@@ -67,7 +67,7 @@ fn tables_of_a_newer_dlock_are_refused() {
 }
 
 #[test]
-fn those_who_open_at_once_make_the_tables_once() {
+fn concurrent_opens_create_the_tables_once() {
     run(On::Tokio, async |runtime| {
         let options = postgres().await;
         let all = (0..8).map(|_| Config::from_postgres_options(options.clone()).connect(runtime.clone()));

@@ -62,7 +62,7 @@ fn the_listed_rights_are_enough_for_all_but_making_the_tables() {
 }
 
 #[test]
-fn tables_of_a_newer_dlock_or_of_somebody_else_are_refused() {
+fn newer_and_foreign_tables_are_refused() {
     for kind in BOTH {
         run(On::Tokio, async |runtime| {
             let server = Server::start(kind).await;
@@ -82,7 +82,7 @@ fn tables_of_a_newer_dlock_or_of_somebody_else_are_refused() {
 }
 
 #[test]
-fn a_table_that_somebody_took_away_is_told_as_such() {
+fn a_missing_table_is_reported_as_such() {
     for kind in BOTH {
         run(On::Tokio, async |runtime| {
             let server = Server::start(kind).await;

@@ -173,7 +173,7 @@ fn one_that_is_dropped_costs_the_others_nothing() {
 
 /// A server that is silent for ever is waited for by those who asked, as long as they do.
 #[test]
-fn those_who_all_gave_up_keep_nobody_waiting() {
+fn abandoned_requests_delay_no_other() {
     run(On::Tokio, async |runtime| {
         let server = Server::start(Kind::Postgres).await;
         let lock = patient(&server, runtime).await;

@@ -37,7 +37,7 @@ async fn takes_over(
 }
 
 #[test]
-fn postgres_tells_who_held_and_the_next_ones_token_is_larger() {
+fn postgres_reports_the_loss_and_the_token_grows() {
     run(|| async {
         let pair = blocking(|| PostgresPair::start(Following::InStep));
         let pool = pool(&pair.url(), None);
@@ -52,7 +52,7 @@ fn postgres_tells_who_held_and_the_next_ones_token_is_larger() {
 }
 
 #[test]
-fn mariadb_tells_who_held_and_the_next_ones_token_is_larger() {
+fn mariadb_reports_the_loss_and_the_token_grows() {
     run(|| async {
         let pair = blocking(|| MariaDbPair::start(Following::InStep));
         let pool = MySqlPoolOptions::new().connect_lazy(&pair.url()).unwrap();

@@ -172,7 +172,7 @@ fn a_shorter_timeout_of_the_server_does_not_limit_the_session() {
 }
 
 #[test]
-fn who_waits_does_not_hold_up_a_backup() {
+fn a_waiter_does_not_delay_a_backup() {
     run(|| async {
         let server = blocking(MariaDbServer::start);
         let pool = empty_database(&server).await;

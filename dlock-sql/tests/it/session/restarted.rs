@@ -125,7 +125,7 @@ fn mariadb_tokens_are_not_made_in_the_second_of_its_start() {
 }
 
 #[test]
-fn transactions_wait_for_who_held_before_a_restart() {
+fn transactions_wait_for_holders_from_before_a_restart() {
     run(|| async {
         let server = blocking(PostgresServer::start);
         let pool = pool(&server.url(), None);
@@ -152,7 +152,7 @@ fn transactions_wait_for_who_held_before_a_restart() {
 }
 
 #[test]
-fn who_wants_no_grace_is_let_in_at_once() {
+fn without_a_grace_locks_are_granted_at_once() {
     run(|| async {
         let server = blocking(PostgresServer::start);
         let pool = pool(&server.url(), None);

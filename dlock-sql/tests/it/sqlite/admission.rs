@@ -258,7 +258,7 @@ fn many_are_renewed_in_one_call_each_with_an_answer_of_its_own() {
 }
 
 #[test]
-fn a_minimum_hold_keeps_the_name_taken_and_is_nobodys_lease() {
+fn a_minimum_hold_is_no_lease_and_keeps_the_name_taken() {
     everywhere(|lock| async move {
         let a = ask("n");
         granted(&lock, &a).await;

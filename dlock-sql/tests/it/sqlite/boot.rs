@@ -37,7 +37,7 @@ fn a_restart_ends_all_leases_and_tokens_go_on_from_the_ceiling() {
 }
 
 #[test]
-fn of_those_who_open_at_once_after_a_restart_all_succeed() {
+fn concurrent_opens_after_a_restart_succeed() {
     with_files(|files, runtime| async move {
         for _ in 0..5 {
             leave_a_hold(&files, &runtime).await;

@@ -123,7 +123,7 @@ fn prefixes_are_separate_sets_of_locks() {
 }
 
 #[test]
-fn what_nobody_asks_for_any_more_is_swept() {
+fn unused_entries_are_swept() {
     with_files(|files, runtime| async move {
         leave_a_dead_lease(&files, &runtime).await;
         std::thread::sleep(ms(30));
@@ -164,7 +164,7 @@ fn after_the_last_token_nothing_is_granted() {
 }
 
 #[test]
-fn a_last_arrival_in_the_file_loses_nobody() {
+fn the_last_arrival_number_loses_no_waiter() {
     with_files(|files, runtime| async move {
         let lock = Config::new(files.path()).connect(runtime).await.unwrap();
         let holder = ask("n");

@@ -37,7 +37,7 @@ fn a_file_that_stays_busy_is_unavailable_and_nothing_is_doubled() {
 }
 
 #[test]
-fn a_short_write_of_somebody_else_is_waited_for() {
+fn a_short_foreign_write_is_waited_for() {
     with_files(|files, runtime| async move {
         let lock = Config::new(files.path()).connect(runtime.clone()).await.unwrap();
         let mut other = stranger(&files).await;
@@ -96,7 +96,7 @@ fn a_removed_or_replaced_file_is_noticed_at_the_next_change() {
 }
 
 #[test]
-fn a_table_of_somebody_else_is_left_alone() {
+fn a_foreign_table_is_left_alone() {
     with_files(|files, runtime| async move {
         let mut other = stranger(&files).await;
         sql(&mut other, "CREATE TABLE dlock_meta (mine TEXT)").await;
@@ -135,7 +135,7 @@ fn a_damaged_table_of_ours_is_not_taken_for_a_foreign_one() {
 }
 
 #[test]
-fn a_row_of_somebody_else_spoils_its_own_name_only() {
+fn a_foreign_row_spoils_only_its_own_name() {
     with_files(|files, runtime| async move {
         let lock = Config::new(files.path()).connect(runtime).await.unwrap();
         let mut other = stranger(&files).await;

@@ -14,7 +14,7 @@ const BAD: &str =
 const NAMELESS: &str = "INSERT INTO dlock_entry VALUES (x'', zeroblob(24), 2, -1, 5, 0, 1, 0, 0, 0, NULL)";
 
 #[test]
-fn a_bad_row_that_has_run_out_stops_nobody() {
+fn an_expired_bad_row_blocks_no_request() {
     with_files(|files, runtime| async move {
         leave_a_dead_lease(&files, &runtime).await;
         let mut other = stranger(&files).await;

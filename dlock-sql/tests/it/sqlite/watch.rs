@@ -265,7 +265,7 @@ fn a_watch_whose_count_was_lost_says_so_and_counts_anew() {
 }
 
 #[test]
-fn a_watch_that_nobody_reads_leaves_no_row() {
+fn an_unread_watch_leaves_no_row() {
     with_files(|files, runtime| async move {
         let (ours, theirs, stream) = two(&files, runtime.clone()).await;
         let mut other = stranger(&files).await;

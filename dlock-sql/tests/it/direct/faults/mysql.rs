@@ -63,7 +63,7 @@ fn a_limit_of_one_request_is_not_that_of_the_next() {
 }
 
 #[test]
-fn who_reads_an_old_snapshot_is_told_where_the_server_looks() {
+fn an_old_snapshot_is_reported_if_the_server_checks() {
     run(async {
         let site = open().await;
         let mut conn = site.pool.acquire().await.unwrap();

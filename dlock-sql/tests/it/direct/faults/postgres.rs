@@ -106,7 +106,7 @@ fn a_request_that_is_dropped_leaves_the_transaction_whole() {
 }
 
 #[test]
-fn who_reads_an_old_snapshot_is_told() {
+fn an_old_snapshot_is_reported() {
     run(async {
         let site = open().await;
         let old = site.pool.begin_with("BEGIN ISOLATION LEVEL REPEATABLE READ");

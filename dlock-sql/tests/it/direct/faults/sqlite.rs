@@ -52,7 +52,7 @@ fn a_limit_of_one_request_is_not_that_of_the_next() {
 }
 
 #[test]
-fn who_read_before_somebody_wrote_is_told() {
+fn a_read_before_another_write_is_reported() {
     run(async {
         let site = open().await;
         let old = site.pool.begin().await.unwrap();

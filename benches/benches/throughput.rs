@@ -8,12 +8,12 @@
 //! | `8_tasks_1_lock` | pairs of 8 tasks of one client that want the same lock |
 //! | `2_clients_1_lock` | the same of two clients |
 //!
-//! A bare pair is the least that the store does for it: two scripts on Redis; create, list and delete on
+//! A bare pair is the minimum that the store does: two scripts on Redis; create, list and delete on
 //! ZooKeeper; two statements on a row, or the server's own lock; a row in and out of a file; a tokio `Mutex`.
-//! For a lock that is wanted by others too, pairs one after the other are the limit.
+//! For a contended lock, pairs one after the other are the limit.
 //!
-//! Starts each server by itself (`scripts/services` installs them). Requests and latency are counted by the
-//! programs that `scripts/bench` runs.
+//! Starts each server (`scripts/services` installs them). Requests and latency are counted by the programs
+//! that `scripts/bench` runs.
 #![allow(missing_docs)] // criterion's macros make functions
 
 use std::time::{Duration, Instant};

@@ -121,7 +121,7 @@ impl Certificates {
         self.0.file(name)
     }
 
-    /// Whom to trust.
+    /// The certificates to trust.
     pub fn authority(&self) -> PathBuf {
         self.file("ca.crt")
     }

@@ -205,7 +205,7 @@ impl EtcdServer {
         let mut command = Command::new(find("etcdctl")?);
         command.env("ETCDCTL_API", "3");
         if self.has_users {
-            // As long as there are none yet, whoever comes as one is let in.
+            // Before users exist, any login is accepted.
             command.arg(format!("--user={root}:{password}"));
         }
         command.arg(format!("--endpoints={}", self.address()));

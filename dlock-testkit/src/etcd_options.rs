@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::certificates::Certificates;
 use crate::redis_options::Tls;
 
-/// As whom the tests themselves speak to a server that has users. The password is no secret.
+/// The login of the tests themselves at a server with users. The password is no secret.
 pub(crate) const ROOT: (&str, &str) = ("root", "of-the-tests");
 
 /// Where `scripts/services` puts a server of etcd 3.5, from the root of the project.
@@ -51,7 +51,7 @@ impl Default for EtcdOptions {
 pub(crate) struct Place<'a> {
     pub(crate) name: &'a str,
     pub(crate) folder: &'a Path,
-    /// Where it listens: for clients, for the other members, and for who asks how it is.
+    /// Where it listens: for clients, for the other members, and for metrics.
     pub(crate) urls: [String; 3],
     /// By what the others reach it, and all members so.
     pub(crate) advertised: &'a str,
@@ -59,9 +59,9 @@ pub(crate) struct Place<'a> {
 }
 
 impl EtcdOptions {
-    /// A server of the system's etcd that lets everybody in. Its times are half of etcd's own, so that it
-    /// leads half a second after its start, and grants leases of a second: the least is one and a half
-    /// election timeouts, in whole seconds.
+    /// A server of the system's etcd without users. Its times are half of etcd's own, so that it leads half a
+    /// second after its start, and grants leases of a second: the minimum is one and a half election
+    /// timeouts, in whole seconds.
     pub fn new() -> Self {
         Self::default()
     }
@@ -127,7 +127,7 @@ impl EtcdOptions {
             // 3.4 has another format.
             "--logger=zap".to_owned(),
             "--log-outputs=stderr".to_owned(),
-            // The least that there is: to check a password takes a fraction of a millisecond.
+            // The minimum: checking a password takes a fraction of a millisecond.
             "--bcrypt-cost=4".to_owned(),
             // It would ask the server as a client whose certificate is the server's.
             "--enable-grpc-gateway=false".to_owned(),

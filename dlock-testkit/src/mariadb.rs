@@ -32,8 +32,8 @@ const PORTS: u32 = 5;
 /// Who runs it where the tests are run by root.
 const USER: &str = "mysql";
 
-/// The user as whom the tests speak to it, who may do everything but write while the server is read-only. The
-/// password is no secret.
+/// The user of the tests, who may do everything except write while the server is read-only. The password is
+/// no secret.
 pub(crate) const KEEPER: (&str, &str) = ("keeper", "of-the-tests");
 
 /// The database that is there.
@@ -254,7 +254,7 @@ impl MariaDbServer {
         value.parse().map_err(io::Error::other)
     }
 
-    /// The numbers of the connections of programs, but not who asks.
+    /// The numbers of the connections of programs, except the one that asks.
     pub fn connections(&self) -> io::Result<Vec<i64>> {
         let sql = "SELECT id FROM information_schema.processlist WHERE command <> 'Daemon' AND user <> \
             'system user' \
@@ -283,7 +283,7 @@ impl MariaDbServer {
 
     /// Waits until that many transactions wait for a lock of a row.
     pub fn wait_until_blocked(&self, count: i64, limit: Duration) -> io::Result<()> {
-        // Not of `innodb_trx`, which shows what was so a tenth of a second ago to whoever asks often.
+        // Not from `innodb_trx`, which is a tenth of a second old for frequent readers.
         let sql = "SELECT variable_value FROM information_schema.global_status WHERE variable_name = \
             'INNODB_ROW_LOCK_CURRENT_WAITS'";
         until(&format!("{count} or more wait for locks"), limit, || {

@@ -68,7 +68,7 @@ impl MariaDbPair {
         Ok(pair)
     }
 
-    /// The address of whoever is the primary.
+    /// The address of the primary.
     pub fn url(&self) -> String {
         let there = self.first.address().to_string();
         self.first

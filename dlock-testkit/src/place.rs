@@ -70,7 +70,7 @@ impl Root {
             .arg(&folder)
             .current_dir("/")
             .stdin(Stdio::piped())
-            // Not those of the test: whoever reads them waits until all ends are closed.
+            // Not those of the test: a reader waits until all ends are closed.
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             // An interrupt from the keyboard is for the test, and not for who clears up after it.

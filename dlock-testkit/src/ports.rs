@@ -1,10 +1,10 @@
 //! Free ports that stay one's own.
 //!
-//! The usual way, to bind port 0 and let go of it again, gives the same port to two programs now and then;
-//! and while a server is down to be started again, any outgoing connection of the machine may take it. So
-//! ports are taken from below those that the kernel gives to connections; and whoever has port P listens on
-//! 127.0.0.2:P too, where no server does: that is a lock on P which all test programs of the machine see, and
-//! which ends with the process.
+//! The usual way, to bind port 0 and release it again, sometimes gives the same port to two programs; and
+//! while a server is down for a restart, any outgoing connection of the machine may take it. So ports are
+//! taken from below those that the kernel gives to connections; and the owner of port P also listens on
+//! 127.0.0.2:P, where no server does: a lock on P that all test programs of the machine see, and that ends
+//! with the process.
 
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::io;

@@ -1,8 +1,8 @@
 //! One PostgreSQL server.
 //!
-//! It refuses to be root: then it is run by the user of Debian's package. It is several processes, one for
-//! each connection, so that whoever kills or stops it must do so to all of them: its children go on for a
-//! while without it, and answer.
+//! It refuses to run as root: then the user of Debian's package runs it. It has one process for each
+//! connection, and all of them must be killed or paused: the children go on for a while without the parent,
+//! and answer.
 
 use std::ffi::OsString;
 use std::io;
@@ -35,7 +35,7 @@ const PORTS: u32 = 5;
 /// Who runs it where the tests are run by root.
 const USER: &str = "postgres";
 
-/// The superuser as whom the tests speak to it. The password is no secret.
+/// The superuser of the tests. The password is no secret.
 pub(crate) const KEEPER: (&str, &str) = ("keeper", "of-the-tests");
 
 /// The database that is there.
@@ -158,7 +158,7 @@ impl PostgresServer {
             copy.args(["-h", "127.0.0.1", "-U", user, "-w", "-p"]);
             copy.arg(primary.address().port().to_string());
             copy.arg("-D").arg(data);
-            // It follows whom it was copied from; it is copied without a wait for the disk.
+            // It follows the server that it was copied from; it is copied without a wait for the disk.
             copy.args(["-R", "-X", "stream", "-c", "fast", "--no-sync"]);
             copy.env("PGPASSWORD", password);
             run(copy.current_dir(folder.path())).map(drop)
@@ -292,7 +292,7 @@ impl PostgresServer {
         self.ask(sql)?.parse().map_err(io::Error::other)
     }
 
-    /// The processes that serve connections of programs, but not who asks.
+    /// The processes that serve connections of programs, except the one that asks.
     pub fn backends(&self) -> io::Result<Vec<i32>> {
         let sql = "SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> \
             pg_backend_pid()";
@@ -401,7 +401,7 @@ impl PostgresServer {
             return Ok(());
         }
         let mut all = self.forget_stopped();
-        // One that ended by itself cannot be stopped, and has no children.
+        // One that has ended cannot be paused, and has no children.
         if all.is_empty() && self.process.ended()?.is_none() {
             all = self.hold_still()?;
         }
@@ -411,7 +411,7 @@ impl PostgresServer {
             // It may have noticed, and ended.
             let _ = kill_process(*child, Signal::KILL);
         }
-        // They are nobody's children now, and whoever takes their place collects them.
+        // They are orphans now, and their new parent collects them.
         until("its processes are gone", STOP, || {
             Ok(!children.iter().any(|child| runs(*child)))
         })

@@ -60,7 +60,7 @@ impl PostgresPair {
         })
     }
 
-    /// The address of whoever is the primary.
+    /// The address of the primary.
     pub fn url(&self) -> String {
         let there = self.first.address().to_string();
         self.first

@@ -240,7 +240,7 @@ impl Process {
         self.lock().as_ref().map(Child::id)
     }
 
-    /// How it ended, if it has by itself.
+    /// How it ended, if it was not ended here.
     pub fn ended(&self) -> io::Result<Option<ExitStatus>> {
         let mut running = self.lock();
         match &mut *running {

@@ -57,7 +57,7 @@ struct Line {
 impl Line {
     fn cut(&self) {
         for end in [&self.client, &self.server] {
-            // It may have ended by itself.
+            // It may have ended already.
             let _ = end.shutdown(Shutdown::Both);
         }
     }
@@ -111,8 +111,8 @@ impl Proxy {
         lines.iter().for_each(|line| line.cut());
     }
 
-    /// From now on those of whom that is true, by the address that they come from, get no line; and the lines
-    /// that they have end. All others do.
+    /// From now on, clients whose address matches get no connection, and their present ones end. All others
+    /// do.
     pub fn bar(&self, who: impl Fn(SocketAddr) -> bool + Send + 'static) {
         let mut state = self.shared.state();
         let barred = |line: &&Arc<Line>| line.client.peer_addr().is_ok_and(&who);

@@ -15,7 +15,7 @@ const AGREE: Duration = Duration::from_secs(30);
 const SHARDS: usize = 3;
 const SLOTS: usize = 16_384;
 
-/// After so many milliseconds of silence a node is suspected. A machine that is busy must not come near it.
+/// A node is suspected after this many milliseconds of silence. A busy machine must not come near it.
 const TIMEOUT: u32 = 2000;
 
 /// A cluster. The nodes 0, 1 and 2 are masters at first, of a third of the slots each; 3, 4 and 5, if there

@@ -79,7 +79,7 @@ impl RedisOptions {
     }
 
     /// A user as a line of an ACL file has it, without the word `user`: `app on >secret ~dlock* &* +@all`.
-    /// `default off` keeps out whoever has no name.
+    /// `default off` refuses clients without a name.
     #[must_use]
     pub fn user(mut self, line: &str) -> Self {
         self.users.push(line.to_owned());
@@ -92,8 +92,8 @@ impl RedisOptions {
         self
     }
 
-    /// At most so many bytes of data (0: the limit is set later, by `CONFIG SET`), and what is done when they
-    /// are full: `noeviction`, `allkeys-lru` and so on.
+    /// The maximum number of bytes (0: set later, by `CONFIG SET`), and the policy when they are full:
+    /// `noeviction`, `allkeys-lru` and so on.
     #[must_use]
     pub fn memory(mut self, bytes: u64, policy: &'static str) -> Self {
         self.memory = Some((bytes, policy));

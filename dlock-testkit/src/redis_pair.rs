@@ -58,7 +58,7 @@ impl RedisPair {
         &self.both[1 - self.leader()]
     }
 
-    /// Both, whoever is the master.
+    /// Both, whichever is the master.
     pub fn servers(&self) -> &[RedisServer; 2] {
         &self.both
     }

@@ -18,7 +18,7 @@ const NAME: &str = "mymaster";
 
 const SENTINELS: usize = 3;
 
-/// After so many milliseconds of silence a sentinel holds a server for dead.
+/// A sentinel takes a server for dead after this many milliseconds of silence.
 const DOWN_AFTER: u32 = 1000;
 
 /// How long the sentinels may take to agree on something.
@@ -219,7 +219,8 @@ impl RedisSentinel {
     /// is ready for the next one.
     pub fn fail_over(&self) -> io::Result<()> {
         let old = self.leader()?;
-        // Whoever has not heard from the replica for a moment refuses, so they are asked until one does not.
+        // A sentinel that has not heard from the replica for a moment refuses, so all are asked until one
+        // accepts.
         until("a sentinel begins to fail over", AGREE, || {
             self.sentinels[0].ask(&["SENTINEL", "FAILOVER", NAME])?;
             Ok(true)

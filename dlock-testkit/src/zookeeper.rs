@@ -156,7 +156,7 @@ impl ZkServer {
         four_letters(self.address(), word, PATIENCE)
     }
 
-    /// A session as a user whom no ACL stops.
+    /// A session of a user that no ACL restricts.
     ///
     /// # Errors
     /// As [`ZkSession::open`].

@@ -25,8 +25,8 @@ const JARS: [&str; 7] = [
 /// Where Debian puts them.
 pub const JARS_FOLDER: &str = "/usr/share/java";
 
-/// The user whom no ACL stops, as whom the tests themselves look at nodes that are not everybody's; and the
-/// digest of both, which the server is told. The password is no secret.
+/// A user that no ACL restricts, with which the tests read protected nodes; and the digest of both for the
+/// server. The password is no secret.
 pub(crate) const SUPER: &str = "super:of-the-tests";
 const SUPER_DIGEST: &str = "super:0BhCXnbzCQnH9Z1c+4TX5z/tdak=";
 
@@ -162,7 +162,7 @@ impl ZkOptions {
                 "znode.container.checkIntervalMs",
                 self.containers.as_millis().to_string(),
             ),
-            // So many that a sweep is one.
+            // Enough that one sweep takes all.
             ("znode.container.maxPerMinute", "600000".to_owned()),
             (
                 "zookeeper.DigestAuthenticationProvider.superDigest",

@@ -62,7 +62,8 @@ pub(crate) fn four_letters(at: SocketAddr, word: &str, patience: Duration) -> io
 /// The password of a session, as the server makes it: by Java's random numbers from a seed that its source
 /// tells.
 ///
-/// So whoever knows the number of a session can take it over. It is how an operator's hand ends one here.
+/// So a client that knows the number of a session can take it over. The tests end sessions this way, as an
+/// operator would.
 pub fn password(session: i64) -> [u8; 16] {
     const FACTOR: u64 = 0x5_DEEC_E66D;
     const MASK: u64 = (1 << 48) - 1;
@@ -77,7 +78,7 @@ pub fn password(session: i64) -> [u8; 16] {
     bytes
 }
 
-/// A session with a server, as a user whom no ACL stops. Nothing keeps it alive but what is asked in it.
+/// A session of a user that no ACL restricts. Only its own requests keep it alive.
 #[derive(Debug)]
 pub struct ZkSession {
     stream: TcpStream,

@@ -97,8 +97,8 @@ pub(crate) fn has_server(backend: &str) -> bool {
 /// Of an operation, where there is a server. Short, so that the rules that wait for it are.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How many times the mean wait somebody may wait where there is no queue: whoever has just let go is the
-/// first to ask again, and the others take their chance at each look.
+/// How many times the mean wait a waiter may wait without a queue: the releasing client is the first to ask
+/// again, and the others have a chance at each poll.
 const NO_QUEUE: u32 = 40;
 
 /// What the keys of the locks begin with.
@@ -195,7 +195,7 @@ pub(crate) struct Subjects {
 
 enum Store {
     Memory(Memory, MemoryHooks),
-    /// Each client opens the file by itself, as another process would.
+    /// Each client opens the file separately, as another process would.
     Sqlite {
         directory: PathBuf,
         capabilities: Capabilities,
@@ -566,7 +566,7 @@ impl Harness for Subjects {
             Store::Sqlite { .. } => claims.survives(Restart::Crash).without(Need::Network),
             Store::PlainRedis { .. } => claims
                 .give_up(TIMEOUT * 2 + Duration::from_millis(500))
-                // Who waits looks every tenth of a second at the least, each client for itself.
+                // Waiters poll at least every tenth of a second, in each client.
                 .wake_p99(Duration::from_millis(250))
                 .starvation_factor(NO_QUEUE)
                 .without(Need::BoundedWakes),

@@ -87,8 +87,7 @@ impl Cluster for Etcd {
         let claims = Claims::new(product, env!("CARGO_PKG_VERSION"), self.capabilities.clone())
             // A leader looks twice a second for leases that have ended.
             .slack(Duration::from_millis(1_000))
-            // To each of the two a server may ask back how fast the line is, which the driver answers by
-            // itself.
+            // On each of the two a server may measure the connection, which the driver answers.
             .round_trips(4)
             .survives(Restart::Crash)
             .give_up(TIMEOUT * 2 + Duration::from_millis(500));

@@ -113,7 +113,7 @@ fn excuse(backend: &str, rule: &RuleReport) -> Option<&'static str> {
         }
         _ if rule.id == "15.06" => Some("it has no network that could send a request twice"),
         _ if rule.access.contains(&Access::C) && !cfg!(unix) => Some("no process can be stopped here"),
-        // Only elsewhere: what it needs there is on no machine by itself.
+        // Only elsewhere: no machine has what it needs there by default.
         _ if rule.id == "3.05" && !cfg!(target_os = "linux") => Some("it needs libfaketime"),
         _ => None,
     }

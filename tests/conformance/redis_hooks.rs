@@ -172,9 +172,9 @@ fn append(bytes: &mut Vec<u8>, value: &Value) {
 /// Counts in the server: keys of one value once, others by what they have; and channels. Apart from these the
 /// counters of the tokens.
 ///
-/// Not counted is what goes by itself: marks of abandoned requests, which live for a minute and of which
-/// there are as many as rules before this one abandoned; and the channel, or on a cluster one of 256, where a
-/// client hears of its grants (`}/c/`), which goes with the client.
+/// Keys that expire are not counted: tombstones of abandoned requests, which live for a minute, as many as
+/// earlier rules abandoned; nor the channel of a client's grants (`}/c/`, on a cluster one of 256), which
+/// goes with the client.
 const COUNT: &str = "
 local n, counters = 0, 0
 local function listened_to(channels)

@@ -32,7 +32,7 @@ pub(crate) async fn quorum(
             let config = config?.prefix(prefix).timeout(timeout).lazily();
             let opened = config.connect(runtime).await?;
             if connect {
-                // What is wrong with it is said to who asks for a lock.
+                // Its errors appear with requests for a lock.
                 let _ = opened.ready().await;
             }
             Ok::<_, dlock::Error>(Arc::new(opened) as Arc<dyn Lock>)
@@ -42,8 +42,7 @@ pub(crate) async fn quorum(
     Ok(Arc::new(Quorum::new(members, runtime, patience)?))
 }
 
-/// Hands at all of the servers, which what is done is done to: by whoever restarts a rack, or sets the clock
-/// of a time server.
+/// Acts on all servers at once, like a restart of a rack, or a change of a time server's clock.
 pub(crate) struct RedlockHooks {
     servers: Vec<Arc<RedisServer>>,
     each: Vec<RedisHooks>,

@@ -190,13 +190,14 @@ impl Sql {
             .give_up(timeout * 2 + Duration::from_millis(500))
             .survives(Restart::Crash);
         match self.way {
-            // Who waits looks.
+            // Waiters poll.
             Way::MariaDb | Way::PostgresPooler => claims
                 .wake_p99(Duration::from_millis(300))
                 .without(Need::BoundedWakes),
             Way::PostgresSession | Way::MariaDbSession => claims
                 .without(Need::OutlivesConnection)
-                // Whoever waited holds on the connection that it waited on: each of those looks for itself.
+                // A waiter holds its lock on the connection that it waited on: each of those polls
+                // separately.
                 .without(Need::BoundedWakes),
             Way::Postgres => claims,
         }

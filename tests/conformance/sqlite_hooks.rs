@@ -12,7 +12,7 @@ use futures::FutureExt;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
 use sqlx::{ConnectOptions as _, Connection as _, Row as _};
 
-/// The file, and whoever opened it through here.
+/// The file, and the clients that opened it through here.
 pub(crate) struct SqliteHooks {
     file: PathBuf,
     runtime: Arc<dyn Runtime>,

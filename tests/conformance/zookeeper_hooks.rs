@@ -106,7 +106,7 @@ pub(crate) fn apart<T: Send + 'static>(
 // Written down a second time on purpose: clients that differ in it do not exclude one another, so a change of
 // the layout must fail somewhere, and here it does. There is no line where these rules look for it then.
 
-/// The line of a name: a container, with a node for each who holds or waits.
+/// The queue of a name: a container, with a node for each holder and waiter.
 fn line(root: &str, name: &LockName) -> String {
     format!("{root}/locks/{}", plain(name))
 }

@@ -9,7 +9,7 @@
 //!
 //! * no two guards are valid at the same time, by the deadlines that each believed in;
 //! * no write with a token is admitted after one with a larger token;
-//! * the lock is free, for whoever waits, when the lease of the one that was hit has run out;
+//! * the lock is free for the waiters when the lease of the killed process has run out;
 //! * except while a stopped process sits in a write transaction, which keeps the file from everybody: then
 //!   nobody is granted until it goes on or dies. How often that happened is counted and shown.
 #![allow(clippy::print_stdout, clippy::print_stderr)] // it is a program that reports

@@ -247,9 +247,9 @@ impl Storm {
         Ok(())
     }
 
-    /// Takes the lock as one who waits, writes, and lets go; `false` if nobody is granted for as long as the
-    /// bound, counted from `from` and then from each grant of another: it was free for them, and the next of
-    /// them may be the one that keeps it.
+    /// Waits for the lock, writes, and releases it; `false` if there is no grant within the bound, counted
+    /// from `from` and then from each grant of another: it was free for them, and the next of them may be the
+    /// one that keeps it.
     async fn take(&mut self, from: Timestamp) -> Verdict<bool> {
         let (ask, key, mut since) = (self.ask.clone(), (0, self.next), from);
         self.next += 1;

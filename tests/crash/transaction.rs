@@ -43,7 +43,7 @@ fn inode(_: &std::path::Path) -> Option<u64> {
     None
 }
 
-/// `8: POSIX  ADVISORY  WRITE 18199 fe:00:10012708 120 120`; one who waits has an arrow after the number, and
+/// `8: POSIX  ADVISORY  WRITE 18199 fe:00:10012708 120 120`; a waiter has an arrow after the number, and
 /// holds nothing.
 fn is_write_lock(line: &str, pid: u32, inode: u64) -> bool {
     let parts: Vec<&str> = line.split_whitespace().collect();

@@ -188,7 +188,7 @@ impl<'a> Side<'a> {
         }
     }
 
-    /// Waits until it has told so many.
+    /// Waits until it has reported that many.
     async fn listen_for(&mut self, many: usize) {
         while self.told.len() < many
             && let Some(changes) = &mut self.changes
@@ -199,7 +199,7 @@ impl<'a> Side<'a> {
         self.listen();
     }
 
-    /// The grants that were pushed to that request, after so many have come.
+    /// The grants that were pushed to that request, after that many have come.
     async fn grants(&mut self, n: usize, many: usize) -> Option<Vec<Said>> {
         let pushes = self.pushed.get_mut(&n)?;
         let mut grants = Vec::new();
@@ -217,7 +217,7 @@ impl<'a> Side<'a> {
         Some(grants)
     }
 
-    /// Who asks for what it was given claims it by that, in most stores. In the reference it has to renew.
+    /// In most stores a request claims its grant by asking for it. In the reference it must renew.
     async fn granted(&self, n: usize, word: &str, grant: &Grant, ttl: Duration) -> Said {
         let mut life = grant.expires_in;
         if grant.provisional {

@@ -2,12 +2,12 @@
 //!
 //! `cargo test --all-features --test redlock`
 //!
-//! Redlock is the lock over N independent Redis servers that is held by whoever a majority of them says. It
+//! Redlock is a lock over N independent Redis servers whose holder is the client that a majority names. It
 //! was published by S. Sanfilippo ("Distributed locks with Redis"); M. Kleppmann ("How to do distributed
 //! locking", 2016) told where it ends: at clocks, pauses and forgetful servers, with two holders. The answer
 //! ("Is Redlock safe?", S. Sanfilippo, 2016) holds against some of that, and not against all. Here each story
-//! ends in one of two ways: **nobody is granted what somebody still holds**, or **the loss is told in time,
-//! and a write with the old token is refused at the gate**. The gate is the resource's own, and no member of
+//! ends in one of two ways: **no lock is granted that another still holds**, or **the loss is reported in
+//! time, and the gate refuses a write with the old token**. The gate is the resource's own, and no member of
 //! the quorum.
 //!
 //! | file | the story | it ends |

@@ -202,7 +202,7 @@ pub(crate) async fn lateness(guard: &Guard) -> (LossReason, Duration) {
     }
 }
 
-/// What the lock protects: it looks at the token of each write by itself.
+/// The resource that the lock protects: it checks the token of each write on its own.
 pub(crate) struct Resource(Client);
 
 impl Resource {

@@ -52,7 +52,7 @@ fn say(line: &str) {
     }
 }
 
-/// `WAITERS SEED LONG URL`: a long hold is of so many milliseconds at most.
+/// `WAITERS SEED LONG URL`: a long hold lasts at most LONG milliseconds.
 pub(crate) fn serve(told: &str) -> ExitCode {
     let mut words = told.splitn(4, ' ');
     let mut number = || words.next().and_then(|w| w.parse::<u64>().ok());
@@ -118,7 +118,7 @@ async fn connect(url: &str) -> dlock::Result<Client> {
 async fn wait(lock: Lock, seed: u64, long: u64, last: &AtomicBool) {
     let mut rng = Rng::new(seed);
     loop {
-        // So that whoever was told of the end while it waited is served yet.
+        // So that a waiter that was told of the end is still served.
         let is_last = last.load(Ordering::Relaxed);
         let guard = match lock.acquire().await {
             Ok(guard) => guard,

@@ -253,7 +253,7 @@ impl Ledger {
             ));
         }
         let how = if released { End::Released } else { End::RanOut };
-        // One that ran out did so then, whoever noticed it and when.
+        // An expired one ended then, whenever that was noticed.
         let at = if released { at } else { at.min(grant.expires) };
         grant.ended = Some((at, how));
         grant.waiting = waiting;

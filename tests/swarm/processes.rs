@@ -165,7 +165,7 @@ impl Worker {
         self.child.kill()
     }
 
-    /// Of one that has ended by itself, or was killed: its last words are in its pipe yet.
+    /// For one that has ended or was killed: its last output is still in its pipe.
     pub(crate) fn bury(mut self) -> io::Result<Told> {
         self.child.wait()?;
         if let Some(reader) = self.reader.take() {

@@ -134,7 +134,7 @@ impl Storm<'_> {
         Ok(())
     }
 
-    /// A process with so many waiters.
+    /// A process with that many waiters.
     fn start(&self, waiters: usize) -> Result<Worker, String> {
         // A long hold is confirmed, and may be longer than a claim window.
         let long = self.plan.window.as_millis() * 4 / 3;

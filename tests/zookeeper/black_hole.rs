@@ -1,4 +1,4 @@
-//! A network that swallows everything and breaks no connection: no driver is told by anybody.
+//! A network that swallows everything and breaks no connection: no driver is told.
 
 use std::net::SocketAddr;
 use std::time::Instant;

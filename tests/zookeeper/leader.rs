@@ -33,7 +33,7 @@ async fn ten_waiters_have_their_turns_although_the_leader_dies() {
 
     let killed = all.clone();
     let dead = blocking(move || killed.crash_leader().unwrap()).await;
-    // Nobody has been given the lock by that: who holds it does, or has been told that it is over.
+    // That grants the lock to no other: the holder still has it, or has been told of the loss.
     assert_eq!(judge.grants(), 1);
     if guard.is_valid() {
         released(guard).await;

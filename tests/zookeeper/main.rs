@@ -2,9 +2,8 @@
 //!
 //! `cargo test --all-features --test zookeeper`
 //!
-//! In all of them: **there are never two guards at a time that say that they are valid**, whoever has a lock
-//! that is gone is told by its deadline, tokens grow, and who waits goes on within a session's time and some
-//! slack.
+//! In all of them: **no two guards are valid at a time**, a holder is told of a lost lock by its deadline,
+//! tokens grow, and waiters go on within a session's time and some slack.
 //!
 //! | file | the story |
 //! |---|---|

@@ -111,7 +111,7 @@ impl Judge {
     }
 }
 
-/// Waits until so many stand in line, the holder among them.
+/// Waits until the queue has that many entries, with the holder.
 pub(crate) async fn line_of(
     length: usize,
     in_session: impl Fn(&mut dyn FnMut(&mut ZkSession) -> std::io::Result<usize>) -> std::io::Result<usize>

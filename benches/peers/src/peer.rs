@@ -20,10 +20,10 @@ pub(crate) trait Peer {
     /// Cycles at a lock that nobody else wants: how long each took.
     async fn pair(&mut self, length: Duration) -> Vec<Duration>;
 
-    /// So many tasks over one client, each at a lock of its own: cycles a second.
+    /// That many tasks over one client, each with a lock of its own: cycles a second.
     async fn inflight(&mut self, tasks: usize, length: Duration) -> f64;
 
-    /// So many tasks at one lock, over so many clients.
+    /// That many tasks with one lock, over that many clients.
     async fn crowd(&mut self, clients: usize, tasks: usize, spell: Spell) -> Seen;
 }
 

@@ -1,4 +1,4 @@
-//! All peers take their turn in each round, so that what the machine does besides hits all of them alike.
+//! Each round runs all peers in turn, so that other load on the machine affects all of them equally.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ pub(crate) struct Figures {
     /// By number of clients, as in [`CLIENTS`].
     pub(crate) busy: [Option<Crowded>; 2],
     pub(crate) handoff: [Option<Crowded>; 2],
-    /// Of the bare driver, which cannot wait: the least that a hand-off can take.
+    /// For the bare driver, which cannot wait: the minimum time of a hand-off.
     pub(crate) floor: Option<Duration>,
 }
 

@@ -18,7 +18,7 @@ use futures::{StreamExt as _, stream};
 const TTL: Duration = Duration::from_secs(30);
 /// How long it is watched: each lease is renewed twice.
 const WATCHED: Duration = Duration::from_secs(20);
-/// Of so many at most it is looked how long they have left.
+/// At most this many are asked how long they have left.
 const LOOKED_AT: usize = 10_000;
 const CLIENTS: usize = 8;
 

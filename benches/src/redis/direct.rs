@@ -1,8 +1,8 @@
-//! The bare driver hands a lock over: the least that a hand-over to one of a queue takes.
+//! The bare driver hands a lock over: the minimum time of a hand-off to a queue.
 //!
-//! Those who wait stand in a list; a release gives the lock to the first of them and tells it, which asks
-//! for nothing more. No lock for use: whoever dies in the list is given it all the same, nobody draws a
-//! token, and nothing is renewed.
+//! The waiters are in a list; a release gives the lock to the first and tells it, which needs no further
+//! request. It is no lock for use: a dead waiter is given the lock all the same, there are no tokens, and
+//! nothing is renewed.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -29,7 +29,7 @@ pub struct Direct {
 }
 
 impl Direct {
-    /// So many, over so many connections.
+    /// That many, over that many connections.
     ///
     /// # Panics
     /// If the server is not there.

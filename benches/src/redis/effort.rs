@@ -50,7 +50,7 @@ impl Effort {
         Ok((effort, words))
     }
 
-    /// So many times the length of a round.
+    /// Multiplies the length of a round.
     pub fn times(self, n: u64) -> Duration {
         Duration::from_millis(self.millis * n)
     }

@@ -81,7 +81,7 @@ impl Raw {
     }
 }
 
-/// A release that tells somebody, until that somebody hears it: the least that a hand-over can take.
+/// From a release that publishes to its arrival at a listener: the minimum time of a hand-off.
 pub async fn floor(server: &Server, length: Duration) -> Duration {
     let (mut one, _) = Raw::new(server).await;
     let (mut two, mut pushes) = Raw::new(server).await;

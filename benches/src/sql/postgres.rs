@@ -94,8 +94,8 @@ impl Postgres {
     }
 }
 
-/// A row is deleted and somebody told, who then makes it: the least that a hand-over of a row takes where the
-/// waiter is told. Nothing happens for so long before each.
+/// A row is deleted and a waiter notified, which then inserts it: the minimum time of a hand-off with
+/// notification. Each begins after that pause.
 ///
 /// # Panics
 /// If the server is not there.

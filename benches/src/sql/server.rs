@@ -153,12 +153,12 @@ impl Server {
     }
 }
 
-/// Statements that programs sent, by the server's own count; what functions do inside is not in it, and
-/// neither is who asks.
+/// Statements that programs sent, by the server's own count, without those inside functions and without this
+/// one.
 impl Meter for Server {
     fn counted(&self) -> Counted {
-        // MariaDB counts whoever asks it, twice or thrice each time; the second of two questions tells how
-        // often, and so what the first has added.
+        // MariaDB counts this question two or three times; a second question shows how often, and so what the
+        // first has added.
         let (first, second) = (self.sent(), self.sent());
         let own = self.asked.fetch_add(2 * (second - first), Ordering::Relaxed);
         let count = (first - own).unsigned_abs();

@@ -40,6 +40,6 @@ pub async fn syncs(pid: u32, work: impl AsyncFnOnce()) -> Option<u64> {
     }
     let calls = counting.join().expect("it reads to the end");
     let status = strace.wait().expect("it has ended");
-    // Refused, it says why and ends by itself.
+    // If refused, it says why and ends.
     (status.code().is_none_or(|code| code >= 128)).then_some(calls)
 }

@@ -83,7 +83,7 @@ impl Curator {
         Pair(self.run(line, 1, 1, length).1)
     }
 
-    /// So many threads over so many sessions for that long.
+    /// That many threads over that many sessions for that long.
     pub fn crowd(&self, line: &str, tasks: usize, sessions: usize, length: Duration) -> Crowd {
         let (grants, gap) = self.run(line, tasks, sessions, length);
         Crowd { grants, gap }

@@ -54,8 +54,8 @@ impl Raw {
         gone.expect("it answers");
     }
 
-    /// The least that keeps a place for somebody in a line of its own: a container, and in it a node that has
-    /// a name by which it is known again, and no data.
+    /// The minimum that keeps a place in a queue of its own: a container with a node that has a recognisable
+    /// name and no data.
     pub async fn keep(&self, line: &str) {
         let options = CreateMode::Container.with_acls(Acls::anyone_all());
         let made = self.client.create(line, &[], &options);

@@ -270,7 +270,7 @@ async fn what_a_member_carries_out_late_leaves_nothing() {
     assert!(line(&member).await.is_empty());
 }
 
-/// Whoever knows the others waits for the one that is away no longer than for any connection.
+/// A client that knows the other members waits for the missing one no longer than for any connection.
 #[tokio::test]
 async fn one_of_three_may_be_away_when_a_client_begins() {
     let servers = ensemble().await;

@@ -1,4 +1,4 @@
-//! A server that is out of space takes no entries, and lets go of those that it has.
+//! A server out of space takes no entries, and releases those that it has.
 
 use std::io;
 use std::sync::Arc;
@@ -99,8 +99,8 @@ async fn an_operator_ends_a_holder() {
     assert_eq!(late, Released::NotHeld);
 }
 
-/// Many ask in the moment in which there is no space any more. Of those that are refused nothing is left,
-/// though the store may have carried out one of them.
+/// Many requests come at the moment when the space runs out. The refused ones leave nothing, though the store
+/// may have carried out one of them.
 #[tokio::test]
 async fn nothing_is_left_of_what_crosses_the_quota() {
     const MANY: u64 = 400;

@@ -40,7 +40,7 @@ async fn answered(server: &Arc<EtcdServer>) -> f64 {
     .await
 }
 
-/// Has the copies arrive of which there are so many, and waits until they were carried out or refused.
+/// Lets the held-back copies arrive, and waits until they were carried out or refused.
 async fn deliver(server: &Arc<EtcdServer>, late: &Late, copies: f64) {
     let before = answered(server).await;
     late.deliver();

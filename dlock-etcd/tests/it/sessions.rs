@@ -214,7 +214,7 @@ async fn a_lease_that_the_server_forgot_is_lost_and_another_one_made() {
     assert_eq!(line(&server).await.len(), 1);
 }
 
-/// Whoever holds it hears of nothing, and nobody else has it before that is believed no more.
+/// The holder hears nothing, and no other is granted before it stops believing.
 #[tokio::test]
 async fn a_guard_ends_by_its_own_clock_while_nothing_is_heard() {
     let server = start().await;

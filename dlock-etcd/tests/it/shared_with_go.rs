@@ -85,7 +85,7 @@ async fn no_two_have_it_when_both_languages_want_it() {
     assert!(changes.count() > times / 2, "they hardly met: {text}");
 }
 
-/// Who comes first is served first, whoever it is.
+/// First come, first served, for all clients.
 #[tokio::test]
 async fn both_languages_stand_in_one_line() {
     let server = start().await;

@@ -226,7 +226,7 @@ mod tls {
         everything(&lock).await;
         let other = dlock_testkit::Certificates::new().unwrap();
         for stranger in [
-            // Whom the system trusts.
+            // The certificates that the system trusts.
             at(&server).tls(),
             at(&server).root_certificate(&text(other.authority())),
             // Without TLS, where TLS is spoken.

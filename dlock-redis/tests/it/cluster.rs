@@ -207,9 +207,8 @@ async fn a_downgrade_in_a_slot_that_moves_is_done_or_not() {
     next.release().await.unwrap();
 }
 
-/// The node that gives a slot away says so to whoever listens there, unasked. What is asked of it at that
-/// time gets the answers that belong to it: one that got another's would believe in a grant that it does not
-/// have.
+/// A node that gives a slot away tells its listeners, unasked. Requests at that time must get their own
+/// answers: one that got another's would believe in a grant that it does not have.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn answers_are_not_mixed_up_when_a_slot_moves_away() {
     let cluster = Arc::new(apart(|| RedisCluster::start().unwrap()).await);
@@ -313,7 +312,7 @@ async fn a_cluster_that_is_down_is_said() {
         );
         assert!(from.elapsed() < Duration::from_secs(3), "{:?}", from.elapsed());
     }
-    // Whoever comes now is told too, at the latest when it asks for something.
+    // A new client is told too, at its first request at the latest.
     let from = Instant::now();
     let e = match config(&url(&cluster)).connect(here()).await {
         Ok(opened) => client_of(opened)
@@ -379,7 +378,7 @@ async fn an_unserved_slot_is_reported() {
     }
 }
 
-/// Two nodes that each hold the other for the one: whoever asks is sent to and fro.
+/// Two nodes that each take the other for the owner: requests are redirected back and forth.
 #[tokio::test]
 async fn nodes_that_send_to_and_fro_are_said() {
     let cluster = apart(|| RedisCluster::start().unwrap()).await;

@@ -162,8 +162,8 @@ mod of_a_cluster {
         has_its_turn(&waiter, &b, pushes, SOON).await;
     }
 
-    /// Both lines to a node are lost. Whoever waits is in line again by the one that is asked on, and passed
-    /// over as long as the other one is not there.
+    /// Both connections to a node are lost. A waiter is queued again over the one for requests, and passed
+    /// over until the one for pushes is back.
     #[tokio::test]
     async fn ears_that_come_back_late_have_missed_nothing() {
         let (cluster, proxies) = behind_proxies().await;

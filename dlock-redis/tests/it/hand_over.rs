@@ -200,7 +200,7 @@ async fn one_that_was_idle_for_long_is_served_in_a_short_window_too() {
     behind.await.unwrap();
 }
 
-/// Whoever lets go needs no memory for it, nor does what it is handed over with.
+/// A release needs no memory, nor does the hand-off.
 #[tokio::test]
 async fn it_is_handed_over_and_renewed_where_memory_is_full() {
     let server = RedisServer::start().unwrap();

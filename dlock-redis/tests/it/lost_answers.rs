@@ -1,4 +1,4 @@
-//! Answers that nobody takes: what was sent has happened, and whoever sent it does not know.
+//! Lost answers: the request was carried out, and its sender does not know.
 
 use std::time::Duration;
 

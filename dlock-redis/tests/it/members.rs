@@ -43,8 +43,7 @@ async fn one_of_two_members_on_one_server_is_refused_at_any_time() {
     server.ask(&["CLIENT", "KILL", "TYPE", "normal"]).unwrap();
     until("it is back", SOON, async || one.ready().await.is_ok()).await;
     is_refused(&two).await;
-    // Another run of it, to which the other one happens to come first; or the one, which comes back by
-    // itself.
+    // A new run, to which the other member happens to connect first; or the first one reconnects on its own.
     server.crash().unwrap();
     server.start_again().unwrap();
     let (ready, late) = match two.ready().await {

@@ -149,7 +149,7 @@ async fn a_late_copy_of_an_abandoned_acquire_is_not_granted() {
         let e = lock.attempt(&Acquire::new(lease, TTL)).await.unwrap_err();
         assert_eq!(e.kind(), ErrorKind::Lost, "{e}");
     }
-    // What is remembered of it goes by itself.
+    // Its tombstone expires.
     for key in server.ask(&["KEYS", "*"]).unwrap().list().unwrap() {
         assert!((1..=60_000).contains(&left(&server, &key.text())), "{key:?}");
     }

@@ -50,7 +50,7 @@ async fn a_just_started_server_is_refused_until_it_is_up_long_enough() {
     let began = Instant::now();
     let server = RedisServer::start().unwrap();
     says_that_it_was_started_lately(&refusal(&server, AFTER).await, &server);
-    // Whoever does not ask for that is not kept out.
+    // Clients without `rejoin_after` are not kept out.
     config(&server.url()).connect(here()).await.unwrap();
     let opens = async || delayed(&server.url()).connect(here()).await.is_ok();
     until("the server is let in", AFTER * 3, opens).await;

@@ -327,7 +327,7 @@ fn check(
     }
     let many: i64 = fields.get("n").map_or(0, |n| n.parse().unwrap());
     assert_eq!((many, many > 0), (shared, fields.contains_key("c")), "{what}");
-    // Who waits or watches is to learn of the end of the hold.
+    // Waiters and watchers must learn of the end of the hold.
     if let (Value::Bytes(hold), false) = (hold, fields.is_empty()) {
         let noted = fields.get("h").unwrap_or_else(|| panic!("no note: {what}"));
         assert_eq!(noted.as_bytes()[..25], hold[1..26], "{what}");
@@ -689,7 +689,7 @@ fn compare(server: &RedisServer, seed: usize) {
     let mut brief = false;
     for _ in 0..40 {
         let mut op = dice.op();
-        // Of those who share with whom it extends that script takes none back that have run out.
+        // That script does not remove other expired sharers.
         if op.script == EXTENDING && brief {
             op.script = LOOKING;
             op.args = vec!["200000".into(), "0".into(), "0".into()];

@@ -1,4 +1,4 @@
-//! The least that a user must be allowed. docs/redis.md has the same line.
+//! The minimum rights of a user. docs/redis.md has the same line.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -55,7 +55,7 @@ async fn opened(url: &str) -> RedisLock {
     config(url).connect(here()).await.unwrap()
 }
 
-/// All that a user does: once each, with one who waits and one who watches.
+/// Everything that a user does, once each, with a waiter and a watcher.
 async fn everything(lock: &RedisLock, other: RedisLock) {
     let other = client_of(other);
     let name = LockName::new("x").unwrap();
@@ -91,7 +91,7 @@ async fn everything(lock: &RedisLock, other: RedisLock) {
     lock.read(&name).await.unwrap().unwrap();
     lock.inspect(&name).await.unwrap();
     lock.force_release(&name).await.unwrap();
-    // So many that they travel together.
+    // Enough that they are sent together.
     let many = join_all((0..20).map(|n| {
         let lock = client.lock(format!("many-{n}")).unwrap();
         async move { lock.acquire().await.unwrap().release().await }
@@ -111,7 +111,7 @@ fn documented(words: &str) {
     assert!(text.contains(words), "docs/redis.md does not say {words}");
 }
 
-/// Whoever lists sees the keys of others: that is a right of its own.
+/// Listing shows the keys of others: that is a right of its own.
 #[tokio::test]
 async fn listing_takes_one_right_more() {
     documented("For listing also `+scan`");
@@ -192,7 +192,7 @@ async fn the_documented_rights_are_enough_at_sentinels() {
 #[tokio::test]
 async fn the_right_to_wait_is_enough_for_replicas() {
     let master = server(&format!("{LEAST} +wait"));
-    // Whoever may do everything, for the replica.
+    // A user with all rights, for the replica.
     let options = RedisOptions::new()
         .line("masteruser keeper")
         .line("masterauth of-the-tests");

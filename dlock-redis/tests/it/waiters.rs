@@ -1,4 +1,4 @@
-//! Who waits goes on to wait while the server takes nothing, and has its turn when it does again.
+//! A waiter keeps waiting while the server rejects writes, and gets its turn afterwards.
 
 use std::fs;
 use std::path::PathBuf;

@@ -144,7 +144,7 @@ async fn what_was_not_told_for_a_while_is_said_to_be_skipped() {
     };
     let mut changes = watch(&lock).await;
     hears(&mut changes, &other, 1).await;
-    // It finds out by itself.
+    // It finds out on its own.
     take(&other, 2).await;
     assert!(matches!(next(&mut changes).await, Change::Granted(_)));
     no_longer_told();

@@ -48,7 +48,7 @@ async fn in_use(lock: &dyn Lock) {
     }
 }
 
-/// Whoever has been given the rights can do what they are for.
+/// The granted rights suffice for their purpose.
 async fn works(lock: &dyn Lock) {
     let a = ask("of the app");
     granted(lock, &a).await;

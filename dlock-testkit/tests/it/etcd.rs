@@ -9,7 +9,7 @@ use dlock_testkit::{EtcdEnsemble, EtcdOptions, EtcdServer, Tls, etcd_35, until};
 /// Enough for a busy machine.
 const LONG: Duration = Duration::from_secs(30);
 
-/// The value of a key, as somebody reads it who asks a majority.
+/// The value of a key, read through a majority.
 fn get(server: &EtcdServer, key: &str) -> String {
     let words = ["get", key, "--print-value-only"];
     server.etcdctl(&words).unwrap()

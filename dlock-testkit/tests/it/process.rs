@@ -1,4 +1,4 @@
-//! What holds for every kind of server: its port is its own, and it ends with whoever started it.
+//! What holds for every kind of server: its port is its own, and it ends with the program that started it.
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::Path;

@@ -26,7 +26,7 @@ const CHROOT: &str = "/apps";
 const ROOT: &str = "/shop";
 const NAME: &str = "stock-42";
 
-/// Of each side; whoever has released lines up behind the other, so that nearly every turn is the other's.
+/// Of each side; after a release a task queues behind the other side, so that turns nearly always alternate.
 const ROUNDS: usize = 510;
 /// Curator's, which may have two or three in a row.
 const CURATORS: usize = 4 * ROUNDS;
@@ -109,7 +109,7 @@ async fn dlock_and_curator_exclude_one_another_over_a_thousand_turns() {
     assert!(lock.try_acquire().await.unwrap().is_some());
 }
 
-/// Until so many stand in line, the holder among them.
+/// Waits until the queue has that many entries, with the holder.
 async fn wait_for_line(server: &Arc<ZkServer>, line: &str, length: usize) {
     let (server, line) = (server.clone(), line.to_owned());
     let waited = blocking(move || {

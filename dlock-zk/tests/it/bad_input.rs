@@ -93,7 +93,7 @@ async fn a_server_that_is_not_there_is_told_in_time() {
     assert!(from.elapsed() < Duration::from_secs(5));
 }
 
-/// A server behind a connection that falls silent when the server has spoken so many times.
+/// A server behind a connection that falls silent after that many answers.
 fn falls_silent(server: SocketAddr, after: usize) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();

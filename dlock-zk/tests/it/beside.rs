@@ -59,7 +59,7 @@ async fn two_attempts_of_one_request_make_one_node() {
     assert!(children(&server, LINE).await.is_empty());
 }
 
-/// The same without a line: who asks for the first time makes what is above it, and asks twice.
+/// The same without a queue: the first request creates the parents, and asks twice.
 #[tokio::test]
 async fn two_attempts_of_one_request_take_an_unfair_lock_once() {
     let server = start().await;

@@ -89,7 +89,7 @@ async fn an_unfair_cycle_costs_two_requests() {
     assert_eq!(received(&server, &lock).await - before, 200);
 }
 
-// Who asks for a name for the first time makes its line, to be sure.
+// The first request for a name creates its queue, to be sure.
 const MADE: u64 = 1;
 
 /// Create and list to join, a look with a watch, a list when it fires, a deletion: five, however long the
@@ -146,8 +146,8 @@ async fn a_hand_over_costs_five_requests_and_wakes_one() {
     }
 }
 
-/// Who is woken looks once, and watches one node more. Whoever has a permit has it in front of all who wait:
-/// each release wakes each of them.
+/// A woken waiter looks once, and watches one more node. Permit holders are in front of all waiters: each
+/// release wakes each of them.
 #[tokio::test]
 async fn a_waiter_for_permits_watches_one_more_node() {
     const N: u64 = 10;
@@ -232,7 +232,7 @@ async fn a_lease_that_is_renewed_alone_is_looked_for() {
 }
 
 /// The same of the guards of a client. Those that fall due within an eighth of their period are renewed
-/// together, so there are no more than so many questions in a period.
+/// together, which limits the requests in a period.
 #[tokio::test]
 async fn a_client_asks_seldom_however_many_guards_there_are() {
     const PERIODS: f64 = 6.0;

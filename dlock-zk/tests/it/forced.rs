@@ -1,4 +1,4 @@
-//! An operator ends a lock: its holder is told, whoever is next has it, and nobody else is touched.
+//! An operator ends a lock: its holder is told, the next waiter gets it, and no other is affected.
 
 use std::sync::Arc;
 use std::task::Poll;
@@ -178,7 +178,7 @@ pub(crate) fn ended_meanwhile(server: &Arc<ZkServer>, names: Vec<String>) {
     .unwrap();
 }
 
-/// A client whose requests are seen on their way, and that holds so many.
+/// A client with observed requests, which holds that many locks.
 async fn holds_by_a_way(server: &Arc<ZkServer>, config: Config, holds: u64) -> (Way, ZkLock) {
     let way = Way::to(server.address()).unwrap();
     let lock = config

@@ -142,8 +142,8 @@ async fn deletions_that_are_not_answered_confirm_no_session() {
     );
 }
 
-/// The deletion died with its server. The node is there yet, and was given up: whoever asks again stands
-/// behind everybody who came since.
+/// The deletion died with its server. The node still exists, and was given up: a new request queues behind
+/// all that came since.
 #[tokio::test]
 async fn a_node_that_was_given_up_is_never_granted_again() {
     let server = start().await;

@@ -169,7 +169,7 @@ pub(crate) async fn watched_by(server: &Arc<ZkServer>, lock: &ZkLock) -> Vec<Str
         .collect()
 }
 
-/// Waits until all that a client does by itself when it begins is done: the last of it is to listen.
+/// Waits until a new client has done its start-up work, whose last step is to listen.
 pub(crate) async fn listens(server: &Arc<ZkServer>, lock: &ZkLock) {
     until("it listens", LONG, async || {
         watched_by(server, lock)

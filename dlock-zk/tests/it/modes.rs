@@ -36,7 +36,7 @@ async fn one_release_admits_all_readers_up_to_the_next_writer() {
     }
     assert!(pushed(&mut writer, SOON).await.is_none());
     assert!(pushed(&mut behind, SOON).await.is_none());
-    // A writer that gives up lets in who waits behind it.
+    // A writer that gives up admits the waiters behind it.
     lock.abandon(&[k(21)]).await.remove(0).unwrap();
     assert!(turn(&mut behind).await.token > last);
 }
@@ -53,7 +53,7 @@ async fn permits_go_to_the_first_in_line_and_never_to_one_more() {
     for n in 3..8 {
         waiting.push(waits(&lock, &queued(&k(n), permit(3))).await);
     }
-    // In any order: whoever goes makes room for the first who waits.
+    // In any order: each release makes room for the first waiter.
     for (gone, next) in [(1, 0), (0, 1), (3, 2), (2, 3), (5, 4)] {
         for (n, wait) in waiting.iter_mut().enumerate().skip(next) {
             assert!(

@@ -20,7 +20,8 @@ async fn at(number: i32) -> Arc<ZkServer> {
             for path in ["/dlock", "/dlock/locks"] {
                 s.create(path, b"")?;
             }
-            // As it is after so many: no container, which the server would remove before the test begins.
+            // As after that many nodes; not a container, which the server would remove before the test
+            // begins.
             s.create(LINE, b"")
         })?;
         s.number_next(LINE, number)
@@ -34,7 +35,7 @@ fn places(nodes: &[String]) -> Vec<i64> {
     nodes.iter().map(place).collect()
 }
 
-/// From here on a server has one number for all: whoever goes by it finds two who are first.
+/// From here on a server gives one number to all: by it two would be first.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_second_holder_where_the_numbers_end() {
     const TURNS: u32 = 20;

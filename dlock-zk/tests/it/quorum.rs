@@ -102,7 +102,7 @@ async fn requests_that_are_given_up_at_any_time_leave_nothing() {
     let quorum = quorum(&servers).await;
     let mut dice = Dice(41);
     for n in 0..150 {
-        // The line may be removed under whoever joins it, and then it asks twice.
+        // The queue may be removed while a request joins it, which then asks twice.
         if n % 5 == 0 {
             for server in &servers {
                 hands(server, |s| {

@@ -178,7 +178,7 @@ async fn nothing_stays_of_a_client_that_is_dropped_or_closed() {
             let e = other.attempt(&at_once(&key("x", 1, 1), X)).await.unwrap_err();
             assert_eq!(e.kind(), dlock_core::ErrorKind::Closed);
         } else {
-            // Whoever asks again has another session.
+            // A new request gets another session.
             granted(&other, &at_once(&key("x", 1, 1), X)).await;
             drop(other);
             until("that is closed as well", LONG, async || sessions().await == 0).await;
@@ -186,7 +186,7 @@ async fn nothing_stays_of_a_client_that_is_dropped_or_closed() {
     }
 }
 
-/// Several clients may share a session. Whoever is done with it goes, and the others stay.
+/// Several clients may share a session. One that is done leaves, and the others stay.
 #[tokio::test]
 async fn closing_one_client_of_a_session_ends_nothing_of_the_others() {
     let server = start().await;
@@ -272,7 +272,7 @@ async fn a_new_user_keeps_a_retiring_session() {
     let then = Then(Box::new(move || drop(begun.send(next.signals()))));
     *runtime.then.lock().unwrap() = Some(then);
     drop(last);
-    // Whoever retires it looks whether it has lapsed.
+    // Retiring it checks whether it has expired.
     let mut signals = tokio::time::timeout(LONG, &mut begins).await.unwrap().unwrap();
     granted(&lock, &at_once(&key("x", 1, 1), X)).await;
     assert_eq!(lock.session_id(), session);
@@ -300,7 +300,7 @@ async fn a_client_is_told_that_its_backend_was_closed() {
     assert_eq!(why, LossReason::Closed);
 }
 
-/// Whoever asks in a future that is not polled any more holds nobody else up.
+/// A request in a future that is not polled any more delays no other.
 #[tokio::test]
 async fn an_unpolled_future_delays_no_renewal() {
     let server = start().await;

@@ -86,8 +86,7 @@ async fn a_release_deletes_what_is_left() {
     }
 }
 
-/// The one that all have in turn says who holds: without it the hold has gone, and without the other one it
-/// stands.
+/// The shared node tells the holder: without it the hold has gone, and without the other one it stands.
 #[tokio::test]
 async fn a_renewal_tells_what_is_so_and_deletes_what_is_left() {
     let server = start().await;
@@ -129,8 +128,8 @@ async fn an_operator_ends_what_is_held_yet() {
     }
 }
 
-/// Whoever missed what was ended looks for each of its holds: then it is told, if it has gone, and nothing is
-/// left.
+/// A session that missed a forced release looks for each of its holds: a holder is told if its hold has gone,
+/// and nothing is left.
 #[tokio::test]
 async fn a_search_ends_only_holds_that_are_gone() {
     let server = start().await;

@@ -1,4 +1,4 @@
-//! The bare driver: the least that a lock can cost.
+//! The bare driver: the minimum cost of a lock.
 
 use dlock_benches::redis::{self, Contender, Server};
 

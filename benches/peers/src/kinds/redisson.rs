@@ -69,9 +69,9 @@ impl Kind for Redisson {
     async fn connect(server: &Server) -> Self {
         let latches = Arc::<Latches>::default();
         let woken = Arc::clone(&latches);
-        // Whoever is told is woken by the driver itself: sooner than the one who has released can come again,
-        // which is what its hand-offs live on. A channel between them turns the order round, and nearly
-        // nothing is handed over without a hold.
+        // The driver itself wakes the waiter, sooner than the releasing task can ask again: its hand-offs
+        // depend on that. A channel between them reverses the order, and nearly nothing is handed over
+        // without a hold.
         let config = AsyncConnectionConfig::new()
             .set_response_timeout(None)
             .set_push_sender(move |push| -> Result<(), SendError> {

@@ -6,7 +6,7 @@ use dlock_benches::etcd::{Api, Server, client};
 use dlock_benches::figures::Shows;
 use dlock_benches::redis::{Effort, Goals, Seen, Spell, crowd, micros, quantile};
 
-/// `tasks` of ours at one lock, over so many clients.
+/// `tasks` tasks of dlock with one lock, over that many clients.
 async fn ours(server: &Server, clients: usize, tasks: usize, spell: Spell) -> Seen {
     let mut locks = Vec::new();
     for _ in 0..clients {
@@ -50,7 +50,7 @@ pub(crate) async fn handoff(server: &Server, effort: Effort, table: &mut Goals) 
         micros(quantile(&mut gaps, 0.5))
     };
     let (mut mine, mut others) = (Vec::new(), Vec::new());
-    // In turn, so that whatever else changes meanwhile hits both alike.
+    // In turn, so that other changes affect both equally.
     for _ in 0..SPELLS {
         mine.push(ours(server, 8, TASKS, spell).await);
         others.push(theirs(server, TASKS, spell).await);

@@ -18,8 +18,7 @@ pub(crate) async fn pair(server: &Server, effort: Effort, table: &mut Goals) {
     let ends = Instant::now() + effort.times(4) * effort.rounds as u32;
     let mut first = 0;
     while Instant::now() < ends {
-        // Each in turn, so that whatever else changes meanwhile hits all alike, and nobody has always the
-        // same one before it.
+        // Each in turn, so that other changes affect all equally, and in a changing order.
         for n in 0..times.len() {
             let who = (first + n) % times.len();
             let from = Instant::now();

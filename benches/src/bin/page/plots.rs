@@ -51,7 +51,7 @@ impl Plot {
         })
     }
 
-    /// The least and the largest value. A log scale has no place for nought.
+    /// The smallest and the largest value. A log scale has no place for zero.
     pub(crate) fn range(&self) -> (f64, f64) {
         let values = || {
             self.series

@@ -20,7 +20,7 @@ fn main() {
         println!("redis count raw|backend|api|raw-many|api-many PAIRS: for a profiler");
         return;
     }
-    // For a profiler: so many pairs of one kind, and nothing else.
+    // For a profiler: that many pairs of one kind, and nothing else.
     if let [count, kind, pairs] = &words[..]
         && count == "count"
     {

@@ -104,7 +104,7 @@ pub(crate) async fn inflight(server: &Server, effort: Effort, table: &mut Goals)
     );
 }
 
-/// So many pairs of one kind, and nothing else; of 64 tasks where it says `many`.
+/// That many pairs of one kind, and nothing else; `many` runs 64 tasks.
 pub(crate) async fn count(server: &Server, kind: &str, pairs: u64) {
     let (mut raw, _pushes) = Raw::new(server).await;
     let (spi, client) = (backend(server).await, client(server).await);

@@ -6,7 +6,7 @@ use dlock_benches::figures::Shows;
 use dlock_benches::redis::{Effort, Goals, Seen, Spell, crowd, micros, quantile};
 use dlock_benches::sql::{Kind, Maria, Postgres, Server, Strategy, client, notify_floor};
 
-/// `tasks` of ours at one lock, over so many clients.
+/// `tasks` tasks of dlock with one lock, over that many clients.
 async fn ours(server: &Server, strategy: Strategy, clients: usize, tasks: usize, spell: Spell) -> Seen {
     let mut all = Vec::new();
     for _ in 0..clients {
@@ -209,7 +209,7 @@ pub(crate) async fn rows(server: &Server, effort: Effort, table: &mut Goals) {
     counts(server, Strategy::Lease, effort, table, counted).await;
 }
 
-/// Locks of a session: who waits does so in the server.
+/// Session locks: waiters wait in the server.
 pub(crate) async fn sessions(server: &Server, effort: Effort, table: &mut Goals) {
     let least = "the same by the bare driver";
     let floor = micros(native_floor(server, effort.times(3)).await);

@@ -18,8 +18,8 @@ pub(crate) async fn time(what: impl Future<Output = ()>) -> Duration {
     from.elapsed()
 }
 
-/// How long it took what takes turns with the others, so that whatever else changes meanwhile hits all alike.
-/// The first round is for warming up.
+/// The times of one kind. All take turns, so that other changes affect all equally. The first round is for
+/// warming up.
 pub(crate) async fn turns<const N: usize>(
     effort: Effort,
     mut each: impl AsyncFnMut() -> [Duration; N],

@@ -6,7 +6,7 @@ use dlock_benches::figures::Shows;
 use dlock_benches::redis::{Effort, Goals, Seen, Spell, crowd, micros, quantile};
 use dlock_benches::zookeeper::{Curator, Recipe, Server, client};
 
-/// `tasks` of ours at one lock, over so many sessions.
+/// `tasks` tasks of dlock with one lock, over that many sessions.
 async fn ours(server: &Server, sessions: usize, tasks: usize, spell: Spell) -> Seen {
     let mut locks = Vec::new();
     for _ in 0..sessions {
@@ -56,7 +56,7 @@ pub(crate) async fn handoff(server: &Server, effort: Effort, table: &mut Goals) 
     };
     for sessions in [1, 8] {
         let (mut mine, mut others) = (Vec::new(), Vec::new());
-        // In turn, so that whatever else changes meanwhile hits both alike.
+        // In turn, so that other changes affect both equally.
         for _ in 0..=SPELLS {
             mine.push(ours(server, sessions, TASKS, spell).await);
             others.push(recipe(server, sessions, TASKS, spell).await);

@@ -59,7 +59,7 @@ pub(crate) async fn upkeep(server: &Server, table: &mut Goals) {
     );
 }
 
-/// What the server needs for such a lock whoever makes it.
+/// What the server needs for such a lock, whichever client creates it.
 async fn least(server: &Server) -> f64 {
     let raw = Raw::new(server).await;
     raw.line("/dlock-least").await;

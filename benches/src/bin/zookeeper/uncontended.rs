@@ -17,7 +17,7 @@ async fn time(what: impl Future<Output = ()>) -> Duration {
 /// Java and ours: so long everything is let warm up.
 const WARM: u64 = 10;
 
-/// So many cycles one after the other, of which the first do not count.
+/// That many cycles one after the other; the first do not count.
 const SPELL: usize = 25;
 const SETTLE: usize = 5;
 
@@ -37,9 +37,8 @@ pub(crate) async fn pair(server: &Server, effort: Effort, table: &mut Goals) {
         let ends = Instant::now() + length * times.len() as u32;
         let mut first = 0;
         while Instant::now() < ends {
-            // Each in turn, so that whatever else changes meanwhile hits all alike; and each for a while,
-            // since one that comes back to a session and to code that it has just used is faster than one
-            // that comes after others. Nobody has always the same one before it.
+            // Each in turn, so that other changes affect all equally; and each for a while, since it is
+            // faster on a session and code that it has just used. The order changes.
             for n in 0..times.len() {
                 let who = (first + n) % times.len();
                 for cycle in 0..SPELL {

@@ -47,7 +47,7 @@ fn number(variable: &str, unless_set: u64) -> u64 {
     set.map_or(unless_set, |n| n.parse().expect("a number"))
 }
 
-/// Whoever knows all members.
+/// A client that knows all members.
 fn config(servers: &EtcdEnsemble) -> Config {
     let all = servers.addresses();
     let all: Vec<_> = all.iter().map(ToString::to_string).collect();

@@ -197,7 +197,7 @@ macro_rules! tests {
                     assert_eq!((counted().await, outer.token()), (before - 1, token));
                     one.leave(outer).await.unwrap();
                     assert_eq!(counted().await, before - 2);
-                    // A new one, for whom what the old one has is not there any more.
+                    // A new one, for which the holds of the old one have gone.
                     let clear = "UPDATE dlock_reentrant SET holds = 0";
                     sqlx::query(clear).execute(&site.pool).await.unwrap();
                     one = rows.owner("one").unwrap();

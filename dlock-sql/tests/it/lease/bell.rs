@@ -1,4 +1,4 @@
-//! MariaDB's doorbell: a release wakes the look of whoever is next, and of nobody else.
+//! MariaDB's doorbell: a release wakes the next waiter's poll, and no other.
 
 use dlock_core::spi::{Acquire, LeaseKey, Release, Signal};
 use dlock_core::{LockName, RequestId};

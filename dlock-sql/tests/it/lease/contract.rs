@@ -216,7 +216,7 @@ async fn an_operator_sees_and_ends_it(lock: Arc<dyn Lock>) {
     assert!(asked(&*lock, &b).await > token);
 }
 
-/// Where whoever watches is told, or finds, each change.
+/// Where a watcher is told of, or finds, each change.
 async fn changes_are_told_one_by_one(lock: Arc<dyn Lock>) {
     let name = LockName::new("x").unwrap();
     let mut changes = lock.watch().unwrap().watch(&name).await.unwrap();
@@ -263,7 +263,7 @@ async fn a_forced_end_is_told_or_a_snapshot_says_it_was_missed(lock: Arc<dyn Loc
     granted(&*lock, &b).await;
     assert!(matches!(next().await, Change::Granted(_)));
     renew(&*lock, RenewItem::lease(b.key.clone(), TTL)).await;
-    // Longer than it would have lived, and long enough for whoever looks to see the renewal.
+    // Longer than it would have lived, and long enough for a poll to see the renewal.
     let quiet = select(Box::pin(next()), smol::Timer::after(ms(1_500))).await;
     let Either::Right((_, told)) = quiet else {
         panic!("told of a renewal")

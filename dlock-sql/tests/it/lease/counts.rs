@@ -144,8 +144,8 @@ async fn hand_on(server: &Server, lock: &dyn Lock, many: usize) -> f64 {
                     assert!(matches!(push, Some(Push::Granted(_))), "{push:?}");
                 }
                 Wake::Poll { probe, .. } => {
-                    // The first look of whoever has not looked yet may be that of one before it, which costs
-                    // nothing and shows what was then.
+                    // A client's first look may reuse an earlier one, which costs nothing and shows the state
+                    // of then.
                     let mut looks = 0;
                     let id = a.key.id;
                     while !matches!(probe.look().await.unwrap(), News::Admitted(all) if all.contains(&id)) {
@@ -162,8 +162,8 @@ async fn hand_on(server: &Server, lock: &dyn Lock, many: usize) -> f64 {
     asked.await as f64 / (many + 1) as f64
 }
 
-/// On PostgreSQL the release is all: whoever is next is told. (It had asked once.) On MariaDB it looks (one),
-/// and comes for it (two in one round trip); and the release is six in two.
+/// On PostgreSQL the release is all: the next waiter is notified. (It had asked once.) On MariaDB it polls
+/// (one statement) and claims (two in one round trip); and the release is six in two.
 #[test]
 fn a_hand_over_costs_the_same_however_many_wait() {
     for (kind, most, queues) in [

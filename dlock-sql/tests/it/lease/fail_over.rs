@@ -92,7 +92,7 @@ fn guards_and_waiters_survive_a_fail_over() {
             let held = x.acquire().await.unwrap();
             let (send, next) = oneshot::channel();
             let waiting = async move {
-                // Whoever asked has given up.
+                // The caller has given up.
                 let _ = send.send(waits.acquire().await);
             };
             runtime.spawn(waiting.boxed());

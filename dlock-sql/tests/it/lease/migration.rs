@@ -12,7 +12,7 @@ const NEXT: &str = "ALTER TABLE dlock_name ADD COLUMN tenant TEXT; ALTER TABLE d
     TEXT; UPDATE dlock_name SET tenant = 'of before'; CREATE TABLE dlock_tenant (tenant INT); UPDATE \
     dlock_meta SET schema_version = 2";
 
-/// Whoever holds something goes on meanwhile, and so does whoever waits.
+/// Holders and waiters go on meanwhile.
 #[test]
 fn a_later_version_takes_over_what_is_held() {
     for kind in [Kind::Postgres, Kind::MariaDb] {

@@ -107,8 +107,7 @@ fn a_copy_of_a_try_that_comes_after_the_answer_is_not_heard() {
     });
 }
 
-/// The minimum hold of a reader ends by itself, and so does what has kept a copy of its acquire from being
-/// heard.
+/// The minimum hold of a reader expires, and so does the tombstone against a copy of its acquire.
 #[test]
 fn a_late_copy_of_an_acquire_is_refused_after_a_minimum_hold() {
     run(On::Tokio, async |runtime| {
@@ -141,7 +140,8 @@ fn a_late_copy_of_an_acquire_is_refused_after_a_minimum_hold() {
     });
 }
 
-/// Ours waits for a name that one has locked, and then for a second one of another, who waits for the first.
+/// Our statement waits for a name that another has locked, and then for a second name, whose holder waits for
+/// the first.
 #[test]
 fn a_deadlock_is_unavailable_and_passes() {
     run(On::Tokio, async |runtime| {
@@ -154,7 +154,7 @@ fn a_deadlock_is_unavailable_and_passes() {
         let (mut first, mut second) = (server.hand().await, server.hand().await);
         let locks = |name: &str| format!("SELECT * FROM dlock_name WHERE name = '{name}' FOR UPDATE");
         first.run(&format!("BEGIN; {}", locks("a"))).await.unwrap();
-        // The server ends whoever looks first for what is in its way.
+        // The server ends the statement that detects the deadlock first.
         let patient = format!("SET deadlock_timeout = '1min'; BEGIN; {}", locks("b"));
         second.run(&patient).await.unwrap();
         let items = all.each_ref().map(|a| RenewItem::lease(a.key.clone(), TTL));

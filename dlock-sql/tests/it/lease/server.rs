@@ -158,7 +158,7 @@ impl Server {
         blocking(move || {
             match server {
                 Self::Postgres(server) => {
-                    // In one statement: one that has ended by itself since it was listed does not matter.
+                    // In one statement: a session that has ended since it was listed does not matter.
                     server.ask(
                         "SELECT count(pg_terminate_backend(pid, 5000)) FROM pg_stat_activity \
                             WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()",
@@ -167,7 +167,7 @@ impl Server {
                 Self::MariaDb(server) => {
                     for connection in server.connections()? {
                         match server.kill_connection(connection) {
-                            // It has ended by itself since it was listed.
+                            // It has ended since it was listed.
                             Err(e) if e.to_string().contains("Unknown thread id") => {}
                             killed => killed?,
                         }

@@ -157,7 +157,7 @@ fn what_dead_waiters_leave_is_swept_and_tokens_go_on() {
                 }
             };
             server.ask(ago).await;
-            // Whoever releases something sweeps now and then.
+            // A client that releases something sweeps now and then.
             let left = "SELECT (SELECT count(*) FROM dlock_entry) + (SELECT count(*) FROM dlock_name WHERE \
                 name <> 'other')";
             within(ms(30_000), async {

@@ -110,7 +110,7 @@ fn a_holder_that_is_killed_is_told_at_the_next_ping() {
         let guard = client.lock("a").unwrap().acquire().await.unwrap();
         let token = guard.token();
         for id in blocking(|| server.connections()) {
-            // Some are those of whoever asked.
+            // Some are the test's own.
             let _ = tokio::task::block_in_place(|| server.kill_connection(id));
         }
         let reason = tokio::time::timeout(Duration::from_secs(5), guard.lost())

@@ -143,7 +143,7 @@ fn a_killed_holder_is_told_soon_after_the_next_is_granted() {
         blocking(|| wait_until_blocked(&server, 1));
         let begun = Instant::now();
         for id in of_first {
-            // Some are those of whoever asked.
+            // Some are the test's own.
             let _ = tokio::task::block_in_place(|| server.kill_connection(id));
         }
         let next = waiting.await.unwrap();

@@ -41,7 +41,7 @@ pub(super) async fn open(pool: &PgPool) -> Client {
     client(long(pool).connect(here()).await.unwrap())
 }
 
-/// The session of whoever holds an advisory lock, of which there is one.
+/// The session that holds the only advisory lock.
 fn holder(server: &PostgresServer) -> std::io::Result<i32> {
     let pid = server.number("SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND granted")?;
     i32::try_from(pid).map_err(std::io::Error::other)

@@ -339,7 +339,7 @@ fn a_journal_that_a_crash_can_damage_is_refused() {
 #[test]
 fn opening_waits_for_a_file_that_is_busy() {
     with_files(|files, runtime| async move {
-        // Setting this mode reads the file, which whoever writes locks all others out of.
+        // Setting this mode reads the file, from which a writer locks out all others.
         let options = SqliteConnectOptions::new()
             .filename(files.path())
             .create_if_missing(true)

@@ -46,7 +46,7 @@ fn a_snapshot_comes_first_then_every_change_in_order() {
             panic!("not granted");
         };
         assert_eq!((holder.id, holder.token), (b.key.id, second.token));
-        // Nobody renews it and nobody asks: the watcher finds out by itself.
+        // It is not renewed, and there are no requests: the watcher finds out on its own.
         assert_eq!(next(&mut stream).await, Change::Expired { id: b.key.id });
 
         let c = ask("n");

@@ -75,7 +75,7 @@ fn a_limit_of_one_request_is_not_that_of_the_next() {
 }
 
 /// What the driver's own savepoints would do: dropped while one is made, the whole transaction is rolled
-/// back, and what comes after commits by itself.
+/// back, and later statements autocommit.
 #[test]
 fn a_request_that_is_dropped_leaves_the_transaction_whole() {
     run(async {

@@ -7,55 +7,54 @@ use dlock_core::ErrorKind;
 
 use crate::failure::meaning;
 
-/// What kept a statement, or a transaction, from being done.
+/// Why a statement or a transaction failed.
 ///
-/// After any of them **roll the transaction back and begin anew**. PostgreSQL refuses all that comes after a
-/// failure; MySQL does not: a deadlock has ended the transaction already, and what is sent after it would be
-/// committed statement by statement.
+/// After any failure **roll back the transaction and begin again**. PostgreSQL rejects all later statements;
+/// MySQL does not: a deadlock has ended the transaction already, and later statements would be committed one
+/// by one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Failure {
-    /// Two transactions waited for one another, and this one was chosen to end. Repeat it at once.
+    /// Two transactions waited for each other, and the server ended this one. Repeat it at once.
     Deadlock,
     /// Another transaction has changed what this one had read (PostgreSQL from `REPEATABLE READ` on, MariaDB
     /// with `innodb_snapshot_isolation`, SQLite in one that read before it wrote); at the commit, too. Repeat
     /// it at once.
     Serialization,
-    /// The wait for a lock took longer than the server lets it (`lock_timeout`, `innodb_lock_wait_timeout`,
-    /// `busy_timeout`), or was not to take any time. Repeat it later.
+    /// The wait for a lock exceeded its limit (`lock_timeout`, `innodb_lock_wait_timeout`, `busy_timeout`, or
+    /// none with `NOWAIT`). Repeat it later.
     LockTimeout,
-    /// The server, or this transaction, takes no writes: a replica, perhaps after a failover.
+    /// The server or this transaction is read-only: a replica, perhaps after a failover.
     ReadOnly,
-    /// An earlier statement of the transaction has failed, and it was not rolled back.
+    /// An earlier statement of the transaction failed, and the transaction was not rolled back.
     Aborted,
-    /// The connection broke, was ended by an operator, or was idle for too long. What was not committed is
-    /// rolled back. **Of a commit, or a statement outside of a transaction, it is not known whether it took
-    /// effect.**
+    /// The connection broke, was ended by an operator, or was idle for too long. Uncommitted changes are
+    /// rolled back. **A commit, or a statement outside of a transaction, may or may not have taken effect.**
     ConnectionLost,
-    /// There was no connection: the pool is empty or closed, or the server lets nobody in.
+    /// There was no connection: the pool is exhausted or closed, or the server accepts none.
     NoConnection,
-    /// The statement was cancelled from elsewhere, or took longer than the server lets it.
+    /// The statement was cancelled, or exceeded the server's time limit.
     Cancelled,
-    /// There is no space left for what was to be written.
+    /// The disk is full.
     DiskFull,
     /// The user lacks a right.
     Denied,
-    /// A table or column is not there, or is another than was said.
+    /// A table or column is missing, or differs from what was expected.
     Schema,
-    /// A row would have broken a rule of its table.
+    /// A row would have violated a constraint of its table.
     Constraint,
-    /// Anything else; the cause tells.
+    /// Any other failure; see the cause.
     Other,
 }
 
 impl Failure {
-    /// What that error of the driver means. For statements of your own in a transaction that locks, and for
-    /// its commit.
+    /// Classifies an error of the driver. For your own statements in a transaction that locks, and for its
+    /// commit.
     pub fn of(error: &sqlx::Error) -> Self {
         meaning(error).failure
     }
 
-    /// Whether the whole transaction may succeed when it is repeated, with nothing changed. Not told of
+    /// Whether the whole transaction may succeed if it is repeated unchanged. False for
     /// [`ConnectionLost`](Self::ConnectionLost): a commit may have taken effect already.
     pub const fn is_retryable(self) -> bool {
         matches!(
@@ -64,7 +63,7 @@ impl Failure {
         )
     }
 
-    /// The same in the words of the rest of the library, for a statement whose transaction was not committed.
+    /// The kind of error in the rest of the library, for a statement whose transaction was not committed.
     pub const fn kind(self) -> ErrorKind {
         match self {
             Self::LockTimeout => ErrorKind::Timeout,
@@ -97,7 +96,7 @@ impl fmt::Display for Failure {
     }
 }
 
-/// The result of the direct ways of locking.
+/// The result of direct locking.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// A failure, with a sentence and its cause.

@@ -1,5 +1,5 @@
-//! The fence gate inside a transaction of yours: the check and your write are one. A holder that was paused
-//! past its lease comes back with a token that a later holder has overtaken, and is refused.
+//! The fence gate inside your own transaction: the check and your write are atomic. A holder that was paused
+//! past its lease comes back with a stale token, and is refused.
 //!
 //! ```no_run
 //! # #[cfg(feature = "postgres")]
@@ -20,14 +20,14 @@
 //!
 //! The row of the resource is locked before it is read, and the lock ends with the transaction.
 //!
-//! * *A newer holder comes between check and commit*: it waits for our row, and goes on after us.
-//! * *It has checked and not committed*: we wait for its row, see its token, and are refused; unless it
-//!   rolled back, and nothing of it is there.
-//! * *The transaction cannot see what is newest*: PostgreSQL from `REPEATABLE READ` on, and SQLite if it has
+//! * *A newer holder comes between check and commit*: it waits for the row, and goes on afterwards.
+//! * *A newer holder has checked and not committed*: this one waits for the row, sees the newer token, and is
+//!   refused; unless the newer one rolls back, which leaves nothing.
+//! * *The transaction cannot see the newest row*: PostgreSQL from `REPEATABLE READ` on, and SQLite if it has
 //!   read before, refuse as [`Serialization`](super::Failure::Serialization); MySQL reads the newest whenever
 //!   it locks (MariaDB with `innodb_snapshot_isolation` refuses).
-//! * *The answer of the commit is lost*: token and write are stored together or not at all. The token may
-//!   come again.
+//! * *The answer of the commit is lost*: token and write are stored together or not at all. The same token
+//!   may be repeated.
 //! * *Two resources in different orders*: a deadlock, which the server resolves. Begin again.
 
 use dlock_core::{Access, Admission, LockName, Token};
@@ -38,14 +38,12 @@ use super::failure::{Error, Result};
 use super::tables::{Tables, create};
 use crate::gate::{admission, pass};
 
-/// Makes the gate's table, if it is not there (a lease backend has made it). That takes the right to create
-/// tables; at work, `SELECT`, `INSERT` and `UPDATE` on it are enough.
+/// Creates the gate's table if it is missing (a lease backend creates it too). That needs the right to create
+/// tables; later `SELECT`, `INSERT` and `UPDATE` on it suffice.
 ///
-/// # Cancel safety
-/// Cancelled, the table exists or not; call it again.
+/// # Cancel safety If the future is dropped, the table may exist or not; call it again.
 ///
-/// # Errors
-/// `PermissionDenied` if this user may not create tables; others as they come.
+/// # Errors `PermissionDenied` if this user may not create tables; any other failure of the database.
 pub async fn create_table<DB: Store>(conn: &mut DB::Connection, tables: &Tables) -> Result<()> {
     create::<DB>(conn, &crate::gate::table::<DB>(&tables.fence())).await
 }
@@ -53,12 +51,11 @@ pub async fn create_table<DB: Store>(conn: &mut DB::Connection, tables: &Tables)
 /// Checks a token inside a transaction, and remembers it if that commits. Waits for other users of the
 /// resource.
 ///
-/// If it is admitted, write and commit; if it is refused, roll back. Table and rule are those of the gates of
-/// the backends. In a namespace (`?namespace=shop` in a URL) a resource goes by its [stored
+/// If it is admitted, write and commit; if it is refused, roll back. The table and the rule are those of the
+/// backends' gates. In a namespace (`?namespace=shop` in a URL) use a resource's [stored
 /// name](dlock_core::combinators::Namespaced::stored_name). One request.
 ///
-/// # Cancel safety
-/// Cancelled, the token may have been noted in the transaction; roll it back.
+/// # Cancel safety If the future is dropped, the token may have been noted in the transaction; roll it back.
 ///
 /// # Errors
 /// `InvalidInput` for a token above 2^63 - 1, before any I/O. Any [`Failure`](super::Failure), after which

@@ -1,16 +1,16 @@
-//! Locking by hand in a database of yours: beside the locks of the rest of the library, in the terms of SQL.
+//! Locking by hand in your own database, in the terms of SQL.
 //!
 //! | | holds | for | waits |
 //! |---|---|---|---|
 //! | [`row`] | rows, until the transaction ends | reading and writing in one | in the server, in no order |
-//! | [`optimistic`] | nothing | rows that are seldom fought over | never: who was slower begins again |
-//! | [`reentrant`] | a name, for an owner, for a time | what operators want to see in a table | not at all |
-//! | [`gate`] | a resource, until the transaction ends | refusing overtaken tokens | in the server |
+//! | [`optimistic`] | nothing | rows with little contention | never: the slower one begins again |
+//! | [`reentrant`] | a name, for an owner, for a time | locks that operators see in a table | never |
+//! | [`gate`] | a resource, until the transaction ends | refusing stale tokens | in the server |
 //!
-//! There is no engine behind them and no task in the background. Nothing is renewed, repeated or undone
-//! unless it says so. Each takes `sqlx::Postgres`, `sqlx::MySql` (for MariaDB too) or `sqlx::Sqlite`, with
-//! the feature of that name. Every [`Error`] tells the [`Failure`] behind it, the same for all databases.
-//! What differs (isolation levels, rights, poolers, and what sqlx does not tell) is in `docs/sql-by-hand.md`.
+//! There is no engine behind them and no background task. Nothing is renewed, repeated or undone unless it
+//! says so. Each works with `sqlx::Postgres`, `sqlx::MySql` (also for MariaDB) or `sqlx::Sqlite`, with the
+//! feature of that name. Every [`Error`] has a [`Failure`], the same for all databases. The differences
+//! (isolation levels, rights, poolers, and what sqlx does not report) are in `docs/sql-by-hand.md`.
 
 mod dialect;
 mod failure;

@@ -1,4 +1,4 @@
-//! Rows that nobody locks: who writes says which version was read, and is refused if it is another by now.
+//! Optimistic locking: a write names the version that was read, and is refused if the row has changed since.
 //!
 //! Nothing is held between reading and writing, however long that takes.
 //!
@@ -25,23 +25,25 @@
 //!
 //! # What it promises
 //!
-//! Check and write are one statement, which raises the version: of all who read the same one, one writes.
+//! The check and the write are one statement, which raises the version: of all that read one version, one
+//! writes.
 //!
 //! # What it does not
 //!
-//! * **Writes that do not go by the version** are not seen. All writers of the table must raise it.
-//! * **A row that is deleted and made anew** must not begin with a version that it had before; else who read
-//!   the old row overwrites the new one. Keep the row, or begin with a number that is never used twice.
-//! * Fairness: under load, who is slow may be refused again and again. For that there are locks.
+//! * **Writes that ignore the version** are not detected. All writers of the table must raise it.
+//! * **A row that is deleted and inserted again** must not begin with an earlier version; otherwise a writer
+//!   that read the old row overwrites the new one. Keep the row, or begin with a number that is never used
+//!   twice.
+//! * Fairness: under load a slow writer may be refused again and again. Use a lock then.
 //!
 //! # What could break it, and why it does not
 //!
-//! * *The answer of a write is lost*: it is not repeated, and the error [tells](Error::may_have_happened).
+//! * *The answer of a write is lost*: it is not repeated, and the error [says so](Error::may_have_happened).
 //! * *A transaction that cannot see newer versions*, as MySQL's by default, would be refused at every try. So
-//!   [`Versioned::update`] takes a pool, and each statement commits by itself. Inside a transaction use
+//!   [`Versioned::update`] takes a pool, and each statement autocommits. Inside a transaction use
 //!   [`Versioned::write`], and repeat the transaction.
 //! * *A pool of one connection*: reading and writing share one, and none is held during a pause.
-//! * *Everybody comes back at once*: the pauses are drawn at random, up to a bound that doubles.
+//! * *All retry at once*: the pauses are random, up to a bound that doubles.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -55,10 +57,10 @@ use super::dialect::Store;
 use super::failure::{Error, Failure, Result};
 use super::pooled::Pooled;
 
-/// How often to try, unless you know better.
+/// A sensible number of tries.
 pub const TRIES: NonZeroU32 = NonZeroU32::MIN.saturating_add(9);
 
-/// A table of yours whose rows have a version: a column of whole numbers that is not NULL.
+/// A table whose rows have a version: an integer column that is not NULL.
 #[derive(Debug)]
 pub struct Versioned<DB> {
     table: &'static str,
@@ -68,23 +70,23 @@ pub struct Versioned<DB> {
     database: PhantomData<fn() -> DB>,
 }
 
-/// What became of reading, deciding and writing. `conflicts` is how often somebody else was faster before.
+/// The outcome of an update. `conflicts` is how often another writer was faster before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 #[non_exhaustive]
 #[allow(missing_docs)] // the two fields are said above and below
 pub enum Updated {
-    /// It is written, and has this version from here on.
+    /// The row was written, and has this version now.
     Written { version: i64, conflicts: u32 },
-    /// Nothing was to be written to the version that was read.
+    /// The step decided to write nothing to the version that was read.
     Unchanged { version: i64, conflicts: u32 },
     /// There is no such row.
     Missing { conflicts: u32 },
-    /// Every try met somebody who was faster. Nothing was written.
+    /// Another writer was faster in every try. Nothing was written.
     GaveUp { conflicts: u32 },
 }
 
-/// Which columns get which values. The version is raised beside them.
+/// New values for columns. The version is raised with them.
 #[must_use]
 pub struct Change<DB: Store> {
     /// Assignments, each with a comma behind it.
@@ -93,7 +95,7 @@ pub struct Change<DB: Store> {
 }
 
 impl<DB: Store> Change<DB> {
-    /// None but the version.
+    /// Changes only the version.
     #[allow(clippy::new_without_default)] // it would say nothing that `new` does not
     pub fn new() -> Self {
         Self {
@@ -102,7 +104,7 @@ impl<DB: Store> Change<DB> {
         }
     }
 
-    /// That column gets that value.
+    /// Sets a column.
     pub fn set<'v, T: Encode<'v, DB> + Type<DB>>(mut self, column: &'static str, value: T) -> Self {
         self.values = self.values.and_then(|mut values| {
             let place = add::<DB, T>(&mut values, value)?;
@@ -202,23 +204,22 @@ impl<DB: Store> Versioned<DB> {
         }
     }
 
-    /// Reads, lets `step` decide what is to be written, and writes; again, if somebody else was faster, at
-    /// most `tries` times in all.
+    /// Reads a row, lets `step` decide what to write, and writes it. If another writer was faster, it repeats
+    /// that, up to `tries` times in all.
     ///
-    /// `step` is called with each version that was read, so it must have no effect of its own. The first
-    /// column of its row is the version. If it answers `None`, or fails, nothing is written; its error is any
-    /// type that can be made of an [`Error`]. Deadlocks, serialization failures and lock waits that were too
-    /// long count as conflicts: none of them has written anything.
+    /// `step` is called with each version that was read, so it must have no side effect. The first column of
+    /// its row is the version. If it returns `None` or an error, nothing is written; its error is any type
+    /// that converts from an [`Error`]. Deadlocks, serialization failures and lock timeouts count as
+    /// conflicts: none of them has written anything.
     ///
-    /// Two statements if nobody interferes, each of which commits by itself (connections must be in
-    /// autocommit). The pause after a conflict is drawn at random, up to 2 ms at first and 100 ms later.
+    /// Without a conflict it takes two statements, each of which autocommits (connections must be in
+    /// autocommit mode). The pause after a conflict is random, up to 2 ms at first and 100 ms later.
     ///
-    /// # Cancel safety
-    /// Dropped, the last write may be done or not. Its connection is closed (not in SQLite).
+    /// # Cancel safety If the future is dropped, the last write may be done or not. Its connection is closed
+    /// (not in SQLite).
     ///
-    /// # Errors
-    /// What `step` has failed with, or any [`Failure`] that repeating does not mend. If
-    /// [`may_have_happened`](Error::may_have_happened), look at the row before you repeat it.
+    /// # Errors The error of `step`, or any [`Failure`] that repeating does not solve. If
+    /// [`may_have_happened`](Error::may_have_happened), check the row before repeating it.
     pub async fn update<K, E: From<Error>>(
         &self,
         pool: &Pool<DB>,

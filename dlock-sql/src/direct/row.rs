@@ -1,4 +1,4 @@
-//! Rows that are locked inside a transaction of yours: `SELECT … FOR UPDATE`.
+//! Row locks inside your own transaction: `SELECT … FOR UPDATE`.
 //!
 //! ```no_run
 //! # #[cfg(feature = "postgres")]
@@ -13,7 +13,7 @@
 //!         let n: i64 = held.rows()[0].try_get("n")?;
 //!         sqlx::query("UPDATE stock SET n = $1 WHERE id = 7").bind(n - 1).execute(&mut *held).await?;
 //!     }
-//!     Locked::Busy => return Ok(()), // somebody else has it
+//!     Locked::Busy => return Ok(()), // another transaction has it
 //!     _ => return Ok(()), // there is no such row
 //! }
 //! tx.commit().await?; // and with it the lock ends
@@ -24,28 +24,29 @@
 //!
 //! * No other transaction can lock, change or delete the rows until this one has ended, which it cannot while
 //!   the [`RowGuard`] borrows it. (A savepoint that is rolled back takes the locks that were taken since.)
-//! * What is written in the same transaction needs no fencing: if the connection is lost, none is stored.
-//! * What [`rows`](RowGuard::rows) shows is the newest there is, read under the lock.
+//! * Writes in the same transaction need no fencing: if the connection is lost, none is stored.
+//! * [`rows`](RowGuard::rows) shows the newest version, read under the lock.
 //!
 //! # What it does not
 //!
-//! * **What is done outside of the transaction** (a call to another service, a file) is not protected once
-//!   the connection is lost, and nobody tells. Use a lease with a fencing token for that.
-//! * **What was read before** in the same transaction may be old. Decide by what the guard shows.
+//! * **Effects outside of the transaction** (a call to another service, a file) are not protected once the
+//!   connection is lost, and no one reports that. Use a lease with a fencing token for them.
+//! * **Earlier reads** in the same transaction may be old. Decide by what the guard shows.
 //! * SQLite locks no rows, but the whole file against writers; readers go on. Begin with `BEGIN IMMEDIATE`: a
 //!   transaction that read before another wrote ends in [`Serialization`](Failure::Serialization).
-//! * How long [`Wait::Block`] waits is the server's matter: for ever in PostgreSQL unless `lock_timeout` is
-//!   set, 50 s in MySQL, 5 s in SQLite as sqlx opens it. Then it is [`LockTimeout`](Failure::LockTimeout),
-//!   and the transaction is over.
-//! * Rows that are not there cannot be locked. MySQL in `REPEATABLE READ` locks the gap instead, which
-//!   several can do at once; if they then insert, one ends in a [`Deadlock`](Failure::Deadlock).
+//! * The server decides how long [`Wait::Block`] waits: for ever in PostgreSQL unless `lock_timeout` is set,
+//!   50 s in MySQL, 5 s in SQLite as sqlx opens it. Then it is [`LockTimeout`](Failure::LockTimeout), and the
+//!   transaction is over.
+//! * Missing rows cannot be locked. MySQL in `REPEATABLE READ` locks the gap instead, which several can do at
+//!   once; if they then insert, one ends in a [`Deadlock`](Failure::Deadlock).
 //!
 //! # What could break it, and why it does not
 //!
-//! * *`NOWAIT` fails, or a limit is over, and PostgreSQL refuses the rest of the transaction*: it is asked
-//!   behind a savepoint. The limit is put back in the same transaction.
-//! * *The row changed while we waited*: PostgreSQL looks again, and leaves it out if the filter does not fit
-//!   any more ([`Locked::Nothing`]), or refuses in `REPEATABLE READ`. MySQL reads the newest in any case.
+//! * *`NOWAIT` fails, or a limit is over, and PostgreSQL rejects the rest of the transaction*: the statement
+//!   runs behind a savepoint. The limit is restored in the same transaction.
+//! * *The row changed during the wait*: PostgreSQL reads it again, and leaves it out if the filter does not
+//!   match any more ([`Locked::Nothing`]), or refuses in `REPEATABLE READ`. MySQL reads the newest in any
+//!   case.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -60,19 +61,20 @@ use super::failure::{Failure, Result};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Wait {
-    /// Wait, for as long as the server lets one.
+    /// Wait, up to the server's own limit.
     #[default]
     Block,
-    /// Answer [`Locked::Busy`] (`NOWAIT`).
+    /// Return [`Locked::Busy`] at once (`NOWAIT`).
     NoWait,
-    /// Wait for that long, and then answer [`Locked::Busy`]. The server counts it, for each row, in
+    /// Wait for that long, and then return [`Locked::Busy`]. The server counts it for each row, in
     /// milliseconds; MySQL and MariaDB in whole seconds, rounded up.
     AtMost(Duration),
-    /// Leave them out (`SKIP LOCKED`): for a queue of work, where any row will do. In SQLite as `NoWait`.
+    /// Skip locked rows (`SKIP LOCKED`): for a work queue, where any row will do. In SQLite the same as
+    /// `NoWait`.
     SkipLocked,
 }
 
-/// Which rows are to be locked, in a table of yours.
+/// The rows to lock, in a table of yours.
 #[must_use]
 pub struct Rows<DB: Store> {
     table: &'static str,
@@ -83,9 +85,9 @@ pub struct Rows<DB: Store> {
 }
 
 impl<DB: Store> Rows<DB> {
-    /// Those rows of that table which that `SELECT` finds. It has the placeholders of the database (`$1`, or
-    /// `?`); how the rows are locked is added at its end. Lock several in the same order everywhere (`ORDER
-    /// BY`); else two who wait for one another are a deadlock.
+    /// Selects the rows of a table. `select` has the placeholders of the database (`$1`, or `?`); the locking
+    /// clause is added at its end. Lock several rows in the same order everywhere (`ORDER BY`), to avoid
+    /// deadlocks.
     pub fn of(table: &'static str, select: &'static str) -> Self {
         Self {
             table,
@@ -96,7 +98,7 @@ impl<DB: Store> Rows<DB> {
         }
     }
 
-    /// The value of the next placeholder. What comes from outside is bound.
+    /// Binds the value of the next placeholder. Always bind input from outside.
     pub fn bind<'v, T: Encode<'v, DB> + Type<DB>>(mut self, value: T) -> Self {
         self.arguments = self.arguments.and_then(|mut all| {
             all.add(value).map_err(sqlx::Error::Encode)?;
@@ -105,7 +107,7 @@ impl<DB: Store> Rows<DB> {
         self
     }
 
-    /// What to do about rows that are locked. [`Wait::Block`] unless said.
+    /// Sets what to do about locked rows; [`Wait::Block`] unless set.
     pub fn wait(mut self, wait: Wait) -> Self {
         self.wait = match wait {
             Wait::AtMost(Duration::ZERO) => Wait::NoWait,
@@ -114,23 +116,21 @@ impl<DB: Store> Rows<DB> {
         self
     }
 
-    /// Does not keep the statement prepared: for a pooler that shares connections by transaction.
+    /// Does not keep the statement prepared: for a pooler in transaction mode.
     pub fn unprepared(mut self) -> Self {
         self.prepared = false;
         self
     }
 
-    /// Locks them, until the transaction ends.
+    /// Locks the rows until the transaction ends.
     ///
-    /// # Cancel safety
-    /// Dropped, the rows may be locked, and a limit left: in PostgreSQL until the transaction ends, elsewhere
-    /// on the connection, which is of no use until the server has answered. Set a limit, and roll back. In
-    /// MySQL, dropped between being prepared and being executed, it makes the connection wait without end,
-    /// and its pool has one less: lock in a task of its own there.
+    /// # Cancel safety If the future is dropped, the rows may be locked, and a limit may stay set: in
+    /// PostgreSQL until the transaction ends, elsewhere on the connection, which is unusable until the server
+    /// has answered. Set a limit, and roll back. In MySQL, if it is dropped between preparing and executing,
+    /// the connection waits for ever, and its pool has one less: lock in a task of its own there.
     ///
-    /// # Errors
-    /// Any [`Failure`]; roll the transaction back. That rows are locked by another is none, unless it was
-    /// waited for.
+    /// # Errors Any [`Failure`]; roll back the transaction. Rows that are locked by another are no error,
+    /// unless the wait for them timed out.
     pub async fn lock<'t, 'c>(self, tx: &'t mut Transaction<'c, DB>) -> Result<Locked<'t, 'c, DB>> {
         let (words, has_end) = match self.wait {
             Wait::Block => ("", false),

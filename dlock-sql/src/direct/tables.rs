@@ -1,4 +1,4 @@
-//! Which tables of the database are dlock's.
+//! The names of dlock's tables.
 
 use std::fmt;
 
@@ -7,15 +7,15 @@ use dlock_core::ErrorKind;
 use super::dialect::Store;
 use super::failure::{Error, Failure, Result};
 
-/// What the names of dlock's tables begin with, perhaps after the name of a schema: `dlock_` by default, as
-/// for the backends, so that the fence gate here remembers what theirs does. Two prefixes are two sets of
+/// The prefix of the names of dlock's tables, optionally with a schema: `dlock_` by default, as for the
+/// backends, so that the fence gate here and theirs share a table. Different prefixes are different sets of
 /// tables.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tables(String);
 
 impl Tables {
-    /// Tables whose names begin with `dlock_`, `shop_dlock_`, or `locks.dlock_` in a schema (MySQL: a
-    /// database) that exists.
+    /// Sets the prefix, as in `dlock_`, `shop_dlock_`, or `locks.dlock_` in a schema (MySQL: a database) that
+    /// exists.
     ///
     /// # Errors
     /// `InvalidInput` if it, or the part before a dot, is not a letter or underscore and then letters, digits
@@ -49,7 +49,7 @@ impl fmt::Display for Tables {
     }
 }
 
-/// Whether the names of tables may begin with that. It goes into the text of statements.
+/// Whether it is a valid prefix. It goes into the text of statements.
 pub(crate) fn is_prefix(name: &str) -> bool {
     is_plain(name) && !name.to_ascii_lowercase().starts_with("sqlite_")
 }

@@ -1,5 +1,4 @@
-//! A lock that its owner may enter again, as a row of a table: who has it and how often stands there for
-//! everybody to read.
+//! A re-entrant lock as a row of a table, which shows its owner and how often it was entered.
 //!
 //! ```no_run
 //! # type Done = Result<(), Box<dyn std::error::Error>>;
@@ -15,7 +14,7 @@
 //! let mut owner = rows.owner("billing@web-3")?;
 //! let invoice = LockName::new("invoice/42")?;
 //! if let Entered::Held(outer) = owner.enter(&invoice, Duration::from_secs(30)).await? {
-//!     // Deep inside, by whoever was given the owner:
+//!     // Deep inside, in a function that was given the owner:
 //!     if let Entered::Held(inner) = owner.enter(&invoice, Duration::from_secs(30)).await? {
 //!         assert_eq!((inner.holds(), inner.token()), (2, outer.token()));
 //!         owner.leave(inner).await?;
@@ -34,38 +33,39 @@
 //!
 //! # What it promises
 //!
-//! * One owner at a time, in all processes, until it has left as often as it entered, or its time is over by
-//!   **the database's clock** (in SQLite the machine's since boot, as in [the backend](crate::sqlite)). An
-//!   owner is a value with 128 random bits; two of the same label are strangers.
-//! * The token grows with each owner that comes to a name, and stays while it enters again. The row keeps it,
-//!   which nothing here deletes: one row for each name that was ever used.
-//! * A change counts once, also if its answer is lost and it is made again.
-//! * [`Hold::is_valid`] is no later than the end in the table: it is counted from before the request.
+//! * There is one owner at a time, over all processes, until it has left as often as it entered, or its ttl
+//!   is over by **the database's clock** (in SQLite the machine's since boot, as in [the
+//!   backend](crate::sqlite)). An owner is a value with 128 random bits; two with the same label are
+//!   different owners.
+//! * The token grows with each new owner of a name, and stays when the owner enters again. The row keeps it
+//!   and is never deleted here: there is one row for each name that was ever used.
+//! * A change counts once, even if its answer is lost and it is repeated.
+//! * [`Hold::is_valid`] ends no later than the row does: it counts from before the request.
 //!
 //! # What it does not
 //!
-//! * **It does not renew itself** and tells nobody of a loss: use [`Owner::renew`], and the
-//!   [gate](super::gate) with the token where it matters. The locks of `dlock::Client` do both.
-//! * It does not wait: [`Entered::Busy`] says for how long at most it is held. A [`Hold`] that is dropped is
-//!   held until its time is over: a destructor cannot speak to a database.
+//! * **It does not renew itself** and reports no loss: use [`Owner::renew`], and the [gate](super::gate) with
+//!   the token where it matters. The locks of `dlock::Client` do both.
+//! * It does not wait: [`Entered::Busy`] says for how long at most it is held. A dropped [`Hold`] stays until
+//!   its ttl is over: a destructor cannot send a request.
 //!
 //! # What could break it, and why it does not
 //!
-//! Every change is one transaction that locks the row, reads it, decides, writes and commits. It writes *how
-//! often* the owner has the name, which the owner knows, and never "once more".
+//! Every change is one transaction that locks the row, reads it, decides, writes and commits. It writes the
+//! *total count* of the owner's holds, which the owner knows, and never an increment.
 //!
 //! * *Two at once*: the second waits for the row, and reads it when the first has committed (PostgreSQL in
 //!   `READ COMMITTED`, which is asked for; MySQL where it locks; SQLite locks the file).
-//! * *Two find no row*: it is inserted before it is locked, so nobody locks a gap.
+//! * *Two find no row*: it is inserted before it is locked, so no gap is locked.
 //! * *The process stops in the transaction*: the name is blocked until the server ends the connection
-//!   (`idle_in_transaction_session_timeout` in PostgreSQL, `wait_timeout` in MySQL). When the process goes
-//!   on, it writes what it read: nobody could change it meanwhile.
+//!   (`idle_in_transaction_session_timeout` in PostgreSQL, `wait_timeout` in MySQL). When the process
+//!   resumes, its write is based on what it read: the row could not change meanwhile.
 //! * *The commit's answer is lost, or the future is dropped*: before anything else the owner writes the count
-//!   that it knows, without the entry that was not answered and the hold that was to be left. The lost change
+//!   that it knows, without the unanswered entry and without the hold that it was leaving. The lost change
 //!   cannot come later: its transaction has the row locked, so the next writer waits for its end, and its
 //!   connection is closed instead of going back to the pool. If the owner is dropped too, the hold runs out.
-//! * *It ran out and the owner enters again*: that is a new hold with a new token, and the old ones are lost.
-//! * *It is entered again for a shorter time*: the time in the table is never made shorter while it is held.
+//! * *It expired and the owner enters again*: that is a new hold with a new token, and the old ones are lost.
+//! * *It is entered again with a shorter ttl*: the end in the table never moves backward while it is held.
 
 mod owner;
 mod state;
@@ -84,7 +84,7 @@ use super::failure::{Error, Failure, Result};
 use super::pooled::Pooled;
 use super::tables::{Tables, create};
 
-/// How often a change is tried that meets a deadlock.
+/// How often a change is tried if it meets a deadlock.
 const TRIES: u32 = 4;
 
 /// A table of re-entrant locks. Cheap to clone.
@@ -99,18 +99,18 @@ pub struct ReentrantRows<DB: Store> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Holder {
-    /// What the owner is called.
+    /// The owner's label.
     pub label: String,
-    /// How often it has entered and not left.
+    /// How often it has entered without leaving.
     pub holds: u32,
-    /// Since it entered first.
+    /// The fencing token, since the first entry.
     pub token: Token,
-    /// For how long at most, unless it is renewed.
+    /// The time left, unless it is renewed.
     pub remaining: Duration,
 }
 
 impl<DB: Store> ReentrantRows<DB> {
-    /// Those in the database of that pool. Each call uses one of its connections at a time, so one is enough.
+    /// Uses the database of that pool. Each call uses one connection at a time, so one is enough.
     pub fn new(pool: Pool<DB>, tables: Tables, runtime: Arc<dyn Runtime>) -> Self {
         Self {
             pool,
@@ -119,14 +119,12 @@ impl<DB: Store> ReentrantRows<DB> {
         }
     }
 
-    /// Makes the table, `…reentrant`, if it is not there, which takes the right to make tables. At work,
-    /// `SELECT`, `INSERT` and `UPDATE` on it are enough.
+    /// Creates the table, `…reentrant`, if it is missing. That needs the right to create tables; later
+    /// `SELECT`, `INSERT` and `UPDATE` on it suffice.
     ///
-    /// # Cancel safety
-    /// Cancelled, it is made or not; call it again.
+    /// # Cancel safety If the future is dropped, the table may exist or not; call it again.
     ///
-    /// # Errors
-    /// Any [`Failure`]: `Denied` if this user may not make tables.
+    /// # Errors Any [`Failure`]: `Denied` if this user may not create tables.
     pub async fn create_table(&self) -> Result<()> {
         let (key, n, bytes, times, options) = (DB::KEY, DB::NUMBER, DB::BYTES, DB::TIMES, DB::OPTIONS);
         let text = format!(
@@ -144,8 +142,7 @@ impl<DB: Store> ReentrantRows<DB> {
     /// Makes an owner. The label is for people who read the table, such as a name of the service and the
     /// machine.
     ///
-    /// # Errors
-    /// `InvalidInput` if the label is longer than 255 characters, or has a NUL in it.
+    /// # Errors `InvalidInput` if the label has more than 255 characters, or a NUL.
     pub fn owner(&self, label: &str) -> Result<Owner<DB>> {
         if label.chars().count() > 255 || label.contains('\0') {
             return Err(invalid(
@@ -168,8 +165,7 @@ impl<DB: Store> ReentrantRows<DB> {
     /// # Cancel safety
     /// Only reads.
     ///
-    /// # Errors
-    /// Any [`Failure`]; `Unsupported` if a newer dlock has made the table.
+    /// # Errors Any [`Failure`]; `Unsupported` if a newer version of dlock has created the table.
     pub async fn inspect(&self, name: &LockName) -> Result<Option<Holder>> {
         check_name(name)?;
         let mut pooled = Pooled::of(&self.pool).await?;

@@ -20,7 +20,7 @@ extendedKeyUsage=serverAuth
 const CLIENT: &str = "basicConstraints=critical,CA:FALSE\nextendedKeyUsage=clientAuth\n";
 
 impl Certificates {
-    /// Those of this program. They live while anybody has them.
+    /// The certificates of this program. They are deleted with their last user.
     pub fn of_this_program() -> io::Result<Arc<Self>> {
         static MADE: Mutex<std::sync::Weak<Certificates>> = Mutex::new(std::sync::Weak::new());
         let mut made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -32,7 +32,7 @@ impl Certificates {
         Ok(new)
     }
 
-    /// Others, of an authority that nobody trusts yet.
+    /// Other certificates, of an authority that is not trusted yet.
     pub fn new() -> io::Result<Self> {
         let made = Self(Folder::new("certificates")?);
         made.openssl(

@@ -68,8 +68,7 @@ fn library() -> io::Result<PathBuf> {
 impl Clock {
     /// One that is right yet.
     ///
-    /// # Errors
-    /// Where there is no C compiler.
+    /// # Errors If there is no C compiler.
     pub fn new(folder: &Folder) -> io::Result<Self> {
         let path = folder.file("clock");
         let clock = Self {
@@ -82,7 +81,7 @@ impl Clock {
         Ok(clock)
     }
 
-    /// What the server's process needs to see it.
+    /// The environment that the server's process needs to see it.
     pub fn environment(&self) -> Vec<(&'static str, OsString)> {
         vec![
             ("LD_PRELOAD", self.library.clone().into()),

@@ -76,8 +76,7 @@ impl Ports {
 impl EtcdServer {
     /// A server that stands alone, as [`EtcdOptions::new`] has it, which answers.
     ///
-    /// # Errors
-    /// What is not installed, or why it does not start, with its log.
+    /// # Errors If a program is not installed, or the server does not start; with its log.
     pub fn start() -> io::Result<Self> {
         Self::with(EtcdOptions::new())
     }
@@ -160,12 +159,12 @@ impl EtcdServer {
 
     // --- where it is ---
 
-    /// Where it listens to clients, without TLS.
+    /// Its address for clients, without TLS.
     pub fn address(&self) -> SocketAddr {
         self.ports.clients.address()
     }
 
-    /// Where it listens with TLS, if it does.
+    /// Its address with TLS, if it has one.
     pub fn tls_address(&self) -> Option<SocketAddr> {
         self.ports.tls.as_ref().map(Port::address)
     }
@@ -174,12 +173,12 @@ impl EtcdServer {
         self.certificates.as_deref()
     }
 
-    /// The number of its process, while there is one.
+    /// The id of its process, while it runs.
     pub fn pid(&self) -> Option<u32> {
         self.process.pid()
     }
 
-    /// What it has written to its log, over all its starts.
+    /// Its log, over all its starts.
     pub fn log(&self) -> String {
         self.process.log()
     }
@@ -196,10 +195,9 @@ impl EtcdServer {
 
     // --- what is asked of it ---
 
-    /// What `etcdctl` says, as a user who may do everything; without the last newline.
+    /// What `etcdctl` says, as a user with all rights; without the last newline.
     ///
-    /// # Errors
-    /// If it is not installed, or fails; with what it has said.
+    /// # Errors If it is not installed, or fails; with its output.
     pub fn etcdctl(&self, words: &[&str]) -> io::Result<String> {
         let (root, password) = ROOT;
         let mut command = Command::new(find("etcdctl")?);
@@ -258,8 +256,7 @@ impl EtcdServer {
 
     /// Starts it on the same ports, with what its folder has; returns when it serves.
     ///
-    /// # Errors
-    /// If it runs, or why it does not start, with its log.
+    /// # Errors If it runs already, or does not start; with its log.
     pub fn start_again(&self) -> io::Result<()> {
         self.begin()?;
         self.wait_until_it_serves()
@@ -292,25 +289,25 @@ impl EtcdServer {
         })
     }
 
-    /// Kills it as by a power cut of the process (SIGKILL). What it has answered it has afterwards.
+    /// Kills it (SIGKILL). It keeps what it has answered.
     pub fn crash(&self) -> io::Result<()> {
         self.process.kill()
     }
 
     /// Ends it as an operator does (SIGTERM): one that leads gives that to another first.
     ///
-    /// # Errors
-    /// If it does not run, or does not end; then it was killed.
+    /// # Errors If it does not run, or does not end in time; then it was killed.
     pub fn stop_in_order(&self) -> io::Result<()> {
         self.process.end(Signal::TERM, STOP)
     }
 
-    /// Stops the process (SIGSTOP): connections stay, and nothing is answered. Returns when it stands still.
+    /// Pauses the process (SIGSTOP): connections stay open, and nothing is answered. Returns when it has
+    /// stopped.
     pub fn pause(&self) -> io::Result<()> {
         self.process.pause()
     }
 
-    /// Lets it go on.
+    /// Resumes it.
     pub fn go_on(&self) -> io::Result<()> {
         self.process.go_on()
     }

@@ -36,8 +36,7 @@ pub struct EtcdEnsemble {
 impl EtcdEnsemble {
     /// Three servers as [`EtcdOptions::new`] has them, which serve.
     ///
-    /// # Errors
-    /// What is not installed, or why one does not start, with its log.
+    /// # Errors If a program is not installed, or a server does not start; with its log.
     pub fn start() -> io::Result<Self> {
         Self::with(EtcdOptions::new())
     }
@@ -89,12 +88,12 @@ impl EtcdEnsemble {
 
     // --- who is who ---
 
-    /// All members, those that are down too.
+    /// All members, also those that are down.
     pub fn members(&self) -> &[Arc<EtcdServer>] {
         &self.members
     }
 
-    /// Where clients reach them.
+    /// Their addresses for clients.
     pub fn addresses(&self) -> Vec<SocketAddr> {
         self.members.iter().map(|m| m.address()).collect()
     }
@@ -147,7 +146,7 @@ impl EtcdEnsemble {
         self.wait_until_ok()
     }
 
-    /// Ends all members in that way, starts them again, and waits until all serve.
+    /// Ends all members that way, starts them again, and waits until all serve.
     pub fn restart(&self, end: impl Fn(&EtcdServer) -> io::Result<()>) -> io::Result<()> {
         self.members.iter().try_for_each(|m| end(m))?;
         self.begin()?;
@@ -162,7 +161,7 @@ impl EtcdEnsemble {
         self.bar();
     }
 
-    /// Lets it be with the others again.
+    /// Reconnects it with the others.
     pub fn heal(&self, member: usize) {
         self.lock().remove(&member);
         self.bar();

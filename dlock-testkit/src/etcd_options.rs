@@ -66,48 +66,48 @@ impl EtcdOptions {
         Self::default()
     }
 
-    /// Another server than the `etcd` in the path.
+    /// Uses another program than the `etcd` in the path.
     #[must_use]
     pub fn program(mut self, program: &Path) -> Self {
         program.clone_into(&mut self.program);
         self
     }
 
-    /// How often a leader says that it is there, and after what silence another is elected.
+    /// Sets the heartbeat interval and the election timeout.
     #[must_use]
     pub fn times(mut self, heartbeat: Duration, election: Duration) -> Self {
         self.times = (heartbeat, election);
         self
     }
 
-    /// Listens to clients with TLS too.
+    /// Also listens to clients with TLS.
     #[must_use]
     pub fn tls(mut self, tls: Tls) -> Self {
         self.tls = tls;
         self
     }
 
-    /// A user who may do everything below that prefix. With one, nobody gets in without a name; the tests
-    /// themselves do as root.
+    /// Adds a user with all rights below a prefix. With a user, every client needs a login; the tests use
+    /// that of root.
     #[must_use]
     pub fn user(mut self, name: &str, password: &str, prefix: &str) -> Self {
         self.users.push([name, password, prefix].map(str::to_owned));
         self
     }
 
-    /// How long, in seconds, a user's token lives unused.
+    /// Sets how many seconds a user's token lives unused.
     #[must_use]
     pub fn token_ttl(self, seconds: u32) -> Self {
         self.argument(&format!("--auth-token-ttl={seconds}"))
     }
 
-    /// How much data it has at most. One write later it takes none any more until it is disarmed.
+    /// Sets the quota of data in bytes. One write beyond it rejects all writes until the alarm is disarmed.
     #[must_use]
     pub fn quota(self, bytes: u64) -> Self {
         self.argument(&format!("--quota-backend-bytes={bytes}"))
     }
 
-    /// Another argument of its program, which wins over what is said here.
+    /// Adds an argument of its program, which overrides the others.
     #[must_use]
     pub fn argument(mut self, argument: &str) -> Self {
         self.arguments.push(argument.to_owned());

@@ -48,20 +48,20 @@ pub struct MariaDbOptions {
 }
 
 impl MariaDbOptions {
-    /// A server that does not wait for the disk: what it has answered is there after it crashed, and not
-    /// after the machine did.
+    /// A server that does not wait for the disk: its answers survive a crash of the server, not of the
+    /// machine.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// One that waits for the disk, as servers do.
+    /// Waits for the disk, as servers do.
     #[must_use]
     pub fn durable(mut self) -> Self {
         self.durable = true;
         self
     }
 
-    /// One whose wall clock can be set.
+    /// Makes its wall clock settable.
     #[must_use]
     pub fn own_clock(mut self) -> Self {
         self.own_clock = true;
@@ -92,8 +92,7 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
 impl MariaDbServer {
     /// A server as [`MariaDbOptions::new`] has it, which answers.
     ///
-    /// # Errors
-    /// What is not installed, or why it does not start, with its log.
+    /// # Errors If a program is not installed, or the server does not start; with its log.
     pub fn start() -> io::Result<Self> {
         Self::with(MariaDbOptions::new())
     }
@@ -181,7 +180,7 @@ impl MariaDbServer {
 
     // --- where it is ---
 
-    /// Where it listens.
+    /// Its address.
     pub fn address(&self) -> SocketAddr {
         lock(&self.port).address()
     }
@@ -197,7 +196,7 @@ impl MariaDbServer {
         format!("mysql://{user}:{password}@{}/{DATABASE}", self.address())
     }
 
-    /// The number of its process, while there is one.
+    /// The id of its process, while it runs.
     pub fn pid(&self) -> Option<u32> {
         self.process.pid()
     }
@@ -212,7 +211,7 @@ impl MariaDbServer {
         })
     }
 
-    /// What it has written to its log, over all its starts.
+    /// Its log, over all its starts.
     pub fn log(&self) -> String {
         self.process.log()
     }
@@ -222,8 +221,7 @@ impl MariaDbServer {
     /// What statements answer, on a connection of their own, as a user who may do everything: a line for each
     /// row, tabulators between its values, the word NULL for what is none.
     ///
-    /// # Errors
-    /// What the server says, or that it does not.
+    /// # Errors The server's error, or that it did not answer.
     pub fn ask(&self, sql: &str) -> io::Result<String> {
         let (user, password) = KEEPER;
         let mut command = Command::new(find("mariadb")?);
@@ -276,7 +274,7 @@ impl MariaDbServer {
         })
     }
 
-    /// Ends what a connection does at the moment, and waits for nothing.
+    /// Ends the present statement of a connection, without waiting.
     pub fn kill_query(&self, id: i64) -> io::Result<()> {
         self.ask(&format!("KILL QUERY {id}")).map(drop)
     }
@@ -305,8 +303,7 @@ impl MariaDbServer {
 
     /// Starts it on the same port, with what its folder has; returns when it answers.
     ///
-    /// # Errors
-    /// If it runs, or why it does not start, with its log.
+    /// # Errors If it runs already, or does not start; with its log.
     pub fn start_again(&self) -> io::Result<()> {
         self.process.start()?;
         let pid = self.process.pid().map(|n| n.to_string());
@@ -331,31 +328,31 @@ impl MariaDbServer {
         })
     }
 
-    /// Kills it as by a power cut of the process (SIGKILL).
+    /// Kills it (SIGKILL).
     pub fn crash(&self) -> io::Result<()> {
         self.process.kill()
     }
 
     /// Ends it as an operator does (SIGTERM): transactions are rolled back.
     ///
-    /// # Errors
-    /// If it does not run, or does not end; then it was killed.
+    /// # Errors If it does not run, or does not end in time; then it was killed.
     pub fn stop_in_order(&self) -> io::Result<()> {
         self.process.end(Signal::TERM, STOP)
     }
 
-    /// Ends it in order, and starts it again.
+    /// Stops it in order, and starts it again.
     pub fn restart(&self) -> io::Result<()> {
         self.stop_in_order()?;
         self.start_again()
     }
 
-    /// Stops the process (SIGSTOP): connections stay, and nothing is answered. Returns when it stands still.
+    /// Pauses the process (SIGSTOP): connections stay open, and nothing is answered. Returns when it has
+    /// stopped.
     pub fn pause(&self) -> io::Result<()> {
         self.process.pause()
     }
 
-    /// Lets it go on.
+    /// Resumes it.
     pub fn go_on(&self) -> io::Result<()> {
         self.process.go_on()
     }

@@ -27,8 +27,7 @@ pub struct MariaDbPair {
 impl MariaDbPair {
     /// The second one follows the first, and has what that has.
     ///
-    /// # Errors
-    /// What is not installed, or why one of them does not start.
+    /// # Errors If a program is not installed, or a server does not start.
     pub fn start(following: Following) -> io::Result<Self> {
         let semi = match following {
             Following::InStep => "ON",
@@ -76,12 +75,12 @@ impl MariaDbPair {
             .replace(&there, &self.proxy.address().to_string())
     }
 
-    /// What was the primary at first.
+    /// The first primary.
     pub fn first(&self) -> &MariaDbServer {
         &self.first
     }
 
-    /// What was its replica.
+    /// The first replica.
     pub fn second(&self) -> &MariaDbServer {
         &self.second
     }
@@ -104,7 +103,7 @@ impl MariaDbPair {
         }
     }
 
-    /// The replica hears nothing more from here on: what is written now it will not have.
+    /// Stops replication: the replica will not have later writes.
     pub fn part(&self) -> io::Result<()> {
         self.second.ask("STOP SLAVE IO_THREAD").map(drop)
     }

@@ -53,8 +53,7 @@ impl PgBouncer {
     ///
     /// Users of the server are known to it if they are the tests' own.
     ///
-    /// # Errors
-    /// If it is not installed, or why it does not start, with its log.
+    /// # Errors If it is not installed, or does not start; with its log.
     pub fn start(server: &PostgresServer, mode: PoolMode, size: u32) -> io::Result<Self> {
         let folder = Folder::new("pgbouncer")?;
         let (user, password) = KEEPER;
@@ -108,31 +107,30 @@ impl PgBouncer {
         std::fs::write(folder.file("pgbouncer.ini"), text)
     }
 
-    /// Where it listens.
+    /// Its address.
     pub fn address(&self) -> SocketAddr {
         lock(&self.port).address()
     }
 
-    /// The address of the server's database by way of it as a URL, as a user who may do everything.
+    /// The address of the server's database by way of it as a URL, as a user with all rights.
     pub fn url(&self) -> String {
         let (user, password) = KEEPER;
         format!("postgres://{user}:{password}@{}/{DATABASE}", self.address())
     }
 
-    /// The number of its process, while there is one.
+    /// The id of its process, while it runs.
     pub fn pid(&self) -> Option<u32> {
         self.process.pid()
     }
 
-    /// What it has written to its log, over all its starts.
+    /// Its log, over all its starts.
     pub fn log(&self) -> String {
         self.process.log()
     }
 
     /// A command of its console, such as `SHOW POOLS`, `PAUSE`, `RESUME`, `KILL dlock`.
     ///
-    /// # Errors
-    /// What it says, or that it does not.
+    /// # Errors Its error, or that it did not answer.
     pub fn ask(&self, command: &str) -> io::Result<String> {
         let port = lock(&self.port).number();
         psql(&self.programs, port, "pgbouncer", command)
@@ -149,8 +147,7 @@ impl PgBouncer {
 
     /// Starts it on the same port; returns when it answers.
     ///
-    /// # Errors
-    /// If it runs, or why it does not start, with its log.
+    /// # Errors If it runs already, or does not start; with its log.
     pub fn start_again(&self) -> io::Result<()> {
         self.process.start()?;
         let mut ended = None;
@@ -187,8 +184,7 @@ impl PgBouncer {
 
     /// Ends it at once, as an operator does (SIGTERM).
     ///
-    /// # Errors
-    /// If it does not run, or does not end; then it was killed.
+    /// # Errors If it does not run, or does not end in time; then it was killed.
     pub fn stop_in_order(&self) -> io::Result<()> {
         self.process.end(Signal::TERM, STOP)
     }
@@ -199,12 +195,13 @@ impl PgBouncer {
         self.start_again()
     }
 
-    /// Stops the process (SIGSTOP): connections stay, and nothing is answered. Returns when it stands still.
+    /// Pauses the process (SIGSTOP): connections stay open, and nothing is answered. Returns when it has
+    /// stopped.
     pub fn pause(&self) -> io::Result<()> {
         self.process.pause()
     }
 
-    /// Lets it go on.
+    /// Resumes it.
     pub fn go_on(&self) -> io::Result<()> {
         self.process.go_on()
     }

@@ -50,20 +50,20 @@ pub struct PostgresOptions {
 }
 
 impl PostgresOptions {
-    /// A server that does not wait for the disk: what it has answered is there after it crashed, and not
-    /// after the machine did.
+    /// A server that does not wait for the disk: its answers survive a crash of the server, not of the
+    /// machine.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// One that waits for the disk, as servers do.
+    /// Waits for the disk, as servers do.
     #[must_use]
     pub fn durable(mut self) -> Self {
         self.durable = true;
         self
     }
 
-    /// One whose wall clock can be set.
+    /// Makes its wall clock settable.
     #[must_use]
     pub fn own_clock(mut self) -> Self {
         self.own_clock = true;
@@ -122,8 +122,7 @@ fn programs() -> io::Result<PathBuf> {
 impl PostgresServer {
     /// A server as [`PostgresOptions::new`] has it, which answers.
     ///
-    /// # Errors
-    /// What is not installed, or why it does not start, with its log.
+    /// # Errors If a program is not installed, or the server does not start; with its log.
     pub fn start() -> io::Result<Self> {
         Self::with(PostgresOptions::new())
     }
@@ -231,7 +230,7 @@ impl PostgresServer {
 
     // --- where it is ---
 
-    /// Where it listens.
+    /// Its address.
     pub fn address(&self) -> SocketAddr {
         lock(&self.port).address()
     }
@@ -262,7 +261,7 @@ impl PostgresServer {
         })
     }
 
-    /// What it has written to its log, over all its starts.
+    /// Its log, over all its starts.
     pub fn log(&self) -> String {
         self.process.log()
     }
@@ -272,8 +271,7 @@ impl PostgresServer {
     /// What statements answer, on a connection of their own, as a user who may do everything: a line for each
     /// row, `|` between its values, nothing for NULL. Several statements are one transaction.
     ///
-    /// # Errors
-    /// What the server says, or that it does not.
+    /// # Errors The server's error, or that it did not answer.
     pub fn ask(&self, sql: &str) -> io::Result<String> {
         self.ask_in(DATABASE, sql)
     }
@@ -316,7 +314,7 @@ impl PostgresServer {
         }
     }
 
-    /// Ends what a connection does at the moment, and waits for nothing.
+    /// Ends the present statement of a connection, without waiting.
     pub fn cancel(&self, backend: i32) -> io::Result<()> {
         self.ask(&format!("SELECT pg_cancel_backend({backend})"))?;
         Ok(())
@@ -357,8 +355,7 @@ impl PostgresServer {
 
     /// Starts it on the same port, with what its folder has; returns when it answers.
     ///
-    /// # Errors
-    /// If it runs, or why it does not start, with its log.
+    /// # Errors If it runs already, or does not start; with its log.
     pub fn start_again(&self) -> io::Result<()> {
         self.process.start()?;
         let pid = self.process.pid().map(|n| n.to_string());
@@ -433,8 +430,7 @@ impl PostgresServer {
     /// Ends it as an operator does who does not wait for programs (`pg_ctl stop -m fast`, SIGINT):
     /// transactions are rolled back.
     ///
-    /// # Errors
-    /// If it does not run, or does not end; then it was killed.
+    /// # Errors If it does not run, or does not end in time; then it was killed.
     pub fn stop_in_order(&self) -> io::Result<()> {
         if lock(&self.stopped).is_some() {
             self.go_on()?;
@@ -442,7 +438,7 @@ impl PostgresServer {
         self.process.end(Signal::INT, STOP)
     }
 
-    /// Ends it in order, and starts it again.
+    /// Stops it in order, and starts it again.
     pub fn restart(&self) -> io::Result<()> {
         self.stop_in_order()?;
         self.start_again()

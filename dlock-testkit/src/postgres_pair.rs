@@ -31,8 +31,7 @@ pub struct PostgresPair {
 impl PostgresPair {
     /// The second one follows the first, and has what that has.
     ///
-    /// # Errors
-    /// What is not installed, or why one of them does not start.
+    /// # Errors If a program is not installed, or a server does not start.
     pub fn start(following: Following) -> io::Result<Self> {
         let first = PostgresServer::start()?;
         let second = PostgresServer::standby_of(&first)?;
@@ -68,7 +67,7 @@ impl PostgresPair {
             .replace(&there, &self.proxy.address().to_string())
     }
 
-    /// What was the primary at first.
+    /// The first primary.
     pub fn first(&self) -> &PostgresServer {
         &self.first
     }

@@ -99,12 +99,12 @@ impl PrometheusServer {
         })
     }
 
-    /// Where it listens.
+    /// Its address.
     pub fn address(&self) -> SocketAddr {
         self.port.address()
     }
 
-    /// The number of its process, while there is one.
+    /// The id of its process, while it runs.
     pub fn pid(&self) -> Option<u32> {
         self.process.pid()
     }
@@ -132,8 +132,7 @@ impl PrometheusServer {
 
 /// Runs `promtool`, which comes with the server, in that folder, and gives what it has said.
 ///
-/// # Errors
-/// If it is not installed, or fails; with what it has said.
+/// # Errors If it is not installed, or fails; with its output.
 pub fn promtool(folder: &Path, words: &[&str]) -> io::Result<String> {
     run(Command::new(find("promtool")?).current_dir(folder).args(words))
 }

@@ -65,8 +65,7 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
 impl RedisServer {
     /// A server as [`RedisOptions::new`] has it, which answers.
     ///
-    /// # Errors
-    /// What is not installed, or why it does not start, with its log.
+    /// # Errors If a program is not installed, or the server does not start; with its log.
     pub fn start() -> io::Result<Self> {
         Self::with(RedisOptions::new())
     }
@@ -122,7 +121,7 @@ impl RedisServer {
         lock(&self.ports).plain.address()
     }
 
-    /// Where it listens with TLS, if it does.
+    /// Its address with TLS, if it has one.
     pub fn tls_address(&self) -> Option<SocketAddr> {
         lock(&self.ports).tls.as_ref().map(Port::address)
     }
@@ -144,19 +143,19 @@ impl RedisServer {
         self.certificates.as_deref()
     }
 
-    /// The number of its process, while there is one.
+    /// The id of its process, while it runs.
     pub fn pid(&self) -> Option<u32> {
         self.process.pid()
     }
 
-    /// What it has written to its log, over all its starts.
+    /// Its log, over all its starts.
     pub fn log(&self) -> String {
         self.process.log()
     }
 
     // --- what is asked of it ---
 
-    /// A connection as a user who may do everything.
+    /// A connection as a user with all rights.
     ///
     /// # Errors
     /// Those of the socket; a server that is down refuses.
@@ -210,8 +209,7 @@ impl RedisServer {
 
     /// Starts it on the same port, with what its folder has; answers when it does.
     ///
-    /// # Errors
-    /// If it runs, or why it does not start, with its log.
+    /// # Errors If it runs already, or does not start; with its log.
     pub fn start_again(&self) -> io::Result<()> {
         self.process.start()?;
         let pid = self.process.pid().map(|n| n.to_string());
@@ -236,25 +234,25 @@ impl RedisServer {
         })
     }
 
-    /// Kills it as by a power cut of the process (SIGKILL).
+    /// Kills it (SIGKILL).
     pub fn crash(&self) -> io::Result<()> {
         self.process.kill()
     }
 
     /// Ends it as an operator does (SIGTERM): it writes what it is configured to.
     ///
-    /// # Errors
-    /// If it does not run, or does not end; then it was killed.
+    /// # Errors If it does not run, or does not end in time; then it was killed.
     pub fn stop_in_order(&self) -> io::Result<()> {
         self.process.end(Signal::TERM, STOP)
     }
 
-    /// Stops the process (SIGSTOP): connections stay, and nothing is answered. Returns when it stands still.
+    /// Pauses the process (SIGSTOP): connections stay open, and nothing is answered. Returns when it has
+    /// stopped.
     pub fn pause(&self) -> io::Result<()> {
         self.process.pause()
     }
 
-    /// Lets it go on.
+    /// Resumes it.
     pub fn go_on(&self) -> io::Result<()> {
         self.process.go_on()
     }

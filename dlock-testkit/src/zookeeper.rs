@@ -66,8 +66,7 @@ pub struct ZkClient {
 impl ZkServer {
     /// A server that stands alone, as [`ZkOptions::new`] has it, which answers.
     ///
-    /// # Errors
-    /// What is not installed, or why it does not start, with its log.
+    /// # Errors If a program is not installed, or the server does not start; with its log.
     pub fn start() -> io::Result<Self> {
         Self::with(ZkOptions::new())
     }
@@ -127,7 +126,7 @@ impl ZkServer {
         self.port.address()
     }
 
-    /// Where it listens with TLS, if it does.
+    /// Its address with TLS, if it has one.
     pub fn tls_address(&self) -> Option<SocketAddr> {
         self.tls_port.as_ref().map(Port::address)
     }
@@ -136,12 +135,12 @@ impl ZkServer {
         self.certificates.as_deref()
     }
 
-    /// The number of its process, while there is one.
+    /// The id of its process, while it runs.
     pub fn pid(&self) -> Option<u32> {
         self.process.pid()
     }
 
-    /// What it has written to its log, over all its starts.
+    /// Its log, over all its starts.
     pub fn log(&self) -> String {
         self.process.log()
     }
@@ -223,8 +222,7 @@ impl ZkServer {
 
     /// Starts it on the same port, with what its folder has; returns when it serves.
     ///
-    /// # Errors
-    /// If it runs, or why it does not start, with its log.
+    /// # Errors If it runs already, or does not start; with its log.
     pub fn start_again(&self) -> io::Result<()> {
         self.begin()?;
         self.wait_until_it_serves()
@@ -265,20 +263,20 @@ impl ZkServer {
         })
     }
 
-    /// Kills it as by a power cut of the process (SIGKILL). What it has answered it has afterwards.
+    /// Kills it (SIGKILL). It keeps what it has answered.
     pub fn crash(&self) -> io::Result<()> {
         self.process.kill()
     }
 
     /// Ends it as an operator does (SIGTERM).
     ///
-    /// # Errors
-    /// If it does not run, or does not end; then it was killed.
+    /// # Errors If it does not run, or does not end in time; then it was killed.
     pub fn stop_in_order(&self) -> io::Result<()> {
         self.process.end(Signal::TERM, STOP)
     }
 
-    /// Stops the process (SIGSTOP): connections stay, and nothing is answered. Returns when it stands still.
+    /// Pauses the process (SIGSTOP): connections stay open, and nothing is answered. Returns when it has
+    /// stopped.
     ///
     /// The time that it stands still is none to sessions: those that ran out meanwhile it finds out when it
     /// goes on, after it has read what lies in its sockets.
@@ -286,7 +284,7 @@ impl ZkServer {
         self.process.pause()
     }
 
-    /// Lets it go on.
+    /// Resumes it.
     pub fn go_on(&self) -> io::Result<()> {
         self.process.go_on()
     }

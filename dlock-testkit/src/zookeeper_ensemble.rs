@@ -27,8 +27,7 @@ pub struct ZkEnsemble {
 impl ZkEnsemble {
     /// Three servers as [`ZkOptions::new`] has them, which serve.
     ///
-    /// # Errors
-    /// What is not installed, or why one does not start, with its log.
+    /// # Errors If a program is not installed, or a server does not start; with its log.
     pub fn start() -> io::Result<Self> {
         Self::with(ZkOptions::new())
     }
@@ -68,7 +67,7 @@ impl ZkEnsemble {
 
     // --- who is who ---
 
-    /// All members, those that are down too.
+    /// All members, also those that are down.
     pub fn members(&self) -> &[ZkServer] {
         &self.members
     }

@@ -1,25 +1,26 @@
-//! The lease of now, and the one after it.
+//! The present lease, and its successor.
 //!
-//! A client has one lease. When it is over another one is made, and nobody needs a new client. Who uses the
-//! backend is known by the streams of [signals](dlock_core::spi::Lock::signals): each engine has one as long
-//! as it lives, and several may share the lease. When the last is gone nobody believes in a lock any more,
-//! and the [upkeep](crate::upkeep) ends. An engine that is closed has released what was its own, and the
-//! lease is revoked with the last of them.
+//! A client has one lease. When it ends another one is made, and no new client is needed. The users of the
+//! backend are known by their streams of [signals](dlock_core::spi::Lock::signals): each engine has one as
+//! long as it lives, and several may share the lease. When the last is gone no lock is believed in any more,
+//! and the [upkeep](crate::upkeep) ends. A closed engine has released its own locks, and the last one revokes
+//! the lease.
 //!
 //! What could break it, and why it does not:
 //!
 //! * *The connection breaks.* The next one has the same lease. Meanwhile requests fail as `Unavailable` after
-//!   a moment, without being sent, and the engine asks again. What was on its way is `Unknown`.
-//! * *The lease ends meanwhile.* Until that is known the engine goes by the deadline of each lock, which is
-//!   earlier. Then every lock is told as lost, and what was owed is moot, since the keys went with the lease.
-//! * *A request is on its way when the lease ends.* A member refuses it. Its grant, if it was answered in
-//!   time, is refused by the engine, which asks before it believes in a grant whether all was lost meanwhile.
-//! * *The cluster is put back to an earlier state*, from a snapshot. Its members have to be started again for
-//!   that, so every connection breaks; and on the next one the revision has fallen. Then the lease counts as
-//!   ended, whatever is left of it. If others have written so much meanwhile that it has not, each renewal
-//!   looks for the entries yet.
-//! * *Somebody closes the backend under an engine*, by a handle of his own. Then the engine is told that all
-//!   is lost before the lease is revoked. What it tells its guards comes a moment later.
+//!   a moment, without being sent, and the engine asks again. Requests in flight are `Unknown`.
+//! * *The lease ends meanwhile.* Until that is known the engine relies on the deadline of each lock, which is
+//!   earlier. Then every lock is reported lost, and pending releases are moot, since the keys went with the
+//!   lease.
+//! * *A request is in flight when the lease ends.* A member refuses it. If it was granted in time, the engine
+//!   refuses the grant: it checks first whether all was lost meanwhile.
+//! * *The cluster is restored from a snapshot.* That needs a restart of its members, so every connection
+//!   breaks; and on the next one the revision has gone back. Then the lease counts as ended, whatever is left
+//!   of it. If others have written so much meanwhile that the revision is higher, each renewal still looks
+//!   for the entries.
+//! * *The backend is closed under an engine*, through another handle. Then the engine is told that all is
+//!   lost before the lease is revoked. Its guards learn of it a moment later.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -1,8 +1,8 @@
-//! Until when a client's lease can be relied on.
+//! How long a client's lease can be relied on.
 //!
-//! The leader ends a lease that it has not renewed for its ttl, and the keys on it go. The client has to stop
-//! believing before, by its own clock. So each belief counts from when a renewal was *sent*, and lasts for
-//! the ttl.
+//! The leader ends a lease that it has not renewed for its ttl, and the keys on it go. The client must stop
+//! relying on it before, by its own clock. So the deadline counts from when a renewal was *sent*, and lasts
+//! for the ttl.
 //!
 //! # Which answers count
 //!
@@ -20,18 +20,18 @@
 //! its next entry. For that to matter the same member would have to be cut off from all but a paused leader,
 //! and to catch up by thousands of entries between a renewal and the next answer.)
 //!
-//! The *next* leader gives every lease the whole of its ttl, and an election timeout, from when it begins:
-//! after the last renewal that counts.
+//! The *next* leader gives every lease its whole ttl and an election timeout, from its start: after the last
+//! renewal that counts.
 //!
 //! What could break it otherwise:
 //!
-//! * *The machine or the process sleeps.* The clock goes on in sleep.
+//! * *The machine or the process is suspended.* The clock counts suspension.
 //! * *The clock runs slow.* The engine takes its drift margin off.
-//! * *Answers come late.* They count from the send time, so they are worth less, and never more.
-//! * *A leader that stood still ends leases when it goes on*, by what it knew before, and the next leader
-//!   carries that out. This is a fault of etcd before 3.5.13 and 3.4.31 (its issue 15247): then a lock may be
-//!   given away before its time. The client hears of it at once, by its watch, and the
-//!   [gate](dlock_core::FenceGate) holds: see `docs/etcd.md`.
+//! * *Answers come late.* They count from the send time, so late ones are worth less, never more.
+//! * *A paused leader ends leases when it resumes*, by its old state, and the next leader carries that out.
+//!   This is a bug of etcd before 3.5.13 and 3.4.31 (its issue 15247): then a lock may be granted to another
+//!   too early. The client learns of it at once, by its watch, and the [gate](dlock_core::FenceGate) protects
+//!   writes: see `docs/etcd.md`.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -1,4 +1,4 @@
-//! What a cluster says of itself, for an operator.
+//! Findings about a cluster, for operators.
 
 use std::sync::atomic::Ordering;
 

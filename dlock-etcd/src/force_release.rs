@@ -1,4 +1,4 @@
-//! Locks that an operator ends.
+//! Force-release.
 //!
 //! The entries of the holders are deleted, and in the same transaction a key is written that says so: from
 //! its revision a watcher knows that these were not releases. A holder learns of it at its next renewal,
@@ -6,9 +6,10 @@
 //!
 //! What could break it, and why it does not:
 //!
-//! * *A holder lets go meanwhile, and others come in.* They are ended only if they are still there, all or
-//!   none; otherwise the line is read anew.
-//! * *The operator dies between two steps.* Some are ended, the others hold on; ended again, the others go.
+//! * *A holder releases meanwhile, and others are granted.* The holders are ended only if all are still
+//!   there; otherwise the queue is read again.
+//! * *The operator dies between two steps.* Some holds are ended, the others stay; a repeated force-release
+//!   ends them.
 //! * *The store is out of space.* It accepts only deletions. Then watchers see releases.
 
 use dlock_core::{Error, ErrorKind, LockName, Result};

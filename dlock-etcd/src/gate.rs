@@ -1,13 +1,11 @@
 //! The resource side of fencing: one key for each resource, with the tokens seen and the value.
 //!
-//! It is read, judged, and written on condition that it was not changed since. What could break it, and why
-//! it does not:
+//! The key is read, judged, and written on condition that it has not changed. What could break it, and why it
+//! does not:
 //!
-//! * *Somebody writes in between.* The revision is another one, and it is read anew.
-//! * *The key is deleted and made anew.* Nobody here does that. An operator who does has taken the fence
-//!   away.
-//! * *The answer is lost.* It is `Unknown`: a copy that comes late is written only if nobody has written
-//!   since.
+//! * *Another client writes in between.* The revision has changed, and the key is read again.
+//! * *The key is deleted and made anew.* dlock never does that. An operator who does removes the fence.
+//! * *The answer is lost.* It is `Unknown`: a late copy is written only if the key has not changed since.
 
 use std::sync::Arc;
 

@@ -1,19 +1,20 @@
-//! Joining a line and leaving it.
+//! Joining a queue and leaving it.
 //!
 //! To join, one transaction puts the entry and reads what is in front of it. To leave, the entry is deleted
 //! by its name.
 //!
-//! A request that does not wait leaves nothing behind where it is not granted. So it puts its entry on
-//! condition that nothing was added to the line, or changed in it, since it was seen to have room: for an
-//! exclusive one, that the line is empty.
+//! A request that does not wait must leave nothing behind if it is not granted. So it puts its entry on
+//! condition that the queue has not changed since it was seen to have room; for an exclusive one, that the
+//! queue is empty.
 //!
 //! What could break it, and why it does not:
 //!
 //! * *The answer is lost.* The request is noted as sent before it is. The next call looks for the entry and,
 //!   in the same transaction, forbids it if it is missing: see [`requests`](crate::requests).
-//! * *Two calls of one request come at a time.* The second is sent away.
-//! * *The lease ended meanwhile.* The put is refused, since it names the lease.
-//! * *Somebody removes the entry.* A look finds that it is gone, and it is made anew, at the end of the line.
+//! * *Two calls for one request run at a time.* The second is refused.
+//! * *The lease has ended.* The put is refused, since it names the lease.
+//! * *The entry is removed by another.* A look finds that it is gone, and it is made anew, at the end of the
+//!   queue.
 
 use dlock_core::spi::{Acquire, LeaseKey, Place, Queueing};
 use dlock_core::{Error, ErrorKind, LossReason, Mode, Result};

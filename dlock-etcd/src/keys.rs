@@ -1,4 +1,4 @@
-//! Where keys are.
+//! The layout of keys.
 //!
 //! ```text
 //! dlock/orders/694d71ddaa0f8b20-0-x      an entry of the lock `orders`: lease, number on it, mode
@@ -12,10 +12,10 @@
 //!
 //! `dlock` is the prefix. No name of a lock has a `!`, since names are percent-encoded.
 //!
-//! The name of an entry says what is wanted, so that the names are all that admission needs. An entry whose
-//! mode is another one now has a version above 1. Its value is the owner's label and nothing else, as the
-//! `Election` of Go has it; of an entry without a label it is the request, and there is no key for that.
-//! Names are [used again](crate::requests#names-of-entries).
+//! The name of an entry has its mode, so that admission needs only the names. A converted entry has a version
+//! above 1. Its value is only the owner's label, as in Go's `Election`; an entry without a label has the
+//! request as its value, and no key under `requests`. Names are [used
+//! again](crate::requests#names-of-entries).
 
 use std::sync::Arc;
 

@@ -1,13 +1,13 @@
-//! The line of a lock, read from its keys.
+//! The queue of a lock, read from its keys.
 //!
-//! Who in it has the lock is for [`spi::Line`](dlock_core::spi::Line) to say, and why that is right. Beside
-//! what is said there:
+//! [`spi::Line`](dlock_core::spi::Line) decides which entry has the lock, and says why that is right. Beyond
+//! that:
 //!
-//! * *A list that is old.* A member that is behind shows a line of some revision before. If the own entry is
-//!   in it, then so is all that came before that. So looks of waiters need no majority.
-//! * *Tokens.* They are the create revisions of the entries, by which the line is ordered.
-//! * *Entries of others*: every key below the lock that hangs on a lease counts, as it does for the locks of
-//!   Go, which are exclusive.
+//! * *An old list.* A member that lags shows the queue of an earlier revision. If it has the own entry, it
+//!   has all entries before it. So looks of waiters need no majority.
+//! * *Tokens.* They are the create revisions of the entries, which order the queue.
+//! * *Entries of other programs*: every key below the lock that has a lease counts, as for the locks of Go,
+//!   which are exclusive.
 
 use dlock_core::spi::{self, InLine};
 use dlock_core::{Error, ErrorKind, Mode, Result, Token};

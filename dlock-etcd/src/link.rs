@@ -1,8 +1,8 @@
 //! The connection to one member, and the requests on it.
 //!
-//! A client asks one member at a time. When that one fails it goes on to the next, with the same lease, which
-//! belongs to the cluster. The driver could spread requests over several members: then one that stands still
-//! would keep every n-th request waiting, and what one member has told another may not know yet.
+//! A client uses one member at a time. If that one fails it moves to the next, with the same lease, which
+//! belongs to the cluster. The driver could spread requests over several members: then a paused one would
+//! delay every n-th request, and one member may not know yet what another has reported.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,4 +1,4 @@
-//! The names in use: those that somebody stands in line for.
+//! The names in use: those with a queue.
 
 use dlock_core::spi::Page;
 use dlock_core::{LockName, Result};

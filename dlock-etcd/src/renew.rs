@@ -1,8 +1,7 @@
-//! All leases of a client live with its one lease in etcd, so renewing them is hearing of that: one renewal
-//! for all, whatever their number. For many, an answer will do that came a moment ago.
+//! All leases of a client live with its one lease in etcd, so one renewal of that renews them all. With many
+//! leases a recent answer is enough.
 //!
-//! In the same round trip it is asked whether their entries are there: one that was ended by force, or
-//! deleted by somebody else, is gone.
+//! The same round trip checks their entries: one that was force-released, or deleted by another, is gone.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What was asked for on a lease, and one call at a time for each request.
+//! The requests on a lease, and one call at a time for each.
 //!
 //! ```text
 //!            sent           answered, or found
@@ -15,20 +15,21 @@
 //! (`gone` in [`keys`](crate::keys)) for the life of its lease.
 //!
 //! An attempt, a release, an abandon and a conversion each take the request as [`InCall`] until their future
-//! has ended or is dropped. Another call of the same request is told `Unknown` at once: it has sent nothing,
-//! and comes again. It does not wait, since a future that nobody polls does not end.
+//! ends or is dropped. Another call for the same request gets `Unknown` at once: it has sent nothing, and is
+//! repeated. It does not wait, since an unpolled future does not end.
 //!
-//! What could happen between two calls, and why no entry is left that nobody owns:
+//! What could happen between two calls, and why no entry is left without an owner:
 //!
-//! * *It is abandoned while a call lingers.* First there is its tombstone in memory; then the abandon is told
-//!   `Unknown`, and is sent again. The attempt looks at the tombstone after it has the request. What it made
+//! * *It is abandoned during a call.* First its tombstone is made in memory; then the abandon gets `Unknown`,
+//!   and is repeated. The attempt checks the tombstone after it has taken the request. An entry that it made
 //!   before is noted, and the next abandon ends it.
 //! * *A call is dropped, at any poll.* It is noted as sent or as leaving.
-//! * *A waiter or a renewal grants it meanwhile.* They neither make nor delete an entry. To be granted and to
-//!   be leaving are decided under one mutex.
+//! * *A waiter or a renewal grants it meanwhile.* They neither make nor delete an entry. Granting and leaving
+//!   are decided under one mutex.
 //! * *A renewal finds that the entry was removed.* It forgets the request only if no call has it, in one
 //!   step: so the number is not free while a deletion may be sent.
-//! * *The lease ends.* With it go the entries and all that forbids them; nothing is put on it any more.
+//! * *The lease ends.* The entries go with it, and so does all that forbids them; nothing can be put on it
+//!   any more.
 //!
 //! # Names of entries
 //!

@@ -1,11 +1,10 @@
 //! Downgrade in place.
 //!
-//! The entry of the holder is written once more, as it is. That raises its version, which says that it is a
-//! reader now, and wakes the readers that watch it: those are the ones that it now lets in. It keeps its
-//! place and its token.
+//! The entry of the holder is rewritten unchanged. That raises its version, which marks it as a reader, and
+//! wakes the readers that watch it, which it now admits. It keeps its place and its token.
 //!
-//! Why there is no upgrade: a reader's token is older than those of the writers that wait behind it, and they
-//! would be granted after it with smaller ones.
+//! Why there is no upgrade: an upgrade needs a new token, and the writers that wait behind the reader already
+//! have smaller ones, which they would be granted with later.
 
 use async_trait::async_trait;
 use dlock_core::spi::{Converted, InLine as _, LeaseKey, RwLock};

@@ -1,8 +1,7 @@
 //! A client's lease, its deadline, and the requests that have entries on it.
 //!
-//! All that a client holds or waits for hangs on one lease, and ends with it. What is asked for is noted here
-//! and nowhere else. So an entry of an earlier lease, which a member may show for a while yet, is never taken
-//! for one of ours.
+//! All entries of a client are on one lease, and end with it. Its requests are noted only here. So an entry
+//! of an earlier lease, which a member may still show for a while, is never taken for an own one.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};

@@ -5,14 +5,13 @@
 //!
 //! What could break it, and why it does not:
 //!
-//! * *A member fails, stands still, or is cut off from the others.* A renewal that is not answered in time
-//!   ends the connection, and the next member is asked, with the same lease.
-//! * *The lease ended meanwhile.* Its renewal says so, and the client's own mark goes with it, which is
-//!   watched. Then all that hung on it is told as lost, and another lease is made.
+//! * *A member fails, is paused, or is cut off from the others.* A renewal that is not answered in time ends
+//!   the connection, and the next member is used, with the same lease.
+//! * *The lease ended meanwhile.* Its renewal says so, and so does the client's own mark, which goes with it
+//!   and is watched. Then all its locks are reported lost, and another lease is made.
 //! * *It has no user left.* A lease without keys is revoked. One with keys is not renewed again, and expires
 //!   when its forgotten locks would have been lost anyway.
-//! * *Its runtime ends, and with it the task.* Nothing confirms the lease any more, and no lock is handed
-//!   out.
+//! * *Its runtime ends, and with it the task.* The lease is not confirmed any more, and no lock is granted.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;

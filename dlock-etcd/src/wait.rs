@@ -1,19 +1,20 @@
-//! Waiting in line: a watch on the one key that has to go first, and a look at the line when it has.
+//! Waiting in the queue: a watch on the one key that must go first, and a look at the queue when it has.
 //!
-//! Of *n* permits these are *n* keys, and most of them are still to be watched after a look: what has told
-//! nothing is kept.
+//! For *n* permits these are *n* keys, most of which must still be watched after a look: watches without an
+//! event are kept.
 //!
 //! What could break it, and why it does not:
 //!
-//! * *The key goes, or becomes a reader's, before it is watched.* The watch says at which revision it begins.
-//!   If the look was at one before, there is another look.
-//! * *A waiter in front gives up.* Its deletion wakes the one behind it alone, which finds the next to watch.
+//! * *The key goes, or is downgraded, before it is watched.* The watch reports the revision at which it
+//!   begins. If the look was earlier, there is another look.
+//! * *A waiter in front gives up.* Its deletion wakes only the one behind it, which finds the next key to
+//!   watch.
 //! * *The connection breaks.* The stream ends, and the engine asks again.
-//! * *The member that is asked is behind.* It is the one that tells of changes, and tells of one just before
-//!   it shows it. So a look may come too early. Then the next one is by way of a majority. If it does not
-//!   show the own entry, the engine asks in full.
-//! * *The lease is hardly alive.* Before a grant is told the lease was confirmed within half of its life, or
-//!   it is renewed now.
+//! * *The member lags.* It also reports the changes, each just before it shows it. So a look may come too
+//!   early. Then the next one goes through a majority. If that does not show the own entry, the engine makes
+//!   a full attempt.
+//! * *The lease is near its end.* A grant is reported only if the lease was confirmed within half of its ttl;
+//!   otherwise it is renewed first.
 
 use std::collections::HashMap;
 use std::future::ready;

@@ -1,4 +1,4 @@
-//! Looking on: the line of a lock as it was in one revision, and all that happened to it since.
+//! Watching a lock: its queue at one revision, and all changes since.
 //!
 //! Etcd reports changes in the order of revisions, and a broken watch resumes where it ended. So nothing is
 //! missed, unless the store has compacted it, or the watcher is slow: then it gets a snapshot, and learns

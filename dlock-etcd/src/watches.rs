@@ -1,4 +1,4 @@
-//! All that a client watches, on one stream.
+//! All watches of a client, on one stream.
 //!
 //! A watch reports all events, in order, and none twice. One that begins at a past revision also reports what
 //! happened since, but a member sends that only ten times a second: too late for a waiter. So a waiter's

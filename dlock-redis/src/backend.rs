@@ -1,4 +1,4 @@
-//! What both recipes are made of, what all clones of a lock share, and how a script is asked.
+//! The base of both recipes: what all clones of a lock share, and how a script is run.
 
 use std::collections::BTreeMap;
 use std::ops::Deref;

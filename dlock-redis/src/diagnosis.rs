@@ -1,4 +1,4 @@
-//! What the servers say of themselves, for an operator.
+//! Findings about the servers, for operators.
 
 use std::time::{Duration, SystemTime};
 

@@ -1,16 +1,16 @@
-//! Coming by when a claim window is over.
+//! Looks after a name when a claim window is over.
 //!
 //! A pushed grant is valid for a claim window, in which the waiter must claim it. Redis has no timer that
 //! would notice one that does not. So the client that caused the push runs a script when the window is over,
 //! which gives the next waiter its turn. That is one script for each name, window and client, whatever the
 //! number of grants, and none without waiters.
 //!
-//! Of a name that is to be visited at several times the soonest counts: a visit is told of what comes later.
-//! So too after a visit: while that was under way, or failed, a push may have opened a window that ends
-//! before the one that the visit knew of.
+//! If a name is due at several times, the soonest counts: each visit reports what comes later. The same after
+//! a visit: while it was under way, or failed, a push may have opened a window that ends before the one that
+//! it reported.
 //!
-//! *If this client dies too*, or is cut off: the next one in line finds out when it extends its place in the
-//! queue, at a third of its own lease's length.
+//! *If this client dies too*, or is cut off: the next waiter finds out when it renews its queue lease, at a
+//! third of its length.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -1,11 +1,11 @@
-//! Which keys a name has.
+//! The keys of a name.
 //!
 //! All keys of a name share a hash tag, so that one script may touch them on a cluster too. The tag is one of
-//! 256 buckets: the names of a bucket share the counter of their tokens, which thus leaves 256 keys behind
-//! and not one for each name that ever was locked.
+//! 256 buckets: the names of a bucket share the counter of their tokens, so 256 keys stay and not one for
+//! each name that was ever locked.
 //!
-//! A script is given two of the keys and makes the others from them. A name stands behind its length:
-//! whatever bytes it has, what is put behind it makes no key of another name.
+//! A script gets two of the keys and derives the others. A name is preceded by its length: whatever its
+//! bytes, a suffix never makes a key of another name.
 
 use dlock_core::{LockName, RequestId};
 

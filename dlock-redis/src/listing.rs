@@ -1,14 +1,14 @@
-//! The names in use, by SCAN: of a cluster, one master after the other.
+//! The names in use, by SCAN; on a cluster one master after the other.
 //!
-//! SCAN tells every key that is there all the while, some of them twice. What it may not tell:
+//! SCAN reports every key that exists all the time, some of them twice. It may miss:
 //!
 //! * *Keys of a slot that moves meanwhile*; and *a name that goes from exclusive to shared or back*, since
-//!   those are other keys. Both are said where a list is promised.
+//!   those are other keys. The documentation of lists says both.
 //! * *What lies behind a cursor of another server*, or of the same one before it was started again: to each
 //!   its keys are in another order. So a page begins anew where the connection is not that of the page
 //!   before.
 //!
-//! What it finds is looked at: a lease that ran out has left keys behind.
+//! Each find is checked: an expired lease leaves keys behind.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

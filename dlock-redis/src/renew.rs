@@ -1,4 +1,4 @@
-//! Leases and queue entries extended, many of them in one script.
+//! Renewals of leases and queue entries, many of them in one script.
 //!
 //! On a cluster they go to several nodes, one of which may hang. The caller drops the whole batch after a
 //! while, and then knows nothing of any of them. So each node has less time than that, and only the items

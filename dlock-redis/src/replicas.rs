@@ -1,29 +1,28 @@
 //! A grant counts when that many replicas have it.
 //!
-//! Redis answers before its replicas have heard: a lock that was granted last is forgotten by the replica
-//! that takes over. `WAIT` tells how many replicas have what its own connection wrote. In a script it does
-//! not wait, and on the connection that everything of a client goes over it would hold all of it up; so there
-//! is a second one. On it one task *marks*: a script shows what became of the leases that were just granted
-//! or renewed, and writes something behind them; `WAIT` then counts who has that write, and with it the
-//! leases. Those that come while it waits share the next mark.
+//! Redis answers before its replicas have the write: a replica that takes over may lack the latest grants.
+//! `WAIT` reports how many replicas have the writes of its own connection. In a script it does not wait, and
+//! on the shared connection it would block all other requests; so there is a second connection. On it one
+//! task *marks*: a script shows the leases that were just granted or renewed, and writes a key after them;
+//! `WAIT` then counts the replicas that have that write, and with it the leases. Requests that come meanwhile
+//! share the next mark.
 //!
 //! What could go wrong, and why it does not:
 //!
 //! * *A failover between the grant and the mark.* The mark does not find the lease, or not with this token:
-//!   it is lost, and asked for anew. Where it finds it, that server has it, and `WAIT` counts who has it
-//!   from there.
+//!   it is lost, and requested again. If it finds it, that server has it, and `WAIT` counts that server's
+//!   replicas.
 //! * *A renewal instead of a grant, and the new master has the lease with its old end.* The mark says how
 //!   much of it is left, and that alone is what the deadline is counted from, since the mark was sent.
-//! * *The master is demoted between the mark and `WAIT`*, or while it waits: either is an error. Demoted and
-//!   promoted again in between, it would count by the offsets of another history; so the id of the history,
-//!   which changes with each promotion, is asked for before and after.
+//! * *The master is demoted between the mark and `WAIT`*, or while it waits: either is an error. If it is
+//!   demoted and promoted again in between, it would count by the offsets of another history; so the id of
+//!   the history, which changes with each promotion, is read before and after.
 //! * *A replica acknowledges, and dies*, or has it in memory only. The promise is only that so many had it in
 //!   memory at one time.
-//! * *A replica lags, or hangs.* `WAIT` ends after half of the timeout, with what it has by then: the grant
-//!   is given back, and the renewal has moved nothing. If it gets to the replicas later, a lease that nobody
-//!   believes in lapses.
-//! * *Another replica takes over than those that acknowledged.* Then it may be forgotten: as many as there
-//!   are have to be asked for.
+//! * *A replica lags, or hangs.* `WAIT` ends after half of the timeout, with its count by then: the grant is
+//!   released, and the renewal moves no deadline. If it reaches the replicas later, that unused lease
+//!   expires.
+//! * *A replica takes over that did not acknowledge.* Then the lock may be forgotten: require all replicas.
 //!
 //! A push is the word of one server. With replicas it only says whose turn it is: the waiter asks, and the
 //! answer is marked. A release is not marked: if it is forgotten, others wait for the rest of the ttl, and no

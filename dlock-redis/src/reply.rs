@@ -1,4 +1,4 @@
-//! The answers of the scripts, read.
+//! Reads the answers of the scripts.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The scripts, with the parts that they share put in once.
+//! The scripts, with their shared parts inserted.
 
 use std::sync::Arc;
 

@@ -1,16 +1,15 @@
-//! What the server says unasked: grants for those who wait, changes for those who watch, and that the
-//! connection broke.
+//! The pushes of the server: grants for waiters, changes for watchers, and broken connections.
 //!
 //! All watches of a name share a subscription, which the last one ends as it is dropped: in a task, since a
 //! drop does not wait. What could go wrong, and why it does not:
 //!
-//! * *Somebody watches again before that task runs.* It looks once more, in the channel's turn.
+//! * *A new watch begins before that task runs.* The task checks once more, in the channel's turn.
 //! * *While it runs.* The new watch waits for the turn to subscribe, so its SUBSCRIBE goes out behind the
 //!   UNSUBSCRIBE.
 //! * *That watch is dropped too, at once or half-way.* Of two such tasks the first ends the subscription, and
 //!   the other one finds nothing to be ended, or another turn than its own.
-//! * *The connection broke, or a watch was too slow*, and nothing is told to it until it begins anew. It
-//!   counts as before.
+//! * *The connection broke, or a watch was too slow*, so it gets nothing until it begins anew. It counts as
+//!   before.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -1,18 +1,16 @@
-//! Looking at a lock: the stream of changes, `inspect`, `force_release`.
+//! Watching a lock: the stream of changes, `inspect`, `force_release`.
 //!
-//! Redis tells nobody of a lease that runs out unless somebody looks. So a watch knows the first end, and
-//! looks then: that is one script for each lease that ends so, and one every 20 s that keeps the changes
-//! being told.
+//! Redis reports an expired lease only when a client looks. So a watch knows the first end, and looks then:
+//! that is one script for each lease that expires, and one every 20 s that keeps the changes coming.
 //!
-//! What could be missed, and how that is seen; then the state as a whole is told, with `skipped`:
+//! What could be missed, and how that is detected; then a snapshot comes, with `skipped`:
 //!
 //! * *A message is lost.* Changes have numbers, and one is missing.
 //! * *The connection breaks, or the watcher is too slow.* The channel ends, and is made again.
-//! * *Nobody asked for a while that changes be told*: this program was stopped for longer than that, or the
-//!   server forgot everything (FLUSHALL, a restart). What happens then has no number. But each look asks
-//!   *since when* changes have been told without a gap, and that is another time now; also where another
-//!   watch was the first to look. The numbers go on from that time, in microseconds, so those of before are
-//!   not met again.
+//! * *Changes were not published for a while*: this program was paused for longer than that, or the server
+//!   forgot everything (FLUSHALL, a restart). Changes then have no number. But each look reads *since when*
+//!   changes have been published without a gap, and that time has changed; even if another watch looked
+//!   first. The numbers go on from that time, in microseconds, so earlier ones are not reused.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The driver's clients, as the settings have them.
+//! The driver's clients, made from the options.
 
 use std::sync::Arc;
 

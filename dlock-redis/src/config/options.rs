@@ -1,5 +1,4 @@
-//! What may be set, and the keys of a URL's query. No message repeats what stands behind a key: it may be a
-//! password.
+//! The checks of options, and the keys of a URL's query. No message repeats a value: it may be a password.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! What a server says of itself when it is connected to: a server that cannot keep locks is refused here, and
-//! not by an accident later.
+//! Checks a server when it is connected to: one that cannot keep locks is refused here, and not by an
+//! accident later.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! A pause in a loop without an end.
+//! A pause in an endless loop.
 
 use dlock_core::runtime::yield_now;
 

@@ -1,22 +1,22 @@
-//! Keeping a server out that was started a short while ago.
+//! Keeps out a server that has started recently.
 //!
 //! A member of a quorum that restarts without its leases admits a second holder: it is the member that two
 //! majorities have in common, and it has forgotten the first. So it stays out until all leases that it may
 //! have forgotten have expired (*delayed restart* in the description of Redlock). The clients keep it out:
 //! the server needs no set-up, and no restart is overlooked.
 //!
-//! How long a server has been up it says in INFO: `uptime_in_seconds`, the wall clock of now less that of its
-//! start, each in whole seconds. What is made of it here is never longer than the server was up.
+//! INFO has the uptime of a server: `uptime_in_seconds`, its present wall clock minus that of its start, each
+//! in whole seconds. The uptime computed here is never longer than the real one.
 //!
-//! * *It is restarted*, in order or not, on the same machine or another: out for that long, for each client
-//!   from its next connection on; a process that ends takes its connections with it. So too where it kept its
-//!   leases (`appendfsync always`), which has no need of this.
+//! * *It is restarted*, in order or not, on the same machine or another: it is out for that long, for each
+//!   client from its next connection on; a process that ends takes its connections with it. The same if it
+//!   kept its leases (`appendfsync always`), where this is not needed.
 //! * *Its wall clock is set back* after the start: out for longer, by as much.
 //! * *Its wall clock is set forward* after the start, as on a machine that boots before it knows the time:
 //!   **let in too early, by as much.** Start it after the clock is right (`time-sync.target`).
 //! * *`FLUSHALL`, `DEL`, eviction, a machine put back to a snapshot*: **not seen**, since it was up all the
 //!   time. The rights in docs/redis.md forbid the first two, and `noeviction` the third.
-//! * *A lease is longer than that*: not to be had here. It is the longest ttl, with the drift margin on top.
+//! * *A longer lease*: it is refused. `rejoin_after` covers the longest ttl plus the drift margin.
 
 use std::fmt;
 use std::time::Duration;

@@ -1,12 +1,12 @@
-//! Where the master is, as sentinels tell it.
+//! Finding the master through sentinels.
 //!
 //! All sentinels are asked at once, each on its own, and the first that names a master which confirms its
 //! role is believed. The driver asks them all at once too, but takes their answers in the order of the URL:
-//! one that is switched off, if it is the first, costs as long as a connection may take to be made, for each
-//! look anew, and with a short `timeout` the master is never found.
+//! if the first one is switched off, each look costs a whole connection timeout, and with a short `timeout`
+//! the master is never found.
 //!
 //! *A sentinel that is cut off with the old master* may be the fastest, and names that one, as it might if it
-//! were the first. Such a master is left when it turns out to be a replica, or breaks; that it served
+//! were the first. Such a master is left when it becomes a replica, or breaks; that it served
 //! meanwhile is the failover in the table of `docs/redis.md`.
 
 use futures::lock::Mutex;

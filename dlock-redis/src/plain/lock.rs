@@ -1,4 +1,4 @@
-//! Ask, release, abandon, look.
+//! Attempt, release, abandon, probe.
 
 use std::time::Duration;
 

@@ -4,12 +4,14 @@
 //! What could break it, and why it does not:
 //!
 //! * *A reply is lost, and the request is sent again.* The value is the id of the acquisition: it finds
-//!   itself, and is told what is left.
+//!   itself, and gets the time that is left.
 //! * *A request is given up, and arrives late.* Abandoning it leaves a tombstone, a key of its own that
 //!   expires after a minute; the acquire looks for that first. Other clients see none of it.
 //! * *A release comes twice, or after the lease.* It compares the id and deletes in one step.
-//! * *Somebody else's lock has no end* (redis-py, with no timeout). Then it is held until it is deleted.
-//! * *Somebody takes the expiry from ours, or deletes it.* The next renewal gives it back, or tells the loss.
+//! * *Another program's lock has no expiry* (redis-py without a timeout). Then it is held until it is
+//!   deleted.
+//! * *Another program removes our lock's expiry, or deletes the lock.* The next renewal restores the expiry,
+//!   or reports the loss.
 //! * *What the recipe itself cannot do*: see [`PlainLock`].
 
 mod lock;

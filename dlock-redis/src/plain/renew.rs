@@ -1,4 +1,4 @@
-//! Leases extended, many of them in one script.
+//! Renewals, many of them in one script.
 
 use std::time::Duration;
 

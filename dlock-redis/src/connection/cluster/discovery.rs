@@ -1,15 +1,13 @@
-//! Looking for the slots: who is asked, who is believed, and how often.
+//! Looking up the slots: which nodes are asked, which are believed, and how often.
 //!
-//! * *A node that left the cluster* knows of no slots. That is no answer: the others are asked, and what is
-//!   known stays.
-//! * *A node that knows of a part alone*, since it was cut off or the cluster is just being made, is believed
-//!   if nobody knows more. The nodes that were known before stay those to ask; only who knows all the slots
-//!   ends that.
-//! * *A node that says nothing*, or hangs: two are asked, and all others when neither has said it after a
-//!   moment.
-//! * *What the slots are told of does not change*, while a master is dead that nobody replaces: everybody who
-//!   asks wants a look. They share it, and each one that has shown nothing new puts the next one off, up to a
-//!   second. One that has shown something does not: there may be more.
+//! * *A node that left the cluster* knows no slots. That does not count: the others are asked, and the known
+//!   slots stay.
+//! * *A node that knows only some slots*, since it was cut off or the cluster is just being made, is believed
+//!   if none knows more. The nodes that were known before are still asked, until one knows all slots.
+//! * *A node is silent*, or hangs: two are asked, and all others if neither has answered after a moment.
+//! * *The slots do not change*, while a dead master is not replaced: every request wants a look. They share
+//!   it, and each look that shows nothing new delays the next one, up to a second. A look that shows
+//!   something does not: there may be more.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Weak};

@@ -1,13 +1,12 @@
-//! The servers of a Redis Cluster: connections of their own to each, and which of them has which slot.
+//! The servers of a Redis Cluster: the connections to each, and which one has which slot.
 //!
-//! Each node is a [`Server`], so all that is true of the connection to one server is true here, and what a
-//! node does not do keeps nobody from the others. The driver's client of clusters is not used: it asks all
-//! nodes in turn for the slots, and nobody meanwhile; one that hangs thereby cost every lease at the others.
+//! Each node is a [`Server`], so everything about the connection to one server holds here, and a failing node
+//! does not affect the others. The driver's cluster client is not used: it asks all nodes in turn for the
+//! slots, and blocks requests meanwhile; so one node that hung cost every lease at the others.
 //!
-//! * *A slot moves.* The node that it was asked for says where it is. Nothing was done, so it is asked for
-//!   there.
-//! * *A slot is just being moved, or is nobody's for a while.* Nothing was done either. It is asked for again
-//!   until half of the time that an operation has is over, and who gave up knows that nothing was done.
+//! * *A slot moves.* The old node says where it is. Nothing was done, so the request is sent there.
+//! * *A slot is being moved, or has no node for a while.* Nothing was done either. The request is repeated
+//!   for half of the time limit of an operation, and a caller that gives up knows that nothing was done.
 //! * *A node dies.* A request that did not reach it looks up the slots again (`discovery.rs`), at other
 //!   nodes; the first that knows all is believed. If it is behind, the node that it names refuses, and the
 //!   slots are looked up again.
@@ -15,9 +14,9 @@
 //!   that answer an `SUNSUBSCRIBE`; the driver may take them for an answer. So commands go over other
 //!   connections than those that listen, and such a connection is made anew. Lost pushes are made up for:
 //!   waiters ask again when they can listen again.
-//! * *The new node cannot be listened at yet, and the slot comes back.* From when the old one is left until
-//!   there is another one the channel is written down as listened to nowhere, and the next look listens anew.
-//!   So is what was listened to at a node that is given up.
+//! * *The new node does not take the subscription yet, and the slot comes back.* In between the channel is
+//!   noted as subscribed nowhere, and the next look subscribes again. The same goes for the channels of a
+//!   node that is given up.
 
 mod discovery;
 mod slots;

@@ -1,4 +1,4 @@
-//! Which node has which slot, as the cluster tells it.
+//! Which node has which slot, as the cluster reports it.
 
 use std::collections::BTreeMap;
 

@@ -1,16 +1,16 @@
-//! The connection to one server, which is the master: made, kept, made again.
+//! The connection to one server, the master: made, kept, and made again.
 //!
-//! Everything of a client goes over one connection, which the driver multiplexes; grants and changes are
-//! pushed on it. What the driver's connection manager does not do:
+//! All requests of a client go over one connection, which the driver multiplexes; grants and changes are
+//! pushed on it. Beyond the driver's connection manager:
 //!
 //! * A connection is made in a task of its own on the client's runtime: a request that is dropped, or polled
 //!   on a foreign thread, neither cuts it short nor decides where it lives.
 //! * Subscriptions are renewed before any request can use a new connection: a waiter that asks again after a
 //!   loss cannot miss its push. The scripts are loaded, too.
-//! * It is known whether a request was sent at all: what was not is no unknown outcome.
-//! * A connection that answers nothing is found by a PING and given up; TCP would notice after minutes. It is
-//!   asked when a request is given up, and every ten seconds while it is listened on and silent: a NAT that
-//!   forgot a connection would leave a waiter deaf, and each hand-off pass it over.
+//! * It is known whether a request was sent at all: one that was not has no unknown outcome.
+//! * A dead connection is found by a PING and given up; TCP would notice after minutes. The PING is sent when
+//!   a request is given up, and every ten seconds while a waiter listens in silence: if a NAT forgot the
+//!   connection, each hand-off would pass that waiter over.
 //! * A master that became a replica is left, and looked up anew: by its name, or at the sentinels.
 //! * Each new connection is checked first: another server may be there than before, or the same one may have
 //!   been restarted (`check.rs`, `rejoin.rs`).

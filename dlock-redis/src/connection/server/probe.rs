@@ -1,5 +1,5 @@
-//! Whether a connection still answers: asked when a request went without an answer, and now and then where it
-//! is only listened on.
+//! Checks whether a connection still answers: after a request without an answer, and now and then while it
+//! only listens.
 
 use std::pin::pin;
 use std::sync::atomic::Ordering;

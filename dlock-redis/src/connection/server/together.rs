@@ -1,8 +1,8 @@
 //! Acquires, releases and abandons that [travel together](dlock_core::spi::Together): those that come while
-//! others are on their way go out as one script, which costs the server a fraction of as many scripts.
+//! others are in flight go out as one script, which costs the server a fraction of separate ones.
 //!
-//! * *The connection breaks, or the answer comes too late.* Then it is not known of each of them.
-//! * *One fails.* The script says so of that one. See `scripts/each.lua`.
+//! * *The connection breaks, or the answer comes too late.* Then the outcome of each is unknown.
+//! * *One fails.* The script reports that one. See `scripts/each.lua`.
 
 use std::iter::{repeat, zip};
 use std::pin::pin;

@@ -1,4 +1,4 @@
-//! How an ensemble is reached, and how its locks are kept.
+//! The options of an ensemble.
 
 use std::fmt;
 use std::sync::Arc;

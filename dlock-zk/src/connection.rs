@@ -1,4 +1,4 @@
-//! The session of now, and the one after it.
+//! The present session, and its successor.
 //!
 //! A client has one session. When it ends another one is made, and no new client is needed. The users of the
 //! backend are known by their streams of [signals](dlock_core::spi::Lock::signals): each engine has one as
@@ -10,17 +10,17 @@
 //! What could break it, and why it does not:
 //!
 //! * *The connection breaks.* The driver makes another one, to any server of the ensemble, for the same
-//!   session. Requests are not sent meanwhile, since the driver would keep them back for as long as that
-//!   takes: they fail as `Unavailable` after a moment, and the engine asks again.
+//!   session. Requests are not sent meanwhile, since the driver would hold them back until then: they fail as
+//!   `Unavailable` after a moment, and the engine asks again.
 //! * *The session ends meanwhile.* The driver says so when it has a connection again. Until then the engine
-//!   goes by the deadline of each lease, which is earlier than any server's. Then every lease is told as
-//!   lost, and what was owed is moot, since the nodes went with their session.
-//! * *A request is on its way when the session ends.* A server refuses it. Its grant, if it was answered in
-//!   time, is refused by the engine, which asks before it believes in a grant whether all was lost meanwhile.
-//! * *Somebody closes the backend under an engine*, by a handle of his own. Then the engine is told that all
-//!   is lost before the session is closed. What it tells its guards comes a moment later.
-//! * *The servers are away for long.* The next session is tried for with pauses up to two seconds, for as
-//!   long as there is anybody to use it.
+//!   relies on the deadline of each lease, which is earlier than any server's. Then every lease is reported
+//!   lost, and pending releases are moot, since the nodes went with their session.
+//! * *A request is in flight when the session ends.* A server refuses it. If it was granted in time, the
+//!   engine refuses the grant: it checks first whether all was lost meanwhile.
+//! * *The backend is closed under an engine*, through another handle. Then the engine is told that all is
+//!   lost before the session is closed. Its guards learn of it a moment later.
+//! * *The servers are away for long.* The client tries for the next session, with pauses up to two seconds,
+//!   as long as it has a user.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};

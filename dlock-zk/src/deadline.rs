@@ -1,48 +1,48 @@
-//! Until when a session can be relied on.
+//! How long a session can be relied on.
 //!
-//! A server ends a session that it has not heard of for the negotiated timeout *T*, and gives its locks away.
-//! The client has to stop believing before, by its own clock. So each belief counts from when the last
-//! request was *sent* that was answered, and ends before *T* is over.
+//! A server ends a session that was silent for the negotiated timeout *T*, and gives its locks away. The
+//! client must stop relying on it before, by its own clock. So the deadline counts from when the last
+//! answered request was *sent*, and ends before *T* is over.
 //!
 //! # Which answers count
 //!
 //! In an ensemble the *leader* ends sessions. It hears of them from the servers that clients are connected
-//! to, in the answers to its pings, every half tick. A server that is cut off from the leader goes on
-//! answering reads and pings until its `syncLimit` is over, ten seconds as it is delivered: so long a client
-//! would believe in a session that the leader has ended. So an answer counts only if a majority had a part in
-//! it: that to a write. A write is refused if the session is over.
+//! to, in the answers to its pings, every half tick. A server that is cut off from the leader keeps answering
+//! reads and pings until its `syncLimit` is over, ten seconds by default: for that long a client would rely
+//! on a session that the leader has ended. So only the answer to a write counts, which needs a majority. A
+//! write is refused if the session is over.
 //!
 //! `sync` is not enough. A leader answers it to its own clients without a majority. One that was paused while
 //! another replaced it does so until it notices, which takes up to a tick, while its successor may have ended
-//! the session already (tested in `tests/it/stale_leader.rs`). What is read behind a `sync` there may be old,
-//! too: it is granted to nobody without a write that came after the last half of what is believed.
+//! the session already (tested in `tests/it/stale_leader.rs`). A read behind such a `sync` may be old, too:
+//! no lock is granted without a write in the last half of the session's time.
 //!
 //! # What the margin is for
 //!
 //! A server that *fails*, or is cut off, just after such an answer may not have told the leader that it heard
-//! of the session. What it told last is at most half a tick old, and has in it whatever came until then. Of
-//! an idle client that is a ping of its driver, which is sent when nothing was for 0.15 *T*, looked at every
-//! 0.05 *T*. So the leader counts from no earlier than 0.20 *T* and half a tick before the send time of the
-//! answered request: less than 0.29 *T* where a tick is at most *T*/6. *T*/3 is never believed in; the rest,
-//! 0.05 *T*, is for the network.
+//! from the session. Its last report is at most half a tick old, and covers everything until then. For an
+//! idle client that is a ping of its driver, which is sent after a silence of 0.15 *T*, checked every 0.05
+//! *T*. So the leader counts from no earlier than 0.20 *T* and half a tick before the send time of the
+//! answered request: less than 0.29 *T* where a tick is at most *T*/6. The deadline leaves out *T*/3; the
+//! rest of that, 0.05 *T*, is for the network.
 //!
-//! A *leader* that is cut off answers no write any more. The next leader gives every session the whole of *T*
-//! from when it begins, which is after the last write that was answered.
+//! A *leader* that is cut off answers no more writes. The next leader gives every session the whole of *T*
+//! from its start, which is after the last answered write.
 //!
-//! With longer ticks, up to *T*/2, the third covers a client that is cut off alone, and not one that is cut
-//! off together with the server that it is connected to.
+//! With longer ticks, up to *T*/2, the third covers a client that is cut off alone, but not one that is cut
+//! off together with its server.
 //!
 //! What could break it otherwise:
 //!
-//! * *The machine or the process sleeps.* The clock goes on in sleep.
-//! * *It stood still for longer than 0.20 T, is answered as soon as it goes on, and within half a tick its
-//!   server fails.* Then the margin may be too short: `docs/zookeeper.md` says so.
+//! * *The machine or the process is suspended.* The clock counts suspension.
+//! * *The client was paused for longer than 0.20 T, is answered as soon as it resumes, and within half a tick
+//!   its server fails.* Then the margin may be too short: `docs/zookeeper.md` says so.
 //! * *The clock runs slow.* The engine takes its drift margin off on top.
-//! * *Answers come late.* They count from the send time, so they are worth less, and never more.
+//! * *Answers come late.* They count from the send time, so late ones are worth less, never more.
 //! * *The driver says that a session is over too late*, up to a second after the server gave its locks away.
 //!   Nothing here waits for it.
-//! * *It comes back to a server that allows shorter sessions only.* That one shortens it, and the driver does
-//!   not tell. So all servers have to have the same limits.
+//! * *The client reconnects to a server that allows only shorter sessions.* That server shortens it, and the
+//!   driver does not report it. So all servers must have the same limits.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What an ensemble says of itself, for an operator.
+//! Findings about an ensemble, for operators.
 
 use dlock_core::{Finding, Result};
 use zookeeper_client::Error as Zk;

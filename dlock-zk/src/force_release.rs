@@ -1,4 +1,4 @@
-//! Locks that an operator ended, and how their holders hear of it.
+//! Force-release, and how holders learn of it.
 //!
 //! A session survives the deletion of one of its nodes, so a holder would not notice: its renewals only
 //! confirm the session. So a release by force is also written to one node of the ensemble, in the same step,
@@ -11,16 +11,16 @@
 //!   short. A session that missed a step knows it from the node's version, and looks.
 //! * *The session has not looked yet*, or cannot at the moment. The first look, and one that failed, look for
 //!   each node as well.
-//! * *It was seen in the line, and is not handed out yet.* What is ended is forgotten whether it was handed
-//!   out or not, and what was forgotten is not [handed out](crate::requests::Requests::hand_out).
-//! * *Its node is not known yet*, since the answer to its creation was not read. Then the line is read once
-//!   more before it is believed. A call that learns its node checks afterwards whether it was doubted, and a
-//!   request is doubted only while its node is unknown, in one step: so one of the two holds.
-//! * *Others have to be looked for, and that takes long.* What is named is told before.
-//! * *The operator dies between two steps.* Some are ended and told, the others hold on; ended again, the
-//!   others go.
-//! * *Of the two nodes of an unfair lock one has gone, by somebody's hand.* A hold is over when the node of
-//!   the lock has gone; then the other one is deleted before it is told.
+//! * *It was seen in the queue, and is not handed out yet.* An ended request is forgotten whether it was
+//!   handed out or not, and a forgotten one is not [handed out](crate::requests::Requests::hand_out).
+//! * *Its node is not known yet*, since the answer to its creation was not read. Then the queue is read once
+//!   more before the request is believed. A call that learns its node checks afterwards whether it was
+//!   doubted, and a request is doubted only while its node is unknown, in one step: so one of the two holds.
+//! * *Others must be looked for, which takes long.* The named ones are told first.
+//! * *The operator dies between two steps.* Some holds are ended and told, the others stay; a repeated
+//!   force-release ends them.
+//! * *One of the two nodes of an unfair lock was deleted by hand.* A hold is over when the node of the lock
+//!   has gone; then the other one is deleted before that is reported.
 //!
 //! Nodes that are deleted by other means, with `zkCli` say, are missed by the next wake of their line, and by
 //! their holder not at all: see `docs/zookeeper.md`.

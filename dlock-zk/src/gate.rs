@@ -1,17 +1,16 @@
 //! The resource side of fencing: one node for each resource, with the tokens seen and the value.
 //!
-//! It is read, judged, and written on condition that it is still at the version that was read. What could
+//! The node is read, judged, and written on condition that it still has the version that was read. What could
 //! break it, and why it does not:
 //!
-//! * *Somebody writes in between.* The version is another one, and it is read anew.
-//! * *A server is behind, and shows an old node.* It is read behind a `sync`; and the write goes by way of
-//!   the leader and meets the version of now. A refusal by an old node stands: tokens only grow. So a token
-//!   that is admitted is written even if it changes nothing.
-//! * *The node is deleted and made anew.* Nobody here does that. An operator who does has taken the fence
-//!   away.
-//! * *The answer is lost.* Then what is there is read: what was written, or the version of before, over which
-//!   it is written again; both of the same content, of which the server takes one. If others have written
-//!   since, it is `Unknown`.
+//! * *Another client writes in between.* The version has changed, and the node is read again.
+//! * *A server lags, and shows an old node.* It is read behind a `sync`; and the write goes through the
+//!   leader and meets the present version. A refusal by an old node stands: tokens only grow. So an admitted
+//!   token is written even if it changes nothing.
+//! * *The node is deleted and made anew.* dlock never does that. An operator who does removes the fence.
+//! * *The answer is lost.* Then the node is read: it has the write, or the version of before, over which the
+//!   write is repeated; both have the same content, and the server takes one of them. If others have written
+//!   since, the outcome is `Unknown`.
 
 use std::sync::Arc;
 

@@ -1,10 +1,9 @@
-//! Joining a line and leaving it.
+//! Joining a queue and leaving it.
 //!
-//! To join, the node is made and the line is read in one round trip. What a session asks is done in the order
-//! in which it was asked, so the list behind the creation has the own node in it, and everything that came
-//! before it. To leave, the node is deleted by its name, which only one request ever had: however late a
-//! deletion arrives it meets nobody else's. It is repeated by the engine until it is answered or the session
-//! is over; then the server does it.
+//! To join, the node is created and the queue is read in one round trip. A session's requests are carried out
+//! in order, so the list behind the creation has the own node, and everything that came before it. To leave,
+//! the node is deleted by its name, which only one request ever had: a late deletion never hits another's
+//! node. The engine repeats it until it is answered or the session is over; then the server does it.
 //!
 //! What could break it, and why it does not:
 //!
@@ -12,16 +11,15 @@
 //!   which only it has. A repeated call looks for that first, behind a `sync`: then the server has all
 //!   effects of the lost request, even if it is another server.
 //! * *The request arrives after the connection broke.* It is refused: a server closes the old connection of a
-//!   session when it gets a new one, and the leader takes nothing of a session from a server that it has
-//!   left. So what is not found by then does not come.
-//! * *The line is missing.* The server removes empty containers. Then both requests fail, and the line is
-//!   made with the next two behind it; also where a name is asked for that this client has not used lately.
-//!   It may be removed again just then, so this is repeated a few times.
-//! * *Two calls of one request come at a time.* The second is [sent away](crate::requests).
-//! * *The line is made, and the node is not.* Nobody would remove it, so it is removed here, or by who finds
-//!   later that nothing came of the request.
-//! * *The session ended meanwhile.* The node says whose it is (`ephemeralOwner`); only one of this session
-//!   counts.
+//!   session when it gets a new one, and the leader takes nothing for a session from a server that it has
+//!   left. So a node that is not found by then never comes.
+//! * *The queue is missing.* The server removes empty containers. Then both requests fail, and the queue is
+//!   created with the next two; likewise for a name that this client has not used recently. It may be removed
+//!   again just then, so this is repeated a few times.
+//! * *Two calls for one request run at a time.* The second is [refused](crate::requests).
+//! * *The queue is created, and the node is not.* The server would never remove it, so it is removed here, or
+//!   by the call that finds later that nothing came of the request.
+//! * *The session has ended.* The node names its session (`ephemeralOwner`); only one of this session counts.
 //!
 //! # The end of the numbers
 //!
@@ -30,15 +28,14 @@
 //! Otherwise it waits beside the queue until the last request before the end has gone. So the order of
 //! arrival is lost at that one moment in two thousand million.
 //!
-//! * *Somebody joins just when the line is removed.* A server removes no node that has others below it. Who
-//!   comes later finds no line, and makes one.
-//! * *A list of the line that was.* Its nodes have gone. In the new line nobody has the name of one of them,
-//!   and tokens do not come from places.
-//! * *Its node is not taken out*, since an answer is lost or its client dies. It is in no line that anybody
-//!   reads, and goes by a further try or with its session. Until then the line cannot be removed, and
-//!   newcomers wait.
+//! * *A request joins just when the queue is removed.* A server removes no node that has children. A later
+//!   request finds no queue, and creates one.
+//! * *A list of the old queue.* Its nodes have gone. No node of the new queue has one of their names, and
+//!   tokens do not come from places.
+//! * *Its node is not removed*, since an answer is lost or its client dies. It counts in no queue, and goes
+//!   with a further try or with its session. Until then the queue cannot be removed, and newcomers wait.
 //!
-//! In the layout of Curator this holds for dlock's side. Curator's own goes on to the end, and breaks there.
+//! In the layout of Curator this holds for dlock's side. Curator itself goes on to the end, and breaks there.
 
 use std::sync::Arc;
 

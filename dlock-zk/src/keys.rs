@@ -1,8 +1,8 @@
-//! Where nodes are. Names of any bytes become parts of paths, and no two of them the same one.
+//! The paths of nodes. Names of any bytes become parts of paths, different ones for different names.
 //!
-//! What a server, `zkCli` and other tools take without quotes stands for itself; every other byte is `%` and
-//! two hexadecimal digits. `%` itself is among those, so what is written can be read in one way only. A `.`
-//! at the beginning is written as `%2E`: `.` and `..` are no names in ZooKeeper.
+//! Characters that a server, `zkCli` and other tools take without quotes stay; every other byte becomes `%`
+//! and two hexadecimal digits. That includes `%` itself, so the encoding is unambiguous. A `.` at the
+//! beginning becomes `%2E`: `.` and `..` are no names in ZooKeeper.
 
 use crate::failure::invalid;
 use crate::layout::Layout;

@@ -1,9 +1,9 @@
-//! The line of a lock, read from the names of its children.
+//! The queue of a lock, read from the names of its children.
 //!
-//! Who in it has the lock is for [`spi::Line`](dlock_core::spi::Line) to say, and why that is right. Beside
-//! what is said there:
+//! [`spi::Line`](dlock_core::spi::Line) decides which entry has the lock, and says why that is right. Beyond
+//! that:
 //!
-//! * *A list that is old.* A server answers a session's list after the session's own creation.
+//! * *An old list.* A server answers a session's list after the session's own creation.
 //! * *Tokens.* They are the czxids of the entries, and grow with the places.
 //! * *Places that run over.* A request that draws one near the end of the numbers is not in the queue,
 //!   removes its node again, and blocks no one: see [`END`](crate::node::END).

@@ -1,4 +1,4 @@
-//! The names in use: the lines that somebody stands in.
+//! The names in use: those with a queue.
 
 use std::sync::Arc;
 

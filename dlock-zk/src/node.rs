@@ -1,4 +1,4 @@
-//! What the nodes in a line are called, and what is in them.
+//! The names and the data of the nodes in a queue.
 //!
 //! ```text
 //! /dlock/locks/orders                            the line of the lock `orders`, a container
@@ -7,10 +7,10 @@
 //!   4c1f...e0-2a-x-0000000007~r                  the first of them has become a reader
 //! ```
 //!
-//! The name says who it is and what is wanted, so that a list of the children is all that admission needs. It
-//! is made by the client, up to the place, so that a node is known again whose creation was never answered.
-//! The place is drawn by the server: a 32-bit number that starts anew with a new container, and so it orders
-//! a line and is never a token. Where the numbers end, the line does: see [`END`].
+//! The name has the request and its mode, so that admission needs only the list of children. The client makes
+//! it, up to the place, so that it recognises a node whose creation was not answered. The server adds the
+//! place: a 32-bit number that starts anew with a new container, so it orders a queue and is never a token.
+//! Where the numbers end, the queue does: see [`END`].
 
 use std::fmt::Write as _;
 use std::sync::Arc;

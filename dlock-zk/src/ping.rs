@@ -1,17 +1,17 @@
-//! Asking whether the session lives: one ping at a time, shared by all who want to know.
+//! Checks that the session is alive: one ping at a time, shared by all callers.
 //!
 //! Callers that come while a ping is in flight all wait for it. Its answer is enough for them if it was sent
 //! recently; otherwise one more ping is sent for all of them. A slow server is not asked twice.
 //!
 //! What could break it, and why it does not:
 //!
-//! * *A user's future has sent the ping, and is not polled any more.* A shared future wakes all who wait for
-//!   it, and any of them takes the answer.
+//! * *A user's future has sent the ping, and is not polled any more.* A shared future wakes all its waiters,
+//!   and any of them takes the answer.
 //! * *It is dropped.* The ping stays here, and the next caller takes its answer first.
-//! * *The session ends meanwhile.* A ping that stays would keep the driver's client, and so the session. It
-//!   is [forgotten](Pings::forget).
-//! * *An answer came long ago, and nobody took it.* Then the session is known to live from later on, or it is
-//!   too long ago: it is not enough.
+//! * *The session ends meanwhile.* A ping that stays would keep the driver's client alive, and so the
+//!   session. It is [forgotten](Pings::forget).
+//! * *An answer came long ago, and was not taken.* Then a later answer counts, or it is too old: it is not
+//!   enough.
 //! * *A ping is joined just when it is sent.* It is marked as begun before it is.
 
 use std::future::Future;

@@ -1,12 +1,10 @@
-//! Leases live with their session, so renewing them is hearing of it: one write for all, whatever their
-//! number.
+//! Leases live with their session, so one write that confirms the session renews them all.
 //!
-//! For many, an answer will do that came a moment ago: they last from when its write was sent.
+//! With many leases a recent answer is enough: they last from when its write was sent.
 //!
-//! A lease that is renewed alone is looked for as well, in the same round trip: one whose node somebody has
-//! deleted is gone, and one that was ended by force before the renewal was sent. What else is in its line is
-//! nothing to it: a foreign node there keeps newcomers out, and ends nobody. Of many leases, that would be a
-//! look for each.
+//! A lease that is renewed alone is also looked up, in the same round trip: it is gone if its node was
+//! deleted, or if it was force-released before the renewal was sent. Other nodes of its queue do not matter:
+//! a foreign one blocks newcomers, and ends no hold. For many leases that would be a look for each.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;

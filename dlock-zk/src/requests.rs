@@ -1,4 +1,4 @@
-//! What was asked for in a session, and one call at a time for each request.
+//! The requests in a session, and one call at a time for each.
 //!
 //! A request is in one of these states:
 //!
@@ -12,33 +12,33 @@
 //! ```
 //!
 //! It is *noted* before anything is sent, so whatever comes of it is looked for. A request *in line* has a
-//! node: the line tells waiters from holders, and it is *granted* when somebody was told that it holds. A
-//! *leaving* request is never granted again. What was [ended by force](crate::force_release) is forgotten.
+//! node: the queue tells waiters from holders, and it is *granted* once its hold was reported. A *leaving*
+//! request is never granted again. A request that was [force-released](crate::force_release) is forgotten.
 //!
 //! Each step to the right takes several exchanges with the server. Two calls that did so for one request
-//! would each find nothing and make a node each. So an attempt, a release, an abandon and a conversion each
-//! take the request as [`InCall`] until their future has ended or is dropped. Another call of the same
-//! request is told `Unknown` at once: it has sent nothing, and comes again. It does not wait, since a future
-//! that nobody polls does not end.
+//! would each find nothing and each make a node. So an attempt, a release, an abandon and a conversion each
+//! take the request as [`InCall`] until their future ends or is dropped. Another call for the same request
+//! gets `Unknown` at once: it has sent nothing, and is repeated. It does not wait, since an unpolled future
+//! does not end.
 //!
-//! What could happen between two calls, and why no node is left that nobody owns:
+//! What could happen between two calls, and why no node is left without an owner:
 //!
-//! * *A request is sent again while the first call lingers*, as a quorum does: `Unknown`. When the first has
-//!   ended or was dropped, the next finds what came of it.
-//! * *It is abandoned while a call lingers.* First there is its tombstone; then the abandon is told
-//!   `Unknown`, and is sent again. The attempt looks at the tombstone after it was noted, and before each
-//!   node that it makes. What it made before is noted, and the next abandon ends it. The same if it is not
-//!   noted yet.
-//! * *A call is dropped, at any poll.* What it had sent is done before whatever is sent later in that
-//!   session. The next call looks behind a `sync`, see [`join`](crate::join).
-//! * *A call is neither polled nor dropped.* All other calls of that request alone are told `Unknown`, for as
-//!   long as that lasts or the session does.
-//! * *A deletion was sent and not answered, and it is asked for again.* It is leaving: that is ended first.
-//! * *It is ended by force, or with `zkCli`, during a call.* Then it is forgotten under the call, which notes
-//!   its node again and ends it before it makes another.
-//! * *A waiter or a renewal grants it meanwhile.* They neither make nor delete a node in the line. To be
-//!   granted and to be leaving are decided under one mutex.
-//! * *The session ends.* Calls are of one session, as nodes are.
+//! * *A request is repeated during the first call*, as a quorum does: `Unknown`. When the first has ended or
+//!   was dropped, the next finds its result.
+//! * *It is abandoned during a call.* First its tombstone is made; then the abandon gets `Unknown`, and is
+//!   repeated. The attempt checks the tombstone after it was noted, and before each node that it makes. An
+//!   earlier node is noted, and the next abandon ends it. The same if it is not noted yet.
+//! * *A call is dropped, at any poll.* Its requests are carried out before all later ones of that session.
+//!   The next call looks behind a `sync`, see [`join`](crate::join).
+//! * *A call is neither polled nor dropped.* Only other calls for that request get `Unknown`, as long as that
+//!   lasts or the session does.
+//! * *A deletion was not answered, and the lock is requested again.* The request is leaving: that is
+//!   completed first.
+//! * *It is force-released, or deleted with `zkCli`, during a call.* Then it is forgotten under the call,
+//!   which notes its node again and ends it before it makes another.
+//! * *A waiter or a renewal grants it meanwhile.* They neither make nor delete a node in the queue. Granting
+//!   and leaving are decided under one mutex.
+//! * *The session ends.* Calls belong to one session, as nodes do.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

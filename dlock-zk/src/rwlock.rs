@@ -1,11 +1,11 @@
 //! Downgrade in place.
 //!
-//! A second node beside that of the holder, its marker, says that it is a reader now. It is in the list that
-//! all clients read anyway. The same step rewrites the data of the first node, which wakes its watchers:
-//! those are the waiters that it now admits.
+//! A second node beside the holder's, its marker, makes it a reader. It is in the list that all clients read
+//! anyway. The same step rewrites the data of the first node, which wakes its watchers: those are the waiters
+//! that it now admits.
 //!
-//! Why there is no upgrade: a reader's token is older than those of the writers that wait behind it, and they
-//! would be granted after it with smaller ones.
+//! Why there is no upgrade: an upgrade needs a new token, and the writers that wait behind the reader already
+//! have smaller ones, which they would be granted with later.
 
 use async_trait::async_trait;
 use dlock_core::spi::{Converted, LeaseKey, RwLock};

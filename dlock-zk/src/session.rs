@@ -1,9 +1,8 @@
 //! One session: the driver's client, its deadline, and the requests that have nodes in it.
 //!
-//! All that a client holds or waits for hangs on one session, and ends with it. What is asked for is noted
-//! here and nowhere else. So a node of an earlier session, which a server may show for a while yet, is never
-//! taken for one of ours. (Curator's oldest open bug is a lock granted on the node of a session that has
-//! ended.)
+//! All nodes of a client belong to one session, and end with it. Its requests are noted only here. So a node
+//! of an earlier session, which a server may still show for a while, is never taken for an own one.
+//! (Curator's oldest open bug is a lock granted on the node of a session that has ended.)
 
 use std::future::Future;
 use std::sync::{Arc, PoisonError, RwLock};

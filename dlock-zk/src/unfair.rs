@@ -1,9 +1,9 @@
 //! Unfair locks: one node, which exists or not. Two requests a cycle, and the fastest waiter gets it next.
 //!
-//! All who ever hold a lock have the same node in turn, and a node is deleted by its name. A release whose
-//! answer was lost would, sent again, delete the node of the next holder. So a second node goes with it,
-//! below `holders`, which has the name of the acquisition. Both are made in one step and deleted in one step,
-//! by a release and by [force](crate::force_release), and if the second is gone nothing is deleted.
+//! All holders of a lock use the same node in turn, and a node is deleted by its name. A release whose answer
+//! was lost would, if repeated, delete the node of the next holder. So a second node goes with it, below
+//! `holders`, with the name of the acquisition. Both are created in one step and deleted in one step, by a
+//! release and by [force-release](crate::force_release), and if the second is gone nothing is deleted.
 //!
 //! All waiters watch the one node: each release wakes all of them, and all but one ask in vain. It is for
 //! locks with few waiters.
@@ -16,14 +16,14 @@
 //! deletion of it arrives. What could come between the look that shows it to be the own one and its deletion,
 //! and why nobody else's is deleted:
 //!
-//! * *The own release, or one before it.* One [call](crate::requests) at a time has the request, and what was
-//!   sent before the look is in it, since it is made behind a `sync`.
-//! * *The end of the session.* With it what was sent in it is refused.
+//! * *An own release, earlier or now.* One [call](crate::requests) at a time has the request, and the look,
+//!   behind a `sync`, shows the effects of all that was sent before.
+//! * *The end of the session.* Its requests are refused.
 //! * *An end by force.* That writes the node `forced` in the same step. So does this, at the version which
 //!   that node had at the look: of the two, one is refused. For the same reason an end by force uses the
 //!   version from before it read the holder; and since the end of that session is not its own, by the node of
 //!   the session, too.
-//! * *Somebody deletes it by hand once more.* That is not noticed: see `docs/zookeeper.md`.
+//! * *It is deleted by hand once more.* That is not noticed: see `docs/zookeeper.md`.
 
 use std::sync::Arc;
 

@@ -1,25 +1,26 @@
-//! Waiting in line: a watch on the one node that has to go first, and a look at the line when it has.
+//! Waiting in the queue: a watch on the one node that must go first, and a look at the queue when it has.
 //!
-//! Of *n* permits these are *n* nodes, and most of them are still to be watched after a look: what has told
-//! nothing is kept. So who is woken looks once, and watches one more.
+//! For *n* permits these are *n* nodes, most of which must still be watched after a look: watches without an
+//! event are kept. So a woken waiter looks once, and watches one more.
 //!
 //! What could break it, and why it does not:
 //!
-//! * *The node goes before it is watched.* The server says that there is nothing to be watched, and the line
-//!   is looked at at once.
-//! * *It becomes a reader before it is watched.* The watch is set with a look at the node, whose version says
-//!   that it was changed; then the line is looked at once more.
-//! * *A node that was watched before this look has changed since.* Then its watch tells, now or later, and
-//!   there is another look: a server tells a session of a change before it shows that.
-//! * *A waiter in front gives up.* Its deletion wakes the one behind it alone, which finds the next to watch.
-//! * *The connection breaks.* The driver sets its watches again on the next one, and the server tells at once
-//!   of what is gone. If the session is over the stream ends: the engine asks again, and joins anew.
+//! * *The node goes before it is watched.* The server says that the node is missing, and the queue is read at
+//!   once.
+//! * *It is downgraded before it is watched.* The watch is set with a look at the node, whose version shows
+//!   the change; then the queue is read once more.
+//! * *A node that was watched before this look has changed since.* Then its watch fires, now or later, and
+//!   there is another look: a server reports a change to a session before it shows it.
+//! * *A waiter in front gives up.* Its deletion wakes only the one behind it, which finds the next node to
+//!   watch.
+//! * *The connection breaks.* The driver sets its watches again on the next one, and the server reports
+//!   missing nodes at once. If the session is over the stream ends: the engine asks again, and joins anew.
 //! * *Our own node is gone.* An operator removed it, or the session is over. A request that is not in the
 //!   queue is not granted.
 //! * *There are too many waiters for all to watch.* For the others the engine polls now and then, and they
 //!   watch as soon as there is [room](crate::watch_budget).
-//! * *The session is hardly alive.* Before a grant is told the session was heard of within half of its life,
-//!   or it is asked now.
+//! * *The session is near its end.* A grant is reported only if the session was confirmed within half of its
+//!   timeout; otherwise it is confirmed first.
 
 use std::collections::HashMap;
 use std::future::{poll_fn, ready};

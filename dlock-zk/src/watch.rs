@@ -1,9 +1,8 @@
-//! Looking on: a list of the line with a watch on it, and another one each time it has changed.
+//! Watching a lock: a list of the queue with a watch on it, and another one each time it has changed.
 //!
-//! What one list and the next differ in is told as changes, where they can be told from all that may have
-//! happened in between: the line counts the changes to it, and if it has counted as many as are seen, nothing
-//! was missed. Otherwise the state as a whole is told, and that something was skipped; so also when the
-//! server has removed the line in between, and what it had counted.
+//! The differences of two lists are reported as changes if nothing else happened in between: the queue counts
+//! its changes, and if the count matches what is seen, nothing was missed. Otherwise a snapshot is reported,
+//! with `skipped`; also if the server has removed the queue, with its count, in between.
 //!
 //! *Why one watch after the other, and no persistent one* (`AddWatch`, of 3.6). That tells more of holds that
 //! are shorter than a look. But after a reconnect the driver (0.11.2) does not set persistent watches again,
@@ -11,9 +10,9 @@
 //! that asks for one, with all its locks on it. And its events pile up without bound in front of a slow
 //! watcher. Skipped changes are reported in either case.
 //!
-//! *Whether a holder let go or its session ended* is not seen from its node. Each session has a node of its
-//! own, which goes with it: if that is there, it was let go. One that is closed at once after it let go is
-//! told as expired, if the watcher looks later than that.
+//! *Whether a holder released or its session ended* does not show in its node. Each session has a node of its
+//! own, which goes with it: if that exists, it was a release. A session that is closed right after a release
+//! is reported as expired, if the watcher looks later than that.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use std::time::Duration;

@@ -1,10 +1,10 @@
-//! How much a session watches at a time.
+//! How many nodes a session watches at a time.
 //!
-//! The driver sets its watches again on each new connection, and takes 128 KiB of paths into one request. It
-//! gives all such requests the same number, so that with more than one of them it takes the second answer for
-//! a mistake, and breaks the connection off: with too many watches a session does not outlive a broken
-//! connection. So there is room for fewer here. Who finds none waits for it. Meanwhile the engine asks now
-//! and then, as it does for all who wait.
+//! The driver sets its watches again on each new connection, with up to 128 KiB of paths in one request. It
+//! gives all such requests the same number, so with more than one it takes the second answer for a mistake,
+//! and breaks the connection: with too many watches a session does not survive a broken connection. So there
+//! is room for fewer here. A waiter that finds none waits for it. Meanwhile the engine polls now and then, as
+//! for all waiters.
 //!
 //! What could break it, and why it does not:
 //!
@@ -12,9 +12,9 @@
 //!   counted once.
 //! * *A watch is given up before its answer has come.* Its room is free then, and the driver has it for a
 //!   moment yet. A quarter of what the driver can do is kept back for those.
-//! * *Somebody asks for more than there is.* He never gets it, and is served by being asked for alone.
-//! * *Two have a part of what each needs, and wait for the rest.* Who has to wait gives back what he has
-//!   first.
+//! * *A waiter needs more than there is.* It never gets it, and is served by polling only.
+//! * *Two have a part of what each needs, and wait for the rest.* A waiter gives back its part before it
+//!   waits.
 //! * *A waiter that was told of room does not poll.* The room is then for the next: a watch admits no waiter,
 //!   it only makes it faster.
 

@@ -22,8 +22,8 @@
 //! * *One of the two nodes of an unfair lock was deleted by hand.* A hold is over when the node of the lock
 //!   has gone; then the other one is deleted before that is reported.
 //!
-//! Nodes that are deleted by other means, with `zkCli` say, are missed by the next wake of their line, and by
-//! their holder not at all: see `docs/zookeeper.md`.
+//! A node that is deleted by other means, such as `zkCli`, admits the next waiter. Its holder learns of it at
+//! its next renewal if it is the only lock of its client, and otherwise not at all: see `docs/zookeeper.md`.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Weak};

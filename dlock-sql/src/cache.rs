@@ -1,4 +1,4 @@
-//! What was noted lately, up to a maximum number.
+//! A memory of recent notes, up to a maximum number.
 
 use std::collections::HashMap;
 use std::hash::Hash;

@@ -1,7 +1,7 @@
 //! What the errors of the databases mean.
 //!
-//! Each code is judged here and nowhere else, for all strategies. A strategy adds what it knows of its
-//! request: whether it may have been done all the same.
+//! Each code is judged only here, for all strategies. A strategy adds what it knows of its request: whether
+//! it may have been carried out all the same.
 
 use std::borrow::Cow;
 

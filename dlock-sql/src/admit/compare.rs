@@ -1,8 +1,8 @@
-//! What somebody who watches was told last, and what has changed since.
+//! What a watcher was told last, and what has changed since.
 //!
-//! Two looks are compared. What came and went in between does not show, so everybody counts the changes of a
-//! name that is watched, in a row that a watch has made and keeps with a lease. If the comparison shows
-//! another number of changes than were counted, or nobody counted, some may have been missed.
+//! Two looks are compared. A hold that came and went in between does not show, so every client counts the
+//! changes of a watched name, in a row that a watch has made and keeps with a lease. If the comparison shows
+//! another number of changes than the count, or there is no count, some may have been missed.
 
 use dlock_core::{Change, Timestamp};
 

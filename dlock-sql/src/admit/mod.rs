@@ -1,13 +1,13 @@
-//! What a transaction works on: the rows of one name, under the one [rule](dlock_core::spi::admission) of
-//! admission, and which of them are to be written back.
+//! The rows of one name in a transaction, under the one [rule](dlock_core::spi::admission) of admission, and
+//! which of them must be written back.
 //!
 //! The transactions on a name were put into one order before the first row was read, by `BEGIN IMMEDIATE` in
 //! SQLite, by locking the name's row in MySQL. So nothing here can race with another process. Times are those
 //! of one clock: of the machine since its boot in SQLite, of the server in MySQL.
 //!
-//! A waiter that comes to its turn while it is away is *offered* the lock: the lease runs no longer than its
-//! queue entry would have, and the ttl starts with its next re-ask. A waiter that died in the queue thus
-//! costs what is left of its queue lease, not a whole ttl.
+//! The next waiter is *offered* the lock while it is away: the lease ends with its queue entry, and the ttl
+//! starts when it asks again. So a waiter that died in the queue costs the rest of its queue lease, not a
+//! whole ttl.
 
 use std::collections::HashMap;
 use std::time::Duration;

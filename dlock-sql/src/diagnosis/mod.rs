@@ -1,5 +1,4 @@
-//! What a database server says of itself, for an operator: read by a connection of its own, whatever the
-//! backend.
+//! Findings about a database server, for operators, read on a connection of its own.
 
 #[cfg(feature = "mysql")]
 mod mysql;

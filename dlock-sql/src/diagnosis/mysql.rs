@@ -1,4 +1,4 @@
-//! What is asked of MySQL and MariaDB.
+//! The questions to MySQL and MariaDB.
 
 use dlock_core::Finding;
 

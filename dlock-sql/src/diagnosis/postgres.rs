@@ -1,4 +1,4 @@
-//! What is asked of PostgreSQL.
+//! The questions to PostgreSQL.
 
 use dlock_core::Finding;
 

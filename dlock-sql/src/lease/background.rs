@@ -1,8 +1,8 @@
 //! Requests that go on while the caller does not poll them.
 //!
-//! A request has a connection, or the next place in the line for one. Its future may rest: the other arm of a
-//! `select!` takes its time, a stream is read slowly. Then it would keep that connection, and a row that it
-//! has locked, from all others.
+//! A request has a connection, or the next place in the queue for one. Its future may not be polled for a
+//! while: the other arm of a `select!` takes its time, a stream is read slowly. Then it would keep that
+//! connection, and a row that it has locked, from all others.
 //!
 //! So the caller polls the request itself, which costs no change of tasks, and a request that was not polled
 //! between two looks is moved to a task. (One that waits for the server is moved to a task as well. It takes

@@ -1,4 +1,4 @@
-//! What is sent on a connection, and what is taken in of the answer.
+//! A request on a connection, and the part of the answer that is kept.
 
 use std::sync::Arc;
 

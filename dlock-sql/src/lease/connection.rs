@@ -1,7 +1,7 @@
-//! The connections of a backend, and what is asked on them.
+//! The connections of a backend, and the requests on them.
 //!
-//! They are few and long-lived. Each is used by one request at a time; none waits for a lock that somebody
-//! holds, so any number of waiters share them.
+//! They are few and long-lived. One request at a time uses each; none waits for a held lock, so any number of
+//! waiters share them.
 //!
 //! What could go wrong, and why it does not:
 //!
@@ -10,10 +10,10 @@
 //!   rolled back what was open. If none comes, the connection is closed. (A server goes on with the statement
 //!   either way; the engine abandons the request.)
 //! * *A request is dropped while it connects.* A task connects; the connection goes to the next request.
-//! * *The server closes an idle connection*, or something between does. That shows when the next request is
-//!   sent on it: that is made once more on another one, if it may be heard twice ([`again`]) or changes
-//!   nothing. The other idle ones are closed.
-//! * *More is asked than the connections carry.* They are lent in the order of asking (`pool`).
+//! * *The server closes an idle connection*, or a proxy does. That shows when the next request is sent on it:
+//!   that is repeated on another one, if it is idempotent ([`again`]) or changes nothing. The other idle ones
+//!   are closed.
+//! * *There are more requests than connections.* Connections are lent in the order of the requests (`pool`).
 
 use std::future::Future;
 use std::ops::Deref;

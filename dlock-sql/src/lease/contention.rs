@@ -1,13 +1,13 @@
-//! What this client was told last of names, so that it asks in the way that will do.
+//! What this client last learned about names, so that it sends the right statement.
 //!
-//! The short statements find nothing where anybody waits, shares, watches or was abandoned, and the full
-//! request has to follow. So it is sent at once where others were. The shortest takes a name that has a row.
+//! The fast paths do nothing if there is a waiter, sharer, watch or tombstone, and the full request must
+//! follow. So that is sent at once where others were seen. The shortest path takes a name that has a row.
 //!
-//! Where two want a name all the time, now and then one of them meets nobody. Where the full request is one
-//! statement (PostgreSQL) it goes on for a moment after others were seen. In MySQL it is a transaction, and
-//! what was seen last counts.
+//! If two clients contend all the time, one of them finds the name free now and then. If the full request is
+//! one statement (PostgreSQL), it is used for a moment after others were seen. In MySQL it is a transaction,
+//! and the last observation counts.
 //!
-//! Whatever is remembered wrongly, or forgotten, costs one statement, which tells how it is now.
+//! A wrong or forgotten observation costs one statement, which corrects it.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What a database server has of its own. All else of a lease is written once, for
+//! The parts that differ between database servers. Everything else is written once, for
 //! [`Lease`](super::lock::Lease).
 
 use std::future::Future;

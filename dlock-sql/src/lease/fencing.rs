@@ -1,4 +1,4 @@
-//! Tokens raised.
+//! Raising tokens.
 
 use std::time::Duration;
 

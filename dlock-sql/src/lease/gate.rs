@@ -1,7 +1,7 @@
-//! The fence gate in this backend's own tables. Inside a transaction of yours it is
+//! The fence gate in this backend's own tables. Inside your own transaction use
 //! [`direct::gate`](crate::direct::gate), on the same table.
 //!
-//! Check and write are one transaction in one request.
+//! The check and the write are one transaction in one request.
 
 use async_trait::async_trait;
 use dlock_core::{Access, Admission, FenceGate, FencedValue, LockName, Result, Token};

@@ -1,5 +1,4 @@
-//! How ids, modes and times are told to the servers. What is read the same way in every store is in
-//! `keys.rs` of the crate.
+//! How ids, modes and times are sent to the servers. The crate's `keys.rs` has what all stores share.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! From settings to a backend.
+//! Opens a backend with the options.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! A few connections, lent in the order of asking.
+//! A few connections, lent in the order of the requests.
 //!
 //! If newcomers could pass, waiters would be passed again and again under overload, and a request of a
 //! millisecond would run into its time limit.

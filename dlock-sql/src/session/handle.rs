@@ -1,12 +1,12 @@
-//! What others have of a connection, and until when it can be relied on.
+//! A handle of a connection, and how long its session can be relied on.
 //!
-//! The server ends a session that it has heard nothing of for the ttl, from its last answer, which is not
-//! before the request was *sent*. So a belief counts from when the last request that was answered had been
-//! sent, and lasts one ttl; the engine takes its margin for drift off that.
+//! The server ends a session that was silent for the ttl, counted from its last answer, which is not before
+//! the request was *sent*. So the deadline counts from when the last answered request was sent, and lasts one
+//! ttl, minus the engine's drift margin.
 //!
 //! What could break it, and why it does not:
 //!
-//! * *The answer comes late*, or this process was stopped meanwhile. It counts from the send time, so it is
+//! * *The answer comes late*, or this process was paused meanwhile. It counts from the send time, so it is
 //!   worth less, never more.
 //! * *The lock comes at the end of a long wait.* A grant counts from when its *turn* was sent, which is a
 //!   third of a ttl at most: see [`wait`](super::wait).

@@ -1,11 +1,11 @@
-//! What a server knows of a name: a hash of it.
+//! The server's key for a name: a hash of it.
 //!
 //! PostgreSQL takes 64 bits, MySQL 64 characters regardless of case, and a name has up to 1024 bytes. So both
-//! get a SHA-256, cut to what there is room for. Two names of one hash are *one lock*; a client keeps its
-//! state by this key, not by the name, since a session is let in again by a lock that it holds.
+//! get a SHA-256, cut to the available length. Two names with one hash are *one lock*; a client keeps its
+//! state by this key, not by the name, since a session can take a lock again that it holds.
 //!
-//! The *space* is hashed as well, which is where the tokens come from. Clients that exclude one another draw
-//! from one sequence, or their tokens would say nothing; clients of two sequences do not meet.
+//! The *space* is hashed as well: the source of the tokens. Clients that exclude one another must draw from
+//! one sequence, or their tokens would mean nothing; clients of two sequences do not exclude one another.
 
 use dlock_core::LockName;
 use sha2::{Digest as _, Sha256};

@@ -1,4 +1,4 @@
-//! From settings to a lock.
+//! Opens a lock with the options.
 
 use std::sync::Arc;
 

@@ -1,11 +1,11 @@
-//! What a server that has just started does not know: who held what before.
+//! The grace after a restart: a server that has just started does not know the earlier holders.
 //!
-//! Its locks are in its memory. A client that was cut off or stood still when the server went down believes
-//! in its locks until their deadline, and one whose driver does not read while nothing is asked (MySQL) for
-//! up to a second. So for a *grace* after the start of the server nobody here asks: every name is taken to be
-//! held. The grace is the ttl of sessions: what was believed in when the server ended counts from a request
-//! that it had answered before. Where the sequence of the tokens was made *in this run*, which its comment
-//! says, there are no clients of before, and no grace.
+//! Its locks are in its memory. A client that was cut off or paused when the server went down believes in its
+//! locks until their deadline, and one whose driver does not read without a request (MySQL) for up to a
+//! second. So for a *grace* after the start of the server no request is sent: every name counts as held. The
+//! grace is the session ttl: a deadline at the end of the server counts from a request that it had answered
+//! before. If the sequence of the tokens was created *in this run*, as its comment says, there are no earlier
+//! clients, and no grace.
 //!
 //! What could break it, and why it does not:
 //!

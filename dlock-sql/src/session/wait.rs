@@ -1,21 +1,21 @@
-//! Waiting: in line within this client, then at the server, turn after turn.
+//! Waiting: in a queue within this client, then in the server, turn after turn.
 //!
-//! A wait is sent for a *turn*, a third of the ttl, and then anew. That costs two requests a turn, and others
-//! who wait at the server may come in front. But the server counts the idle time of the session from when it
-//! let the waiter in, which nobody here sees and which was not before the turn was sent: so the grant counts
-//! from there, and two thirds of the ttl are left of it at least, without another request. A statement that
-//! waits holds a snapshot (PostgreSQL), which stops vacuum and holds up `CREATE INDEX CONCURRENTLY`: it is no
-//! older than a turn. And a dead connection is found out within two turns.
+//! A wait is sent for a *turn*, a third of the ttl, and then repeated. That costs two requests a turn, and
+//! other waiters in the server may get in front. But the server counts the idle time of the session from the
+//! grant, which the client cannot see and which was not before the turn was sent: so the deadline counts from
+//! there, and at least two thirds of the ttl are left, without another request. A waiting statement holds a
+//! snapshot (PostgreSQL), which stops vacuum and delays `CREATE INDEX CONCURRENTLY`: it is no older than a
+//! turn. And a dead connection is detected within two turns.
 //!
 //! What could break it, and why it does not:
 //!
 //! * *The wait ends with an error, and the lock was given all the same*: the time limit and the grant cross
 //!   one another, and session locks outlive the statement that failed. So after each turn that did not end
-//!   with the lock the session gives back all that it has; it holds nothing else while it waits.
+//!   with the lock the session releases all its locks; it holds nothing else while it waits.
 //! * *A cancel comes before the statement*: it is repeated until the statement has ended. *Or after it*, and
 //!   would hit the next one: that is not sent before the cancel was answered, and then the session was told.
-//! * *There is no shared connection to cancel on.* Then this one is closed, and its session ends with what it
-//!   may have been let in to.
+//! * *There is no shared connection to cancel on.* Then this one is closed, and its session ends with any
+//!   lock that it was granted.
 
 use std::pin::pin;
 use std::sync::Arc;

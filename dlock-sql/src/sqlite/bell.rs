@@ -1,14 +1,14 @@
-//! Hears that somebody writes to the file, so that waiters need not wait for the next look.
+//! Notices writes to the file, so that waiters need not wait for the next poll.
 //!
-//! Each look asks the kernel to tell of the next write (inotify), once. So a file that nobody waits for costs
-//! nothing, and one that is written to all the time no more than one ring for each look.
+//! Each poll asks the kernel to report the next write (inotify), once. So a file without waiters costs
+//! nothing, and one that is written to all the time at most one ring for each poll.
 //!
 //! What could go wrong, and costs no more than the time to the next look, 20 ms at most:
-//! * *Somebody commits between two looks*: a look asks to be told before it reads.
-//! * *The first write of a commit comes before the commit can be seen*: so the ring comes somewhat later, and
-//!   after a ring looks come often.
-//! * *Another file is at the path*: each look asks about the one that is there then.
-//! * *There is no inotify, or no more of it*: there are looks without rings.
+//! * *A commit comes between two polls*: a poll sets the notification before it reads.
+//! * *The first write of a commit comes before the commit can be seen*: so the ring is delayed a little, and
+//!   after a ring polls are frequent.
+//! * *Another file is at the path*: each poll watches the one that is there then.
+//! * *There is no inotify, or its limit is reached*: there are polls without rings.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};

@@ -1,11 +1,11 @@
-//! Whose boot a file is of, and which file the path leads to.
+//! The boot that a file belongs to, and the file that a path leads to.
 //!
 //! SQLite has no server and so no server's clock. The one clock that all processes of a machine share, that
-//! nobody sets and that counts suspension, is the time since boot, together with the boot's identity.
+//! is never set and that counts suspension, is the time since boot, together with the boot's id.
 //!
-//! A connection keeps the file that it has opened. If somebody removes or replaces it, those who had it open
-//! and those who open the path afterwards would exclude one another no more. So each change looks whether the
-//! path still leads to the file that is open.
+//! A connection keeps the file that it has opened. If it is removed or replaced, processes with the old file
+//! and processes that open the path afterwards would not exclude one another any more. So each change checks
+//! that the path still leads to the open file.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! Which database, and how it is used.
+//! The options of a SQLite database.
 
 use std::path::Path;
 use std::sync::Arc;

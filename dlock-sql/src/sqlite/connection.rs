@@ -1,7 +1,7 @@
-//! What callers send to the connection task, and how the answers come back.
+//! The requests of callers to the connection task, and the answers.
 //!
-//! A caller's future only sends and waits: all that touches the database happens in the task. Dropping that
-//! future therefore interrupts nothing; the answer finds nobody, and the engine abandons the key.
+//! A caller's future only sends and waits: all access to the database happens in the task. So dropping that
+//! future interrupts nothing; the answer is discarded, and the engine abandons the key.
 
 use std::future::ready;
 use std::sync::Arc;

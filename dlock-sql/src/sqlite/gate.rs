@@ -1,5 +1,5 @@
-//! The fence gate in this backend's own database. Inside a transaction of yours it is
-//! [`direct::gate`](crate::direct::gate), which shares what it remembers.
+//! The fence gate in this backend's own database. Inside your own transaction use
+//! [`direct::gate`](crate::direct::gate), which shares its table.
 
 use async_trait::async_trait;
 use dlock_core::{Access, Admission, FenceGate, FencedValue, LockName, Result, Token};

@@ -1,4 +1,4 @@
-//! The heart: ask, release, abandon.
+//! The core of the backend: attempt, release, abandon.
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Leases and queue entries extended, all of a call in one transaction.
+//! Renewals of leases and queue entries, all of a call in one transaction.
 
 use async_trait::async_trait;
 use dlock_core::Timestamp;

@@ -8,10 +8,10 @@
 //!
 //! # Tokens across power loss
 //!
-//! After a power loss the boot id is another one and every lease has ended. So commits do not wait for the
-//! disk (`synchronous = NORMAL` in WAL), and a power loss may take back the last of them. Tokens must not
-//! come again, however: `token_ceiling` is raised in blocks by a commit that *does* wait for the disk, before
-//! any token beyond the old ceiling is handed out, and the first process of a new boot goes on from there.
+//! After a power loss the boot id has changed and every lease has ended. So commits do not wait for the disk
+//! (`synchronous = NORMAL` in WAL), and a power loss may undo the last of them. But tokens must not be
+//! reused: `token_ceiling` is raised in blocks by a commit that *does* wait for the disk, before any token
+//! beyond the old ceiling is handed out, and the first process of a new boot goes on from there.
 
 use std::time::Duration;
 

@@ -4,12 +4,11 @@
 //! commit).
 //!
 //! What can go wrong, and why it does not matter:
-//! * *A caller vanishes*: nothing here belongs to it but the answer.
+//! * *A caller vanishes*: only the answer belonged to it.
 //! * *This task vanishes* with its runtime, at any await: SQLite rolls back what was open, and leases lapse.
-//! * *The process stops or dies inside a transaction*: a dead one is rolled back by SQLite; a stopped one
-//!   blocks the file for all until it goes on or dies, and when it goes on it commits what it computed,
-//!   before anybody else could look. Its clock was read after the write lock was taken, so it took nothing
-//!   for live that had ended before.
+//! * *The process stops or dies inside a transaction*: SQLite rolls back a dead one; a stopped one blocks the
+//!   file for all until it resumes or dies, and when it resumes it commits its result before any other
+//!   process can look. It read the clock after it took the write lock, so it took no expired lease for live.
 //! * *The commit fails*: nothing loaded is trusted any more, and every job of the transaction learns of it.
 
 use std::sync::Arc;

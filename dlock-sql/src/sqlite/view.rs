@@ -1,4 +1,4 @@
-//! What is loaded of the database, and a transaction on it.
+//! The loaded part of the database, and a transaction on it.
 //!
 //! Between transactions the names stay loaded. `PRAGMA data_version` tells after each `BEGIN` whether another
 //! connection has stored anything since; if not, an uncontended acquire reads no row.

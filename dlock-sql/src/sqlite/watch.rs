@@ -1,9 +1,9 @@
-//! Looking at a lock: the stream of changes, `inspect`, `force_release`.
+//! Watching a lock: the stream of changes, `inspect`, `force_release`.
 //!
-//! What goes through this `SqliteLock` and its clones is told exactly, commit by commit. What anybody else
-//! changes, be it another client of this process, is found by comparing the holders of two looks, 5 to 50 ms
-//! apart: one by one while few changes happen, as a snapshot when more do, or when a comparison would show it
-//! wrongly, as a forced end. See [`Told`](crate::admit::Told).
+//! Changes through this `SqliteLock` and its clones are reported exactly, commit by commit. Changes by
+//! others, even another client of this process, are found by comparing the holders at two polls, 5 to 50 ms
+//! apart: one by one if they are few, as a snapshot if they are more, or if a comparison would misreport
+//! them, as with a forced release. See [`Told`](crate::admit::Told).
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Who watches which name of this connection, and what they are told.
+//! The watchers of this connection's names, and what they are told.
 
 use std::collections::HashMap;
 

@@ -6,15 +6,15 @@
 //! the list of processes, and ends it.
 //!
 //! What could go wrong, and costs no more than the time to the next look:
-//! * *Nobody sleeps there*: not yet, not just then, at another server of a cluster, or as another account,
-//!   whose statements are not listed.
-//! * *The bell cannot connect, or breaks*: waiters look as often as without one until there is another.
-//! * *It rings for nothing*: one look.
-//! * *To ring takes two seconds*: now and then it does in MariaDB 10.11, while several ring at once. So it
-//!   has a connection of its own as well, or requests would wait for that.
+//! * *The statement is not there*: not yet, not just then, at another server of a cluster, or under another
+//!   account, whose statements are not listed.
+//! * *The bell cannot connect, or breaks*: waiters poll as often as without one until there is another.
+//! * *It rings for nothing*: one poll.
+//! * *Ringing takes two seconds*, as it does now and then in MariaDB 10.11 while several ring at once. So it
+//!   has a connection of its own, or requests would wait for it.
 //!
-//! No other statement is ever ended: numbers of connections do not come again while a server runs, and who
-//! has that number did nothing but sleep a moment ago.
+//! No other statement is ever ended: numbers of connections are not reused while a server runs, and the
+//! connection with that number was only sleeping a moment ago.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,4 +1,4 @@
-//! How MySQL and MariaDB are connected to and asked; the rest is in `lease/connection.rs`.
+//! Connections and requests to MySQL and MariaDB; the rest is in `lease/connection.rs`.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

@@ -1,4 +1,4 @@
-//! What is asked of MySQL and MariaDB: ask, release, abandon, and the rest in a line or two each.
+//! The requests to MySQL and MariaDB: attempt, release, abandon, and the rest in a line or two each.
 
 use std::sync::Arc;
 use std::time::Duration;

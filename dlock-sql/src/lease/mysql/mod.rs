@@ -1,15 +1,15 @@
 //! Leases in MySQL and MariaDB: the rule of admission runs in the program, under the lock of the name's row;
 //! waiters poll.
 //!
-//! * There is no push: of all that wait for a name in one client, one looks when a doorbell rings (see
-//!   `bell.rs`), and every 20 to 200 ms. For that a client that waits has one connection more than it is
-//!   allowed, which only sleeps. Where that cannot be had it looks every 5 to 100 ms. Clients with accounts
-//!   of their own, or at other servers of a cluster, do not hear one another's bells.
-//! * A program that is *stopped* or *cut off* between the two round trips of a transaction keeps that one
-//!   name from all others, who wait for two seconds (`lock_wait`) and then answer `Unavailable`. MariaDB ends
-//!   the transaction after a second (`idle_transaction_timeout`), and they go on; MySQL has no such limit,
-//!   and ends it with the program or its connection.
-//! * With `innodb_flush_log_at_trx_commit` other than 1 a crash of the server may take back the last grants;
+//! * There is no push: of all waiters for a name in one client, one polls when a doorbell rings (see
+//!   `bell.rs`), and every 20 to 200 ms. For that a waiting client has one connection beyond its limit, which
+//!   only sleeps. Without it the client polls every 5 to 100 ms. Clients with different accounts, or at other
+//!   servers of a cluster, do not hear one another's bells.
+//! * A program that is *paused* or *cut off* between the two round trips of a transaction blocks that one
+//!   name for all others, which wait for two seconds (`lock_wait`) and then fail with `Unavailable`. MariaDB
+//!   ends the transaction after a second (`idle_transaction_timeout`), and they go on; MySQL has no such
+//!   limit, and ends it with the program or its connection.
+//! * With `innodb_flush_log_at_trx_commit` other than 1 a crash of the server may undo the last grants;
 //!   tokens go on from the clock.
 //! * A watch polls too, every 5 to 30 ms, and renews itself with two transactions a second. While a name is
 //!   watched, acquiring it takes a transaction.

@@ -1,10 +1,9 @@
-//! Leases and queue entries extended, five hundred in a statement.
+//! Renewals of leases and queue entries, five hundred in a statement.
 //!
-//! Leases that are held alone are extended by one statement that locks nothing but their own rows: the keys
-//! are listed in the order of their bytes. If it does not find all of them, a second one reads back what is
-//! left of each. In the same way waiters claim what they were offered alone. What that does not find (a
-//! shared lease, an entry of the queue, a lease that is over) goes through a transaction by names, at most
-//! that many at a time.
+//! One statement extends exclusive leases, and locks only their own rows: the keys are listed in the order of
+//! their bytes. If it does not find all of them, a second one reads back what is left of each. Waiters claim
+//! exclusive offers the same way. Everything else (a shared lease, a queue entry, an expired lease) goes
+//! through a transaction by names, at most that many at a time.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! The rows of a name, read into the state that the admission rule works on, and written back.
 //!
-//! The holder of a name that is held alone is in the name's own row, everybody else in a row of `entry`.
-//! Tombstones are rows there too, of which the rule knows nothing. They have keys of their own, a byte longer
-//! than an id: a minimum hold stands beside the tombstone of its request.
+//! The exclusive holder is in the name's own row, all others in a row of `entry`. Tombstones are rows there
+//! too, unknown to the rule. They have keys of their own, a byte longer than an id: a minimum hold stands
+//! beside the tombstone of its request.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;

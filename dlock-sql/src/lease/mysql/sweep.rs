@@ -1,5 +1,5 @@
-//! Rows of names that nobody has used for a while are deleted, as `mod.rs` of `lease` tells. The floor rises
-//! to all tokens there are, with each sweep, half a `sweep_every` apart.
+//! Deletes rows of names that were unused for a while, as `mod.rs` of `lease` explains. Each sweep, half a
+//! `sweep_every` apart, raises the floor to all existing tokens.
 //!
 //! *A sweep ∥ an acquire of the name*: the delete finds the row changed, or the other finds it gone and makes
 //! another.

@@ -1,5 +1,5 @@
-//! Names are locked, changed and let go in one transaction of two round trips: one opens it and loads, the
-//! other writes and commits.
+//! Changes names in one transaction of two round trips: the first opens it, locks and loads, the second
+//! writes and commits.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -1,23 +1,22 @@
-//! What a watch looks for.
+//! How a watch polls.
 //!
-//! Nothing is pushed, so a watch looks: one read of the name's row every 5 to 30 ms. When that shows that
-//! something changed, a snapshot of the name's rows is compared with what was told, which waits for nobody;
-//! see [`Told`] for what a comparison cannot show: then a snapshot says so. When something ran out, or the
-//! watch has to be kept, a transaction on the name sees to it: nobody else may be there to take back what has
-//! run out.
+//! Nothing is pushed, so a watch reads the name's row every 5 to 30 ms. When that shows a change, a snapshot
+//! of the name's rows is compared with the last report, without waiting for locks; see [`Told`] for what a
+//! comparison cannot show: then a snapshot is reported. When something has expired, or the watch must be
+//! renewed, a transaction on the name does it: there may be no other client to remove what has expired.
 //!
 //! What could be missed, and is not:
 //!
-//! * *A change between the look and the comparison*: the comparison sees it, and the next look finds another
-//!   mark than the one before, which costs a comparison of what is the same.
-//! * *The commit of the transaction fails or is not answered*: nothing of it is told, and the next comparison
-//!   begins from what was told before.
+//! * *A change between the look and the comparison*: the comparison sees it, and the next look finds a new
+//!   mark, which costs one more comparison.
+//! * *The commit of the transaction fails or is not answered*: nothing of it is reported, and the next
+//!   comparison begins from the last report.
 //! * *The watcher does not look for a second and a half*: changes are not counted any more, and a snapshot
 //!   says so.
-//! * *A watched name is taken by the short statement, which counts nothing*: it is not, the row of the watch
-//!   is in its way.
+//! * *A watched name is taken by the fast path, which counts nothing*: it is not, since the row of the watch
+//!   prevents that.
 //!
-//! A watch that is dropped leaves that row to run out, which is soon. Other watches of the name share it.
+//! A dropped watch leaves that row to expire, which is soon. Other watches of the name share it.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What the functions of the database answer.
+//! The answers of the database's functions.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! A statement with its values, in the two forms that it can be sent in.
+//! A statement with its values, in the two forms in which it can be sent.
 //!
 //! * *Prepared*, on a connection that leads to one session: parsed once per connection, one round trip from
 //!   then on.

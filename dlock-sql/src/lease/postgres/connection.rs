@@ -1,4 +1,4 @@
-//! How PostgreSQL is connected to and asked. The rest is the same for all servers: `lease/connection.rs`.
+//! Connections and requests to PostgreSQL. The rest is the same for all servers: `lease/connection.rs`.
 
 use std::sync::Arc;
 

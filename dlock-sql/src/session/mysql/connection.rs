@@ -2,19 +2,18 @@
 //!
 //! What could break it, and why it does not:
 //!
-//! * *A second `GET_LOCK` gives the first one back*: before MySQL 5.7.5 and MariaDB 10.0.2. Those are
-//!   refused.
+//! * *A second `GET_LOCK` releases the first one*: before MySQL 5.7.5 and MariaDB 10.0.2. Those are refused.
 //! * *`KILL QUERY` comes late* and ends the next statement. That one is always [`Request::Clean`], which is
 //!   sent twice then.
 //! * *A proxy answers `SET` on its own*, or sends each statement to another session. The limit of the session
 //!   is read back, and each answer names its session.
-//! * *A waiting statement holds up others.* One that names a table keeps a metadata lock as long as it waits,
-//!   behind which `FLUSH TABLES WITH READ LOCK` waits, and behind that all writers. So what waits names none:
-//!   MariaDB is sent a block whose second statement opens the sequence, when the lock is there. MySQL has no
-//!   such blocks: it is sent two statements.
+//! * *A waiting statement blocks others.* One that names a table keeps a metadata lock as long as it waits,
+//!   behind which `FLUSH TABLES WITH READ LOCK` waits, and behind that all writers. So a waiting statement
+//!   names none: MariaDB gets a block whose second statement opens the sequence, once the lock is granted.
+//!   MySQL has no such blocks: it gets two statements.
 //! * *The block is ended between the lock and the token*, by a kill or an error: see [`Request::Wait`].
-//! * *The shared connection blocks*: `GET_LOCK` with a limit of nothing does not, and drawing a token waits
-//!   at most a second while the tokens are locked, by a backup for instance.
+//! * *The shared connection blocks*: `GET_LOCK` with a limit of zero does not, and drawing a token waits at
+//!   most a second while the tokens are locked, by a backup for instance.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,13 +1,14 @@
 //! Advisory locks of PostgreSQL 14 and later.
 //!
-//! Locks are those of one *database*; a standby is refused, since its locks exclude nobody on the primary.
+//! Locks belong to one *database*; a standby is refused, since its locks do not exclude clients of the
+//! primary.
 //!
 //! In the database there is one sequence, `<schema>.<prefix>session_token`. A user of locks needs only
 //! `USAGE` on it; the first one to connect needs `CREATE` on the schema, or an operator creates it: `CREATE
 //! SEQUENCE dlock_session_token CACHE 1`. The cache must stay 1, since each session has one of its own.
 //!
-//! Advisory locks are shared with whatever else uses them in the database, by numbers of 64 bits. Something
-//! of somebody else under the same number is waited for.
+//! Advisory locks are 64-bit numbers, shared with all other programs in the database. A foreign lock under
+//! the same number is waited for.
 
 mod connection;
 mod schema;

@@ -1,4 +1,4 @@
-//! Locks that live as long as a transaction of the caller's.
+//! Locks that live as long as the caller's transaction.
 
 use std::sync::Arc;
 

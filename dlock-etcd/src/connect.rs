@@ -135,7 +135,7 @@ const ELECTIONS: usize = 4;
 pub(crate) enum Found {
     Alive,
     Gone,
-    /// The cluster was put back to an earlier state, and what hangs on the lease with it.
+    /// The cluster was restored to an earlier state, and the keys of the lease with it.
     PutBack,
 }
 
@@ -169,7 +169,7 @@ impl Attached {
                 None => return Ok(Found::PutBack),
                 // A leader may renew a lease that was ended just before (etcd's pull request 20616).
                 Some(_) if read.count() == 0 => return Ok(Found::Gone),
-                // Or somebody else's request has confirmed it.
+                // Or another request has confirmed it.
                 Some(counts) if counts || was_confirmed => return Ok(Found::Alive),
                 Some(_) => {}
             }

@@ -73,7 +73,7 @@ struct State {
     users: usize,
     /// One of several who use it was closed.
     closing: bool,
-    /// The last of those who used it has gone, and nobody has come or asked since.
+    /// The last user has gone, and there was no new user or request since.
     left: bool,
 }
 
@@ -177,7 +177,7 @@ impl Connection {
         Ok(None)
     }
 
-    /// A stream of what happens from now on. As long as it lives somebody uses the lease.
+    /// A stream of all later signals. As long as it lives the lease has a user.
     pub(crate) fn signals(self: &Arc<Self>) -> BoxStream<'static, Signal> {
         let (send, receive) = mpsc::unbounded();
         {
@@ -238,8 +238,8 @@ impl Connection {
         self.signal(&Signal::Lost(LostLeases::All, LossReason::SessionLost));
     }
 
-    /// Nobody keeps the lease any more, unless somebody uses it again by now. Whether nobody does. Look and
-    /// end are one step: who comes later begins another one.
+    /// Stops keeping the lease, unless it has a user again. Returns whether it stopped. Look and end are one
+    /// step: a later user begins another one.
     pub(crate) fn end_unused(&self) -> bool {
         let is_closed = self.check_open().is_err();
         {

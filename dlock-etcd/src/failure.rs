@@ -68,7 +68,7 @@ pub(crate) fn is_login_old(e: &Etcd) -> bool {
     matches!(refusal(e), Some((code::INVALID_ARGUMENT, text)) if text.contains("auth store is old"))
 }
 
-/// The error that a caller is told; of kind `away` if it is not sure that nothing was done.
+/// The error for a caller; of kind `away` if something may have been done.
 pub(crate) fn told(e: Etcd, away: ErrorKind, at: &str) -> Error {
     let (kind, what) = match refusal(&e) {
         _ if is_lease_gone(&e) => (
@@ -119,7 +119,7 @@ pub(crate) fn told(e: Etcd, away: ErrorKind, at: &str) -> Error {
     Error::new(kind, format!("etcd at {at} {what}")).with_source(Cause(e))
 }
 
-/// An error of the driver, told by what it came from in the end: the driver prints its own layers.
+/// An error of the driver, shown by its root cause: the driver prints its own layers.
 #[derive(Debug)]
 struct Cause(Etcd);
 

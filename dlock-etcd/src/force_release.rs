@@ -52,7 +52,7 @@ impl EtcdLock {
         let how = || GetOptions::new().with_range(behind(&line)).with_keys_only();
         let read = session.get(line.clone(), how()).await?;
         let now = line_of(read.kvs(), line.len())?;
-        // Those that hold now, and nobody who comes in behind them.
+        // The present holders, and none that are granted after them.
         let mut left: Vec<_> = now.entries[..now.admitted()].to_vec();
         let mut tries = TRIES;
         while let Some(step) = left.chunks(AT_ONCE).next() {

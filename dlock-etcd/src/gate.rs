@@ -21,7 +21,7 @@ use crate::session::Session;
 /// A member takes requests of 1.5 MiB, unless it was set up otherwise.
 const LARGEST: usize = 1_000_000;
 
-/// How often somebody else may be quicker.
+/// How often another writer may be faster.
 const TRIES: usize = 100;
 
 /// What a key has, and in which revision it was written.

@@ -163,7 +163,7 @@ impl EtcdLock {
             Some(label) => vec![put(entry, label.to_string()), put(self.keys().request(&name), id)],
             None => vec![put(entry, id)],
         };
-        // Of a copy that comes late this does not hold, and nobody hears what is answered.
+        // This does not hold for a late copy, whose answer no one reads.
         let is_allowed = Compare::version(gone, CompareOp::Less, sent.over + 1);
         let read = TxnOp::get(line, Some(self.in_front(line, request.mode, None)));
         let txn = match room {
@@ -319,7 +319,7 @@ impl EtcdLock {
         let all = GetOptions::new().with_keys_only().with_range(behind(&line));
         let there = [TxnOp::get(&*line, Some(all)), TxnOp::delete(&*entry, None)];
         let answer = match self.certain(session, request, there).await {
-            // Nothing can be put that forbids it. If it is there already nobody waits for it any more.
+            // Nothing can be put that forbids it. If it exists already no one waits for it any more.
             Err(e) if e.kind() == ErrorKind::LimitReached => {
                 session.delete(entry).await?;
                 return Err(e);

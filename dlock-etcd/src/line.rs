@@ -42,8 +42,7 @@ impl Entry {
 
     /// Reads a key of a line whose keys begin with that many bytes.
     ///
-    /// # Errors
-    /// `BackendData` if it hangs on no lease: it would be in the way for ever.
+    /// # Errors `BackendData` if it has no lease: it would block the queue for ever.
     pub(crate) fn read(kv: &KeyValue, begins: usize) -> Result<Self> {
         let named = kv.key().get(begins..).and_then(read_mode);
         let mode = match named {

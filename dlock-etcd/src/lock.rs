@@ -24,7 +24,7 @@ use crate::session::Session;
 /// The longest label of an owner, in bytes.
 const LONGEST_OWNER: usize = 1024;
 
-/// How often an entry may be taken out of the line by somebody else while it joins.
+/// How often another may delete an entry while it joins.
 const TRIES: usize = 8;
 
 /// Locks in etcd. See [the crate](crate) for the guarantees, and [`Config`](crate::Config) for how to
@@ -85,7 +85,7 @@ impl EtcdLock {
         self.capabilities.check_name(name)
     }
 
-    /// What the request is told that has that turn; `None` if its entry is not there any more.
+    /// The answer to a request with that turn; `None` if its entry has gone.
     async fn answer(
         &self,
         session: &Arc<Session>,

@@ -132,7 +132,7 @@ impl Session {
         answer.map_err(|e| told(e, ErrorKind::Unavailable, &link.at))
     }
 
-    /// Reads what was so in a revision that the member has told of. It tells just before it shows.
+    /// Reads the state at a revision that the member has reported. It reports just before it shows.
     pub(crate) async fn get_at(&self, key: String, at: i64) -> Result<GetResponse> {
         let then = || GetOptions::new().with_revision(at);
         match self.get_by_itself(key.clone(), then()).await {
@@ -165,7 +165,7 @@ impl Session {
         self.transact(txn, ErrorKind::Unknown).await
     }
 
-    /// Deletes that key, which nobody else makes. Whether it was there.
+    /// Deletes that key, which only this client makes. Returns whether it existed.
     pub(crate) async fn delete(&self, key: String) -> Result<bool> {
         let (link, _) = self.link()?;
         let before = self.before();

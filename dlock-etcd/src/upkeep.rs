@@ -66,7 +66,7 @@ pub(crate) async fn within<T>(
     }
 }
 
-/// Keeps that lease, and those after it, for as long as anybody uses the connection.
+/// Keeps that lease and its successors as long as the connection has a user.
 pub(crate) async fn keep(
     weak: Weak<Connection>,
     runtime: Arc<dyn Runtime>,
@@ -190,7 +190,7 @@ async fn renewing(
     }
 }
 
-/// Connects to one member after another, until there is a lease, or nobody who needs one.
+/// Connects to one member after another, until there is a lease, or no user.
 async fn connect(
     weak: &Weak<Connection>,
     runtime: &Arc<dyn Runtime>,

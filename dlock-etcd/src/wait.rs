@@ -50,7 +50,7 @@ impl EtcdLock {
         behind: Behind,
     ) -> BoxStream<'static, Push> {
         let (lock, session, key) = (self.clone(), session.clone(), key.clone());
-        // From now on: one that is polled late is told what came before.
+        // From now on: a late poll gets the earlier events.
         let mut watching = Watching::new(mode);
         let watches = session.link().ok().map(|(_, watches)| watches);
         if let Some(watches) = &watches {
@@ -126,7 +126,7 @@ impl Watching {
     }
 
     /// Waits until one of them may have gone or changed since the last look: the revision that a look has to
-    /// show now. `None`: nothing is told any more.
+    /// show now. `None`: the watch has ended.
     async fn changed(&mut self) -> Option<i64> {
         loop {
             if self.watched.is_empty() {

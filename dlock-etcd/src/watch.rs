@@ -71,7 +71,7 @@ struct Watching {
     /// In which revision the line was so.
     at: i64,
     tell: mpsc::Sender<Result<Change>>,
-    /// Something was not told.
+    /// Some changes were not reported.
     skipped: bool,
 }
 
@@ -94,7 +94,7 @@ impl Watching {
         }
     }
 
-    /// Follows the line on one connection. Whether anybody listens yet.
+    /// Follows the queue on one connection. Returns whether there is still a listener.
     async fn follow(&mut self) -> Result<bool> {
         let session = self.lock.connection.session().await?;
         let (_, watches) = session.link()?;

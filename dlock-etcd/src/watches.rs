@@ -40,7 +40,7 @@ pub(crate) struct What {
     pub(crate) end: Option<Vec<u8>>,
     /// From this revision on, or from now on.
     pub(crate) from: Option<i64>,
-    /// What is put is not told.
+    /// Puts are not reported.
     pub(crate) deletions_only: bool,
 }
 
@@ -142,7 +142,7 @@ fn options(id: i64, what: &What) -> WatchOptions {
     }
 }
 
-/// Carries commands and what is told, until the connection is gone or nobody is left.
+/// Carries commands and events, until the connection or the last user has gone.
 async fn tend(
     link: Arc<Link>,
     ask: WatchRequestSender,
@@ -157,7 +157,7 @@ async fn tend(
     }
 }
 
-/// Ends when nobody is left; `None` if the stream is no good any more.
+/// Ends with the last user; `None` if the stream is unusable.
 async fn carry(
     mut ask: WatchRequestSender,
     mut stream: WatchResponseStream,

@@ -135,7 +135,7 @@ impl Call<'_> {
         Ok((sent, answer.map_err(|e| perhaps_done(e, &self.store.at))?))
     }
 
-    /// The same, for what runs where nobody limits the time.
+    /// The same, where the caller sets no time limit.
     pub(crate) async fn run_within(&mut self) -> Result<(Timestamp, Value)> {
         let store = self.store;
         let limit = store.runtime.sleep(store.connection.timeout());
@@ -158,11 +158,11 @@ pub(crate) struct Backend {
     pub(crate) window: Duration,
     pub(crate) scripts: Arc<Scripts>,
     pub(crate) handoffs: HandOffs,
-    /// Who has to acknowledge a grant, if anybody.
+    /// The replicas that must acknowledge a grant, if any.
     pub(crate) replicas: Option<Arc<Replicas>>,
     /// In the names of its channels.
     client: u128,
-    /// Where this client is told what it was granted: one, or on a cluster one for each bucket.
+    /// The channels for this client's grants: one, or on a cluster one for each bucket.
     channels: std::sync::Mutex<BTreeMap<u64, Arc<Channel>>>,
 }
 
@@ -174,7 +174,7 @@ impl Deref for Backend {
     }
 }
 
-/// Where a client is told what it was granted.
+/// The channel for a client's grants.
 pub(crate) struct Channel {
     pub(crate) name: Vec<u8>,
     subscribing: Mutex<()>,

@@ -167,7 +167,7 @@ impl Lock for RedisLock {
             .arg(rest);
         let asks = c.unanswered.asks(&request.key, Sent::Acquire);
         let (sent, value) = asks.answered(call.run().await)?;
-        // The token alone where nobody else was there.
+        // Only the token, if the name was unused.
         if let Value::BulkString(digits) = &value {
             let grant = Grant::new(request.key.clone(), Some(token(digits)?), sent, request.ttl);
             return self.counted(grant).await.map(Attempt::Granted);
@@ -217,7 +217,7 @@ impl Lock for RedisLock {
         let asks = c.unanswered.asks(lease, Sent::Release);
         let (_, value) = asks.answered(call.run().await)?;
         c.unanswered.forget(lease);
-        // A word alone where nobody waits.
+        // Only a word, if there is no waiter.
         let word = match value {
             Value::Array(_) => {
                 let mut reply = Reply::new(value)?;

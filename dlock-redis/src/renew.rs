@@ -119,7 +119,7 @@ impl RedisLock {
                 };
                 counted.unwrap_or_else(|e| {
                     let e = match e.kind() {
-                        // Whether it is lost, the next renewal is told.
+                        // The next renewal learns whether it is lost.
                         ErrorKind::Lost => Error::new(
                             ErrorKind::Unavailable,
                             "the lease was renewed, and was then missing where the replicas were asked",

@@ -37,7 +37,7 @@ struct State {
 /// Held while a channel is subscribed to, or left.
 pub(crate) type Turn = Arc<futures::lock::Mutex<()>>;
 
-/// A channel on which the changes of a name are told.
+/// A channel for the changes of a name.
 #[derive(Default)]
 struct Watched {
     /// How many watches there are, whether or not they hear anything now.
@@ -93,8 +93,8 @@ impl Pushes {
         receive
     }
 
-    /// There is one watch less, which has closed its stream. After the last one somebody has to unsubscribe,
-    /// in that turn, if it [`is_over`](Self::is_over) then.
+    /// There is one watch less, which has closed its stream. After the last one a task must unsubscribe, in
+    /// that turn, if it [`is_over`](Self::is_over) then.
     pub(crate) fn end_watch(&self, channel: &[u8]) -> Option<Turn> {
         let mut state = self.state();
         let watched = state.watched.get_mut(channel)?;

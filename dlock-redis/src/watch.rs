@@ -29,7 +29,7 @@ use crate::keys::read_id;
 use crate::lock::RedisLock;
 use crate::reply::{Reply, strange, token};
 
-/// How long changes are told for a watch that does not look.
+/// How long changes are published for a watch that does not look.
 const TOLD_FOR: Duration = Duration::from_secs(60);
 
 /// How long a watch sleeps after a look that failed, so that one that may work later is not pressed.
@@ -42,14 +42,14 @@ const AFTER_END: Duration = Duration::from_millis(2);
 pub(crate) struct Seen {
     ended: u32,
     pub(crate) now: Inspection,
-    /// That of the last change that was told.
+    /// The number of the last change that was reported.
     number: u64,
-    /// Since when changes have been told without a gap.
+    /// Since when changes have been published without a gap.
     since: u64,
 }
 
 impl Backend {
-    /// Changes are told for as long from now on; `None`: not for us any more.
+    /// Changes are published for that long from now on; `None`: not for this client any more.
     pub(crate) async fn look(
         self: &Arc<Self>,
         name: &LockName,
@@ -63,7 +63,7 @@ impl Backend {
         let ended = u32::try_from(reply.number()?).unwrap_or(u32::MAX);
         self.pushes.anchor(sent, reply.number()?);
         let waiting = u32::try_from(reply.number()?).unwrap_or(u32::MAX);
-        // Of a name that nobody watches there are none.
+        // An unwatched name has none.
         let number = reply.text()?.parse().unwrap_or(0);
         let since = reply.text()?.parse().unwrap_or(0);
         let mut holders = Vec::new();
@@ -99,7 +99,7 @@ fn mode(word: &[u8], limit: &str) -> Result<Mode> {
     }
 }
 
-/// A change as it is told, with its number.
+/// A published change, with its number.
 fn read_change(message: &[u8]) -> Option<(u64, Change)> {
     let digits = message.iter().position(|b| !b.is_ascii_digit())?;
     let (number, rest) = message.split_at(digits);
@@ -139,7 +139,7 @@ struct Watching {
 }
 
 impl Watching {
-    /// Takes in the state as a whole: what was told before is of no interest any more.
+    /// Takes a snapshot: earlier reports do not matter any more.
     fn begin(&mut self, seen: Seen, skipped: bool) -> Change {
         (self.number, self.since, self.behind) = (seen.number, seen.since, false);
         self.look_again(&seen);
@@ -180,11 +180,11 @@ impl Watching {
                 Either::Right(_) => {}
             }
             match self.backend.look(&self.name, Some(TOLD_FOR), false).await {
-                // Something was missed, or nobody was told for a while.
+                // Something was missed, or changes were not published for a while.
                 Ok(seen) if self.behind || seen.since != self.since => {
                     return Some(Ok(self.begin(seen, true)));
                 }
-                // What this look has brought about is told on the channel, with its numbers.
+                // The changes that this look made come on the channel, with their numbers.
                 Ok(seen) => self.look_again(&seen),
                 Err(e) if e.is_retryable() => self.look_at = Timestamp::now() + AFTER_FAILURE,
                 Err(e) => {
@@ -213,7 +213,7 @@ impl Drop for Watching {
                     backend.connection.unsubscribe(&channel).await;
                     backend.pushes.unsubscribed(&channel);
                 }
-                // Where this fails, changes are told to nobody for a while.
+                // If this fails, changes are published without a listener for a while.
                 let _ = backend.look(&name, None, false).await;
             };
             runtime.spawn(stopping.boxed());

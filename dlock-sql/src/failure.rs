@@ -55,7 +55,7 @@ impl Meaning {
     }
 }
 
-/// As nearly every code of that failure is told.
+/// The meaning of nearly every code of that failure.
 impl From<Failure> for Meaning {
     fn from(failure: Failure) -> Self {
         let kind = match failure {
@@ -119,7 +119,7 @@ pub(crate) fn meaning(e: &sqlx::Error) -> Meaning {
     #[cfg(feature = "postgres")]
     if let Some(e) = answer.try_downcast_ref::<sqlx::postgres::PgDatabaseError>() {
         use sqlx::postgres::PgSeverity::{Fatal, Panic};
-        // A pooler that would not keep what a session is told when it begins.
+        // A pooler that does not keep the start-up parameters of a session.
         let would_not = e.code() == "08P01" && e.message().contains("startup parameter");
         let code = if would_not { "26000" } else { e.code() };
         return of_postgres(code, matches!(e.severity(), Fatal | Panic));
@@ -222,7 +222,7 @@ fn mysql_number(e: &sqlx::Error) -> Option<u16> {
     Some(told.number())
 }
 
-/// The session that was to be told to end something has ended itself.
+/// The session that was to be cancelled has ended.
 #[cfg(feature = "mysql")]
 pub(crate) fn is_no_thread(e: &sqlx::Error) -> bool {
     mysql_number(e) == Some(1094)

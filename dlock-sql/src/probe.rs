@@ -9,7 +9,7 @@
 //!   the first look counts as one that has found others there.
 //! * *A waiter that is admitted before it is seated here*: as long as one of ours has not come for what it
 //!   was offered, every look says so.
-//! * *A lease that runs out, for which nobody stores anything*: the look says that something is due.
+//! * *A lease expires, which stores nothing*: the look says that something is due.
 //! * *A look that is dropped or fails*: the next one counts as the first.
 
 use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher, Hash};

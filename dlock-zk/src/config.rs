@@ -405,7 +405,7 @@ fn is_in_certificates(host: &str) -> bool {
 #[cfg(feature = "tls")]
 fn choose_provider() {
     if rustls::crypto::CryptoProvider::get_default().is_none() {
-        // Where somebody else was faster, it is chosen as well.
+        // If another thread was faster, one is chosen as well.
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     }
 }

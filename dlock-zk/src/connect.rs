@@ -57,7 +57,7 @@ pub(crate) async fn connect(
                 Either::Right(_) => return,
             }
         };
-        // If nobody wants it any more it is dropped, and so closed.
+        // If the caller has gone it is dropped, and so closed.
         let _ = send.send(connected);
     };
     runtime.spawn(connecting.boxed());

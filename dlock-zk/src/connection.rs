@@ -82,7 +82,7 @@ struct State {
     users: usize,
     /// One of several who use it was closed.
     closing: bool,
-    /// The last of those who used it has gone, and nobody has come or asked since.
+    /// The last user has gone, and there was no new user or request since.
     left: bool,
 }
 
@@ -160,7 +160,7 @@ impl Connection {
         }
     }
 
-    /// A stream of what happens from now on. As long as it lives somebody uses the session.
+    /// A stream of all later signals. As long as it lives the session has a user.
     pub(crate) fn signals(self: &Arc<Self>) -> BoxStream<'static, Signal> {
         let (send, receive) = mpsc::unbounded();
         {
@@ -183,7 +183,7 @@ impl Connection {
         state.signals.retain(|s| s.unbounded_send(signal.clone()).is_ok());
     }
 
-    /// Says that these were ended by somebody else.
+    /// Reports that another has ended these.
     pub(crate) fn lost(&self, keys: Vec<LeaseKey>) {
         if !keys.is_empty() {
             self.signal(&Signal::Lost(LostLeases::These(keys), LossReason::Refused));
@@ -275,8 +275,8 @@ impl Connection {
         self.runtime.spawn(retiring.boxed());
     }
 
-    /// Ends the session, if nobody uses it and nothing is asked for in it, or it has lapsed; for how long it
-    /// is to be kept otherwise. In one step: a new user is seen, or finds no session.
+    /// Ends the session, if it has no user and no requests, or has expired; for how long it is to be kept
+    /// otherwise. In one step: a new user is seen, or finds no session.
     fn end_unused(&self, now: Timestamp) -> Option<Duration> {
         let mut state = self.state();
         let session = state.session.clone().filter(|_| state.users == 0)?;
@@ -372,7 +372,7 @@ impl Drop for Connection {
     }
 }
 
-/// Tries until there is a session, or nobody who needs one.
+/// Tries until there is a session, or no user.
 async fn keep_connecting(connection: Weak<Connection>, runtime: Arc<dyn Runtime>) {
     let mut pause = SHORTEST_PAUSE;
     loop {

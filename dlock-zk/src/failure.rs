@@ -7,7 +7,7 @@ pub(crate) fn invalid(message: impl Into<std::borrow::Cow<'static, str>>) -> Err
     Error::new(ErrorKind::InvalidInput, message)
 }
 
-/// The error that a caller is told; of kind `away` if no answer came.
+/// The error for a caller; of kind `away` if no answer came.
 pub(crate) fn told(e: Zk, away: ErrorKind, at: &str) -> Error {
     let (kind, what) = match &e {
         Zk::NoAuth => (

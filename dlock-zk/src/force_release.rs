@@ -141,7 +141,7 @@ pub(crate) async fn listen(connection: Weak<Connection>, session: Arc<Session>) 
     }
 }
 
-/// Makes the node, where nobody has.
+/// Creates the node if it is missing.
 pub(crate) async fn make(connection: &Connection, client: &Client) -> Result<(), Zk> {
     let paths = &connection.settings.paths;
     connection.make_directory(client, paths.ours()).await?;

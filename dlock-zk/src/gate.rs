@@ -26,7 +26,7 @@ use crate::session::Session;
 /// A request of more than 1 MiB ends its connection.
 const LARGEST: usize = 1_000_000;
 
-/// How often somebody else may be quicker.
+/// How often another writer may be faster.
 const TRIES: usize = 100;
 
 impl ZkLock {

@@ -27,7 +27,7 @@ impl InLine for Entry {
 }
 
 /// The line of those children. A child that is none of a line, or stands where another one does, is given
-/// back: somebody else's.
+/// back: another's.
 pub(crate) fn line_of(layout: Layout, children: Vec<String>) -> Result<Line, String> {
     let mut entries = Vec::with_capacity(children.len());
     let mut converted = HashMap::new();

@@ -152,7 +152,7 @@ fn as_uuid(guid: u128) -> String {
     )
 }
 
-/// From this place on nobody stays in a line, and nobody is looked at.
+/// From this place on no node stays in a queue, and none counts.
 ///
 /// A server counts the nodes that were ever created in a queue, up to the largest 32-bit number. After that
 /// it gives this number to all; or, while it handles several at once, the smallest numbers: by their order

@@ -58,7 +58,7 @@ impl Session {
             .is_some_and(|c| c.state() == SessionState::SyncConnected)
     }
 
-    /// Closes it, once nobody waits for an answer any more.
+    /// Closes it, once no request waits for an answer.
     pub(crate) fn end(&self) {
         self.requests.shut();
         let client = self.client.write().unwrap_or_else(PoisonError::into_inner).take();

@@ -39,11 +39,11 @@ use crate::lock::{ZkLock, in_line};
 use crate::requests::{Node, Request};
 use crate::session::Session;
 
-/// How often somebody may be ended by force between the look and the deletion.
+/// How often a force-release may come between the look and the deletion.
 const TRIES: usize = 16;
 
 impl ZkLock {
-    /// Makes the node, if nobody has.
+    /// Creates the node if it is missing.
     pub(crate) async fn take(
         &self,
         session: &Arc<Session>,

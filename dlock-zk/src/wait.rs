@@ -56,7 +56,7 @@ struct Watched {
 }
 
 /// At which version a node was when the line was last looked at because of it. A node that is not in here, at
-/// zero: nobody changed it since it was made.
+/// zero: it has not changed since it was made.
 type Versions = HashMap<String, i32>;
 
 impl ZkLock {

@@ -131,7 +131,7 @@ fn unsent(e: RedisError, at: &str) -> Error {
 #[cfg(feature = "tls")]
 pub(super) fn choose_provider() {
     if rustls::crypto::CryptoProvider::get_default().is_none() {
-        // Where somebody else was faster, it is chosen as well.
+        // If another thread was faster, one is chosen as well.
         let _ = rustls::crypto::ring::default_provider().install_default();
     }
 }

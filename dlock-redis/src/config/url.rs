@@ -133,7 +133,7 @@ impl Address {
         matches!(self.form, Form::Cluster)
     }
 
-    /// As the driver takes it, of that host, of which it may have been told by another.
+    /// In the driver's form, for that host, which another server may have named.
     pub(crate) fn info(&self, host: &Host) -> Result<ConnectionInfo> {
         let (host, port) = (host.name.clone(), host.port);
         let addr = match (&self.form, self.tls) {

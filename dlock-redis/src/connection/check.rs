@@ -22,7 +22,7 @@ pub(crate) struct Demands {
     pub(crate) is_cluster: bool,
     pub(crate) allow_eviction: bool,
     pub(crate) rejoin: Option<Rejoin>,
-    /// It is nobody else's.
+    /// No other member uses it.
     pub(crate) member: Option<Member>,
 }
 

@@ -8,7 +8,7 @@ use dlock_core::{Change, Timestamp};
 
 use super::{Entry, NameState, Phase};
 
-/// The holders, and how far the changes were counted, when they were told last.
+/// The holders and the count of changes at the last report.
 #[derive(Clone, Debug)]
 pub(crate) struct Told {
     holders: Vec<Entry>,
@@ -16,7 +16,7 @@ pub(crate) struct Told {
 }
 
 impl Told {
-    /// All of it was told.
+    /// Everything was reported.
     pub(crate) fn of(state: &NameState) -> Self {
         Self {
             holders: state.rows.holders().to_vec(),
@@ -24,7 +24,7 @@ impl Told {
         }
     }
 
-    /// The changes up to that state, which are told by that; `None` if there may have been others.
+    /// The changes up to that state, which are reported now; `None` if there may have been others.
     pub(crate) fn compare(&mut self, state: &NameState, now: Timestamp) -> Option<Vec<Change>> {
         let before = std::mem::replace(self, Self::of(state));
         let mut changes = Vec::new();

@@ -39,7 +39,7 @@ pub(crate) fn read_phase(number: i64) -> Option<Phase> {
     PHASES.get(usize::try_from(number).ok()?).copied()
 }
 
-/// That the changes of a name are counted, since somebody watches it who may be on another connection.
+/// Marks that the changes of a name are counted for a watch, perhaps on another connection.
 ///
 /// Every change of the name loads this row with the others, so no change is left out. It has a lease of its
 /// own: an unwatched name costs nothing, and a dead watch leaves no row.
@@ -66,7 +66,7 @@ pub(crate) type Holders = Vec<(RequestId, bool)>;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Glance {
     pub(crate) holders: Holders,
-    /// Those of them that were admitted while they waited, and have not been told.
+    /// Those that were admitted while they waited, and have not been notified.
     pub(crate) untold: Vec<RequestId>,
     /// The first end of a lease, of a holder or of a waiter.
     pub(crate) earliest: Option<Timestamp>,
@@ -79,7 +79,7 @@ pub(crate) struct NameState {
     books: Books,
 }
 
-/// What is to be written and told of a name.
+/// What must be written and reported for a name.
 #[derive(Debug, Default)]
 pub(crate) struct Books {
     /// What differs from the stored rows, and whether a row of that id is stored.
@@ -87,7 +87,7 @@ pub(crate) struct Books {
     changes: Vec<Change>,
     /// Whether those who wait should look: other holders, one that ends sooner, a place that was given up.
     is_news: bool,
-    /// That somebody watches the name, perhaps on another connection, and how much he should have seen.
+    /// The watch of the name, perhaps on another connection, and the count that it should have seen.
     watch: Option<Watch>,
 }
 

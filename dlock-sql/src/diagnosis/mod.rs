@@ -117,7 +117,7 @@ pub(crate) async fn diagnose(
                 Options::Mysql(options) => ask::<sqlx::MySql>(&options, in_sessions).await,
             }
         };
-        // It ends if nobody waits for it.
+        // It ends if its caller has gone.
         let Either::Left((found, _)) = select(pin!(asking), send.cancellation()).await else {
             return;
         };

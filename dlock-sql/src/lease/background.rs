@@ -37,7 +37,7 @@ pub(in crate::lease) struct Background {
 #[derive(Default)]
 struct Requests {
     all: Vec<Weak<dyn Look>>,
-    /// There as long as somebody looks at them.
+    /// Exists as long as there is a task that looks.
     looker: Weak<()>,
 }
 
@@ -69,7 +69,7 @@ impl Background {
         }));
         let one: Weak<Mutex<State<T>>> = Arc::downgrade(&request);
         let mut requests = lock(&self.requests);
-        // Where nobody looks, since the runtime has ended, nothing piles up either.
+        // Without that task, since the runtime has ended, nothing piles up either.
         if requests.all.len() == requests.all.capacity() {
             requests.all.retain(|one| one.strong_count() > 0);
         }
@@ -84,7 +84,7 @@ impl Background {
         Running(request)
     }
 
-    /// Whether there are requests. If not, nobody looks any more.
+    /// Whether there are requests. If not, the task ends.
     fn look(&self) -> bool {
         let mut requests = lock(&self.requests);
         let mut askers = Vec::new();
@@ -115,7 +115,7 @@ async fn look(background: Weak<Background>, _looker: Arc<()>, runtime: Arc<dyn R
 }
 
 struct State<T> {
-    /// Until it is done, or nobody wants it any more.
+    /// Until it is done, or its caller has gone.
     work: Option<Work<T>>,
     asker: Option<Waker>,
     /// Since the last look.
@@ -155,7 +155,7 @@ impl<T: Send + 'static> Look for Mutex<State<T>> {
         let asker = state.asker.take();
         drop(state);
         let task = async move {
-            // Whether it is wanted first: what nobody wants takes no further step.
+            // First whether it is wanted: an unwanted request takes no further step.
             let done = match select(send.cancellation(), work).await {
                 Either::Left(_) => return,
                 Either::Right((done, _)) => done,

@@ -45,7 +45,7 @@ const DRAINING: Duration = Duration::from_secs(10);
 /// How long the answer to a ping is waited for.
 const PINGING: Duration = Duration::from_secs(2);
 
-/// A connection that nobody uses, and since when.
+/// An idle connection, and since when.
 type Idle<D> = (Connection<D>, Timestamp);
 
 /// A database as one client knows it. What only this kind of server has is reached through `Deref`.
@@ -172,7 +172,7 @@ impl<D: Dialect> Database<D> {
         done.unwrap_or_else(|_| Err(ended_meanwhile()))
     }
 
-    /// A connection that nobody else uses, in the order of asking.
+    /// An exclusive connection, in the order of the requests.
     pub(in crate::lease) async fn lend(&self) -> Result<Lent<D>> {
         self.open()?;
         let mut slot = self.pool.take().await;
@@ -285,7 +285,7 @@ impl<D: Dialect> Database<D> {
         Ok(())
     }
 
-    /// Deletes the rows of dead names, in a task, if nobody has for a while. Where it fails somebody else
+    /// Deletes the rows of dead names, in a task, if no client has for a while. Where it fails another client
     /// does it, or this one does next time. Done as a client is opened: all of them may live for less than
     /// the time between two sweeps.
     pub(in crate::lease) async fn sweep_if_due(self: &Arc<Self>) {

@@ -16,7 +16,7 @@ use dlock_core::{LockName, Timestamp};
 
 use crate::cache::Cache;
 
-/// For how long nobody has used a name whose row is swept. Longer than a tombstone stands.
+/// How long a name must be unused before its row is swept. Longer than a tombstone stands.
 pub(in crate::lease) const AGE: Duration = Duration::from_secs(120);
 
 /// For so long a row is there after it was seen: half of that.
@@ -37,7 +37,7 @@ pub(in crate::lease) struct Contention {
     contended: Duration,
 }
 
-/// Whether others were there, when that was told, and when they were there last.
+/// Whether others were seen, when that was learned, and when they were seen last.
 type Told = (bool, Timestamp, Option<Timestamp>);
 
 impl Contention {

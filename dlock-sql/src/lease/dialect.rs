@@ -66,7 +66,7 @@ pub(in crate::lease) trait Dialect: Send + Sync + Sized + 'static {
     /// the time for one round trip, and not for two. It runs in a task of the runtime.
     fn connect(&self) -> BoxFuture<'static, Result<Connection<Self>, sqlx::Error>>;
 
-    /// Takes a name alone, if nobody else is there. With `has_row` it finds nothing either where there is no
+    /// Takes a name exclusively, if it is unused. With `has_row` it finds nothing either where there is no
     /// row, and is cheaper. May be asked twice.
     fn acquire(
         db: &Db<Self>,
@@ -74,7 +74,7 @@ pub(in crate::lease) trait Dialect: Send + Sync + Sized + 'static {
         has_row: bool,
     ) -> impl Future<Output = Result<Option<Grant>>> + Send;
 
-    /// Lets go of a name, if nobody else is there. Asked twice it finds nothing.
+    /// Releases a name, if no one else is there. A repeated call finds nothing.
     fn release(db: &Db<Self>, lease: &LeaseKey) -> impl Future<Output = Result<bool>> + Send;
 
     /// Requests a lock. May be repeated.
@@ -112,12 +112,12 @@ pub(in crate::lease) trait Dialect: Send + Sync + Sized + 'static {
     /// The first [`PAGE`](crate::listing::PAGE) names there that are held or waited for, in their order.
     fn list(db: &Db<Self>, span: Span) -> impl Future<Output = Result<Vec<Vec<u8>>>> + Send;
 
-    /// Whether it is time to delete the rows of names that nobody uses, by this client.
+    /// Whether this client should now delete the rows of unused names.
     fn is_due(db: &Db<Self>) -> impl Future<Output = Result<bool>> + Send;
 
     fn sweep(db: &Db<Self>) -> impl Future<Output = Result<()>> + Send;
 
-    /// No lease hangs on a connection. That one broke is a reason to ask again where the server pushes.
+    /// No lease depends on a connection. A broken one is a reason to ask again where the server pushes.
     fn signals(&self) -> BoxStream<'static, Signal> {
         stream::pending().boxed()
     }

@@ -17,7 +17,7 @@ pub(in crate::lease) fn is_fatal(e: &sqlx::Error) -> bool {
 /// never sent.
 pub(in crate::lease) fn nothing_done(e: sqlx::Error, at: &str) -> Error {
     let mut told = meaning(&e);
-    // No lease hangs on a connection: one may come free, so it pays to ask again.
+    // No lease depends on a connection: one may become free, so a retry is worth while.
     if told.failure == Failure::NoConnection {
         told.kind = ErrorKind::Unavailable;
     }

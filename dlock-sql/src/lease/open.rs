@@ -19,10 +19,9 @@ impl Config {
     /// # Cancel safety
     /// Cancelled, nothing is left but perhaps the empty tables.
     ///
-    /// # Errors
-    /// `InvalidInput` for a bad prefix, or a database or schema that is not there; `Unsupported` if a newer
-    /// dlock has used the tables, or behind a pooler that was not told of; `BackendData` if the tables are
-    /// not ours; `PermissionDenied`; `Unavailable`.
+    /// # Errors `InvalidInput` for a bad prefix, or a database or schema that is not there; `Unsupported` if
+    /// a newer dlock has used the tables, or behind an undeclared pooler; `BackendData` if the tables are not
+    /// ours; `PermissionDenied`; `Unavailable`.
     pub async fn connect(self, runtime: Arc<dyn Runtime>) -> Result<Arc<dyn Lock>> {
         self.check()?;
         Ok(match &self.database {

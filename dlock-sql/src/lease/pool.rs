@@ -13,9 +13,9 @@ use futures::channel::oneshot;
 pub(in crate::lease) struct Pool<C>(Mutex<State<C>>);
 
 struct State<C> {
-    /// Slots that nobody has.
+    /// Free slots.
     free: usize,
-    /// Connections that nobody uses, no more than there are free slots. The last one used is used next.
+    /// Idle connections, no more than there are free slots. The last one used is used next.
     idle: Vec<C>,
     waiting: VecDeque<oneshot::Sender<Slot<C>>>,
 }
@@ -48,8 +48,8 @@ impl<C> Pool<C> {
         self.wait(|state| state.free > 0).await
     }
 
-    /// Waits for a slot with a connection that somebody gives back, while one's own is made. (It may come
-    /// without one, where that broke.)
+    /// Waits for a slot with a returned connection, while its own is made. (It may come without one, where
+    /// that broke.)
     ///
     /// # Cancel safety
     /// Cancelled, no slot is taken.
@@ -86,7 +86,7 @@ impl<C> Pool<C> {
         }
     }
 
-    /// The connections that nobody uses, to be closed.
+    /// The idle connections, to be closed.
     pub(in crate::lease) fn clear(&self) -> Vec<C> {
         std::mem::take(&mut self.state().idle)
     }

@@ -23,7 +23,7 @@ struct Watching<D: Dialect> {
     db: Arc<Database<D>>,
     name: LockName,
     watcher: D::Watcher,
-    /// Found, and not told yet.
+    /// Found, and not reported yet.
     changes: VecDeque<Change>,
     look_at: Timestamp,
 }

@@ -50,7 +50,7 @@ use crate::cache::Cache;
 /// How long a waiter may be away between two questions.
 pub(super) const GRACE: Duration = Duration::from_secs(3);
 
-/// How long a waiting connection is kept that nobody needs.
+/// How long an unneeded waiting connection is kept.
 const KEPT_IDLE: Duration = Duration::from_secs(30);
 
 /// A late call of an abandoned request comes from this process, since nothing overtakes within a session.
@@ -77,7 +77,7 @@ struct State {
     idle: Vec<(Arc<Handle>, Timestamp)>,
     /// How many connections there are beside the shared one, with those that are being made.
     waiting: usize,
-    /// When somebody of another client was there last.
+    /// When another client was seen last.
     crowded: Cache<Key, Timestamp>,
     signals: Vec<mpsc::UnboundedSender<Signal>>,
     /// Sessions are shared behind our back: nothing is asked for any more.
@@ -100,7 +100,7 @@ pub(super) struct Holder {
     pub(super) connection: Arc<Handle>,
     /// It is being given back.
     leaving: bool,
-    /// Until when anybody believes in it. What is not renewed by then lapses.
+    /// The deadline. It expires if it is not renewed by then.
     until: Timestamp,
 }
 
@@ -188,7 +188,7 @@ impl Board {
         }
     }
 
-    /// Ends the connections that nobody has needed for long.
+    /// Ends the connections that were unneeded for long.
     pub(super) fn retire(&self, now: Timestamp) {
         let mut state = self.state();
         state.idle.retain(|(_, since)| now.since(*since) < KEPT_IDLE);
@@ -301,8 +301,8 @@ impl Board {
         Some((connection.clone(), from))
     }
 
-    /// What hangs on the connection of that life and nobody has renewed: it is being given back from now on.
-    /// Its client has stopped without a word, or did not hear that it was let in.
+    /// The unrenewed holds on the connection of that life: they are being released from now on. Its client
+    /// has stopped without a word, or did not hear that it was let in.
     pub(super) fn lapsed(&self, life: &Arc<Life>, now: Timestamp) -> Vec<(Key, RequestId, Arc<Handle>)> {
         let State { names, buried, .. } = &mut *self.state();
         let mut lapsed = Vec::new();
@@ -336,7 +336,7 @@ impl Board {
         self.state().released.has(&id)
     }
 
-    /// The connection of that life has ended, or is about to be closed: what hung on it is told as lost.
+    /// The connection of that life has ended, or is about to be closed: its holds are reported lost.
     pub(super) fn over(&self, life: &Arc<Life>, why: Option<&Failed>) {
         let state = &mut *self.state();
         if let Some(why) = why.filter(|why| why.error.kind() == ErrorKind::Unsupported) {
@@ -392,7 +392,7 @@ impl State {
         self.pooler.clone().map_or(Ok(()), Err)
     }
 
-    /// Nothing is kept of a name that nobody of this client is at.
+    /// Forgets a name that this client does not use.
     fn tidy(&mut self, key: &Key) {
         if self.names.get(key).is_some_and(Name::is_empty) {
             self.names.remove(key);

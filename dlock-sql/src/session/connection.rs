@@ -95,7 +95,7 @@ pub(super) async fn serve(client: Arc<Connections>, life: Arc<Life>, mut jobs: J
         Err(e) => (e, None),
         Ok(mut connection) => {
             let why = connection.work(&mut jobs).await.err();
-            // What is lost is told before the connection is closed: with it go its locks.
+            // Losses are reported before the connection is closed, which ends its locks.
             client.board.over(&life, why.as_ref());
             (
                 why.map_or_else(ended, |failed| failed.error),
@@ -170,7 +170,7 @@ impl Connection {
         self.client.now()
     }
 
-    /// Gives back what nobody has renewed, and sends a ping if it were too late at the next look.
+    /// Releases what was not renewed, and sends a ping if the next look would be too late.
     async fn look(&mut self) -> Answer<()> {
         let (now, pause) = (self.now(), looks(&self.life));
         self.tick = self.client.runtime.sleep(pause);
@@ -288,13 +288,13 @@ impl Connection {
         }
     }
 
-    /// Whether it was held. After an error all that hangs on the session is told as lost.
+    /// Whether it was held. After an error all locks of the session are reported lost.
     async fn unlock(&mut self, key: &Key, id: RequestId, me: Arc<Handle>) -> Answer<bool> {
         if self.held.get(key) != Some(&id) {
             return Ok(self.client.board.was_released(id));
         }
         let answer = match self.ask(Request::Unlock(key)).await {
-            // Once more, and if it is not to be had then, by ending the session.
+            // Once more, and if that fails, by ending the session.
             Err(failed) if !failed.fatal => self.must(Request::Unlock(key)).await?,
             answer => answer?,
         };

@@ -1,4 +1,4 @@
-//! Requests that failed: what the caller is told, and whether the connection is still of use.
+//! Failed requests: the error for the caller, and whether the connection is still usable.
 
 use dlock_core::{Error, ErrorKind, Result, Token};
 

@@ -28,7 +28,7 @@ use super::failure::{ended, perhaps_done, runtime_ended};
 use super::keys::Key;
 
 /// A connection, to those who ask on it. It may still be being made: then what is asked waits for that. It
-/// ends when nobody has one of it any more.
+/// ends with the last handle.
 pub(super) struct Handle {
     pub(super) life: Arc<Life>,
     jobs: mpsc::UnboundedSender<Job>,
@@ -90,7 +90,7 @@ impl Handle {
             .map(drop)
     }
 
-    /// Waits for the lock turn after turn. Only the board is told what comes of it.
+    /// Waits for the lock turn after turn. Only the board learns the result.
     pub(super) fn wait(self: &Arc<Self>, bid: Bid, stop: Stop) {
         drop(self.send(What::Wait(bid, stop)));
     }

@@ -99,7 +99,7 @@ impl Lock for SessionLock {
     }
 
     fn signals(&self) -> BoxStream<'static, Signal> {
-        // It never ends, not even when there is nobody left to tell anything.
+        // It never ends, not even without anything left to report.
         self.client.board.signals().chain(stream::pending()).boxed()
     }
 

@@ -37,7 +37,7 @@ use super::keys::Key;
 /// Between two cancels of one statement.
 const CANCEL_AGAIN: Duration = Duration::from_millis(20);
 
-/// Who was let in sooner than that has waited for nobody.
+/// A request that was granted sooner has waited for no one.
 const KEPT_WAITING: Duration = Duration::from_millis(5);
 
 /// Somebody listens for its turn while this lives.

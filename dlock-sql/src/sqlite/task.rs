@@ -42,7 +42,7 @@ impl Task {
         }
     }
 
-    /// Serves until closed, or until nobody is left who could ask.
+    /// Serves until closed, or until the last user has gone.
     pub(super) async fn serve(mut self, mut inbox: mpsc::UnboundedReceiver<Message>) {
         let mut close = None;
         while close.is_none() {

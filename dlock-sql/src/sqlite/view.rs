@@ -18,7 +18,7 @@ use crate::gate::LAST_TOKEN;
 
 /// At most that many names stay loaded.
 const MAX_LOADED: usize = 50_000;
-/// How often names are looked through that nobody asks for any more, and how many of them at a time.
+/// How often unused names are checked, and how many at a time.
 const SWEEP_EVERY: Duration = Duration::from_secs(10);
 const MAX_SWEPT: usize = 256;
 /// How soon the sweep goes on when there was more than that.

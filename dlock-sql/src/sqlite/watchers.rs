@@ -7,10 +7,10 @@ use futures::channel::mpsc;
 
 use crate::admit::{NameState, Told};
 
-/// How many changes wait for a slow consumer before it is told that some were skipped.
+/// How many changes wait for a slow consumer before some are skipped.
 const BACKLOG: usize = 1024;
 
-/// Who watches which name, and what they have been told last.
+/// The watchers of each name, and their last reports.
 #[derive(Default)]
 pub(super) struct Watchers(HashMap<LockName, Watched>);
 

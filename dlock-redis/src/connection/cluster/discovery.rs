@@ -70,13 +70,14 @@ impl Pace {
 }
 
 impl Cluster {
-    /// Asks where the slots are; whether that is another place than was told before.
+    /// Looks up the slots. Returns whether they have changed.
     pub(super) async fn look(self: &Arc<Self>) -> Result<bool, Failed> {
         let mut first = self.candidates();
         let others = first.split_off(FIRST.min(first.len()));
         let mut asked = FuturesUnordered::new();
         let mut best = Err(Failed::unsent(nobody()));
-        // After the last of them a part is taken for an answer, so that one that hangs keeps nobody from it.
+        // After the last of them a part is taken for an answer, so that one that hangs does not block the
+        // rest.
         let alone = ALONE.min(self.setup.timeout / 8);
         for (nodes, patience) in [(first, alone), (others, self.setup.timeout / 2 - alone)] {
             asked.extend(nodes.into_iter().map(ask));
@@ -109,8 +110,8 @@ impl Cluster {
         all
     }
 
-    /// Takes in where the slots are; whether it was told otherwise before. Of nodes that have no slots any
-    /// more, and are not among those that are known, nothing is kept: nobody hears anything there.
+    /// Stores the slots. Returns whether they have changed. Nodes that have no slots any more, and are not
+    /// among the known ones, are dropped: no channel is subscribed there.
     fn learn(self: &Arc<Self>, slots: Slots) -> bool {
         let state = &mut *self.state();
         // Not with what redirections said since: of a node that is behind, that would be news each time.

@@ -63,7 +63,7 @@ pub(crate) struct Cluster {
 #[derive(Default)]
 struct State {
     slots: Slots,
-    /// The same as the last node that was believed told it, without what redirections said since.
+    /// The same as reported by the last node that was believed, without later redirections.
     told: Slots,
     nodes: HashMap<Host, Arc<Node>>,
     /// What is listened to, and where, if it is already.
@@ -317,7 +317,7 @@ impl Cluster {
         });
         let heard = join_all(heard).await;
         if heard.contains(&true) {
-            // What was told before may have been missed.
+            // Earlier pushes may have been missed.
             self.setup.pushes.disconnected();
             self.setup.pushes.back();
         }

@@ -8,7 +8,7 @@ use redis::Value;
 /// How many there are.
 const SLOTS: u16 = 16_384;
 
-/// Where a node is, as a redirection has it. One without a host is of the node that told it.
+/// The address of a node, from a redirection. Without a host it is the host of the node that sent it.
 pub(super) fn host(text: &str, told_by: &Host) -> Option<Host> {
     let (name, port) = text.rsplit_once(':')?;
     Some(Host::new(host_of(name, told_by), port.parse().ok()?))

@@ -107,7 +107,7 @@ pub(crate) struct Server {
 struct Up {
     connection: MultiplexedConnection,
     generation: u64,
-    /// The server's run id, if it told it.
+    /// The server's run id, if known.
     run: Option<Arc<str>>,
 }
 
@@ -136,7 +136,7 @@ struct State {
     retrying: bool,
     checking: bool,
     was_up: bool,
-    /// The loss of the connection was told, and not yet that there is one again.
+    /// The loss of the connection was reported, but not its return.
     lost: bool,
     /// Ends the task that looks whether what is listened on still answers, when dropped.
     probing: Option<oneshot::Sender<()>>,
@@ -215,7 +215,7 @@ impl Server {
                 None => c.unsubscribe(channel).await,
             }
         };
-        // Where it fails the subscription costs a message now and then, which nobody hears.
+        // If it fails, the subscription costs a message now and then that has no listener.
         let _ = self.setup.within(self.ask(unsubscribe)).await;
     }
 
@@ -244,7 +244,7 @@ impl Server {
         state.probing = None;
     }
 
-    /// The run id of the server that is connected to, if it told it.
+    /// The run id of the connected server, if known.
     pub(crate) fn run(&self) -> Option<Arc<str>> {
         match &self.state().line {
             Line::Up(up) => up.run.clone(),
@@ -395,7 +395,7 @@ impl Server {
         }
     }
 
-    /// Connects again in a while, whether or not anybody asks: some only listen.
+    /// Reconnects after a while, even without a request: some clients only listen.
     fn retry(self: &Arc<Self>, state: &mut State) {
         if std::mem::replace(&mut state.retrying, true) {
             return;
@@ -448,7 +448,7 @@ impl Server {
         if state.closed || state.generation != generation || !matches!(state.line, Line::Up(_)) {
             return;
         }
-        // From here on nobody hears it.
+        // It has no listener from here on.
         state.lost = true;
         drop(self.begin(&mut state));
         drop(state);

@@ -53,7 +53,7 @@ impl Row {
         })
     }
 
-    /// Whether somebody has it. One that has run out is nobody's.
+    /// Whether it has an owner. An expired one has none.
     pub(super) fn is_held(&self) -> bool {
         self.holds > 0 && !self.remaining.is_zero()
     }

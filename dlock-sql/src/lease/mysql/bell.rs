@@ -39,13 +39,13 @@ const LOOKS: [(Duration, Duration); 2] = [
     (Duration::from_millis(20), Duration::from_millis(200)),
 ];
 
-/// How long the statement sleeps. If nobody waits then any more, the bell goes.
+/// How long the statement sleeps. Without a waiter by then, the bell ends.
 const SLEEP: Duration = Duration::from_secs(5);
 
 /// After a bell has failed there is no other for so long.
 const AFTER_FAILURE: Duration = Duration::from_secs(10);
 
-/// That a statement was ended by somebody.
+/// The error of a statement that was ended.
 const INTERRUPTED: u16 = 1317;
 
 /// The bells of a database, one for each client of this process that has waited lately.
@@ -53,7 +53,7 @@ const INTERRUPTED: u16 = 1317;
 pub(super) struct Bells {
     /// Whether each sleeps.
     hung: Mutex<HashMap<u128, bool>>,
-    /// When somebody looked last.
+    /// The time of the last poll.
     looked: AtomicU64,
     /// The clients to wake, while there is a connection for that.
     ringing: Mutex<Option<UnboundedSender<u128>>>,
@@ -147,7 +147,7 @@ impl Db {
     }
 }
 
-/// Ends the statements of those who sleep, until there was nobody to wake for a while. Nobody waits for that.
+/// Ends sleeping statements, until there was no client to wake for a while. No request waits for that.
 async fn ring(
     connecting: BoxFuture<'static, sqlx::Result<MySqlConnection>>,
     whom: &mut UnboundedReceiver<u128>,
@@ -182,7 +182,7 @@ async fn ring(
     Ok(())
 }
 
-/// Sleeps, and rings when that is ended, as long as somebody waits.
+/// Sleeps, and rings when that is ended, as long as there is a waiter.
 async fn sleep(
     connecting: BoxFuture<'static, sqlx::Result<MySqlConnection>>,
     bells: &Bells,

@@ -24,7 +24,7 @@ use crate::lease::schema::Opening;
 /// What a client knows of a MySQL or MariaDB database.
 pub(in crate::lease) struct Mysql {
     pub(super) options: MySqlConnectOptions,
-    /// What each connection is told first.
+    /// The first statements on each connection.
     greeting: Arc<str>,
     pub(super) sql: Statements,
     /// Requests that a look has shown to be offered a lease. Their next re-ask need not lock the name: see

@@ -95,9 +95,9 @@ pub(super) fn tables(schema: Option<&str>, prefix: &str) -> Tables {
 /// The statements, with the names filled in once.
 pub(super) struct Statements {
     pub(super) prefix: String,
-    /// Take a name alone, where nobody else holds, waits or was abandoned, or that has no row. The token
-    /// comes back as the insert id; it is nought if somebody does. (How many rows were changed says nothing:
-    /// what is set to what it was counts as found by one server and as not changed by another.)
+    /// Take a name exclusively that has no holder, waiter or tombstone, or no row. The token comes back as
+    /// the insert id; it is zero otherwise. (How many rows were changed says nothing: what is set to what it
+    /// was counts as found by one server and as not changed by another.)
     ///
     /// Assignments are made from left to right and see the ones before: `taken` decides for all of them, by
     /// the row as it was found, locked. The insert itself decides by the key. So the second statement finds

@@ -61,7 +61,7 @@ async fn names(db: &Arc<Db>, which: String) -> Result<Vec<Vec<u8>>> {
     rows.iter().map(|row| get(row, 0)).collect()
 }
 
-/// Takes back what dead waiters, watches and tombstones have left under names that nobody asks for any more.
+/// Removes what dead waiters, watches and tombstones have left under unused names.
 async fn settle_dead(db: &Arc<Db>) -> Result<()> {
     let (p, age) = (&db.sql.prefix, AGE.as_micros());
     let mut behind = "X''".to_owned();

@@ -94,7 +94,7 @@ impl Watcher<Mysql> for Watching {
                 self.pause = (self.pause * 2).min(LOOK_MAX);
                 return Ok((Vec::new(), self.pause));
             }
-            // This keeps nobody waiting.
+            // This delays no other.
             if let Some(now) = db.look_at(name).await?
                 && !now.state.is_due(now.now)
             {

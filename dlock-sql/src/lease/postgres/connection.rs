@@ -32,7 +32,7 @@ pub(in crate::lease) struct Postgres {
     pub(super) in_full: bool,
     pub(super) sql: Arc<Statements>,
     pub(super) pushes: Arc<Pushes>,
-    /// Where this client is told; `None` if it only looks.
+    /// The channel of this client; `None` if it only polls.
     pub(super) channel: Option<Arc<str>>,
     pub(super) on_their_way: OnTheirWay,
 }
@@ -188,7 +188,7 @@ pub(super) fn connecting(
 /// name after a restart, they would do it one after the other.
 async fn make_ready(conn: &mut PgConnection, sql: &Statements) -> Result<(), sqlx::Error> {
     prepare::<sqlx::Postgres>(conn, &sql.prepared()).await?;
-    // What the server refuses here it refuses again, to somebody who hears of it.
+    // What the server refuses here it refuses again, to a request that gets the error.
     match run::<sqlx::Postgres>(Statement::Text(sql.calls.to_string()), conn).await {
         Err(e) if is_fatal(&e) => Err(e),
         _ => Ok(()),

@@ -111,7 +111,7 @@ impl Dialect for Postgres {
             Value::Text(request.owner.as_deref()),
         ];
         let (sent, answer) = db.call(&db.sql.attempt, key, &values).await?;
-        // Where somebody else holds it the short statement finds nothing either.
+        // Under another holder the fast path finds nothing either.
         let others = answer.others > 0 || answer.word == "H";
         db.contention.tell(&key.name, others, Timestamp::now());
         let looking = || looking(db.clone(), key.clone(), None, LOOK);

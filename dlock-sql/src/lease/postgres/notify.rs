@@ -1,8 +1,8 @@
 //! The connection that listens, and the task that has it.
 //!
 //! * *It breaks.* Waiters are told that pushes have ended, and ask again; until there is another connection
-//!   they look instead. The next one begins to listen before anybody is told of it, so nothing that is said
-//!   after that is missed.
+//!   they look instead. The next one begins to listen before any waiter is told of it, so nothing that is
+//!   said after that is missed.
 //! * *It hangs*: it is asked something after ten seconds of silence, and made anew when no answer comes.
 //!   Until then waiters are found by their own re-asks, at a third of their queue lease.
 //! * *The runtime ends*: the task goes with it, and with it the client's keeper.
@@ -21,7 +21,7 @@ use super::wait::Pushes;
 use crate::lease::connection::within;
 use crate::lease::failure::{nothing_done, runtime_ended};
 
-/// After so much silence it is asked whether anybody is there, and has as long to answer.
+/// After that much silence the server is pinged, and has as long to answer.
 const SILENCE: Duration = Duration::from_secs(10);
 
 /// How long is waited before connecting again: this, then twice as long each time, and no longer than that.
@@ -48,7 +48,7 @@ pub(super) async fn listen(db: &Arc<Db>) -> Result<()> {
                     drop(listener);
                     pushes.disconnected();
                 }
-                // Opening fails by this, and there is nobody to listen for.
+                // Opening fails by this, and there is no waiter yet.
                 (Err(e), Some(begun)) => return drop(begun.send(Err(e))),
                 (Err(_), None) => {}
             }

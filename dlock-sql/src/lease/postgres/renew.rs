@@ -36,7 +36,7 @@ pub(super) async fn renew(db: &Arc<Db>, items: Vec<Item<'_>>) -> Outcomes {
     join_all(batches).await.into_iter().flatten().collect()
 }
 
-/// What became of them; and those that were locked by somebody else.
+/// The outcomes; and the items that another statement had locked.
 async fn try_renew<'a>(db: &Arc<Db>, batch: &[Item<'a>], waits: bool) -> (Outcomes, Vec<Item<'a>>) {
     let (sent, answers) = match ask(db, batch, waits).await {
         Ok(answered) => answered,
@@ -63,7 +63,7 @@ async fn ask(db: &Arc<Db>, batch: &[Item<'_>], waits: bool) -> Result<(Timestamp
         Value::ManyBytes(of().map(|i| id_bytes(i.key.id).to_vec()).collect()),
         Value::Truths(of().map(|i| i.kind == RenewKind::Queued).collect()),
         Value::Longs(of().map(|i| micros(round_up(i.ttl)).max(1_000)).collect()),
-        // Who was not told where it waits now looks: see `wait`.
+        // A waiter without a channel polls now: see `wait`.
         Value::Text(db.channel.as_deref().filter(|_| db.pushes.listens())),
         Value::Truth(waits),
     ];

@@ -23,8 +23,8 @@ const MIGRATING: i32 = 0x646c_6f63;
 /// The statements that are asked often, with the names filled in once.
 pub(super) struct Statements {
     pub(super) prefix: String,
-    /// Takes a name alone that nobody else holds, waits for, watches or was abandoned at, or that has no row;
-    /// it answers nothing if somebody does. Of names it reads the row that it changes and no other.
+    /// Takes a name exclusively that has no holder, waiter, watch or tombstone, or no row; otherwise it
+    /// answers nothing. It reads only the row that it changes.
     ///
     /// *Somebody changes the row in between*: the statement waits for that, and judges the row anew, token
     /// and all. *Two that make it*: the second one finds the row of the first. *The row is deleted
@@ -33,10 +33,10 @@ pub(super) struct Statements {
     pub(super) acquire: Arc<str>,
     /// The same of a name that has a row, which is cheaper; it answers nothing as well if there is none.
     pub(super) acquire_again: Arc<str>,
-    /// The same for many names. It leaves out those whose rows somebody is changing.
+    /// The same for many names. It leaves out those whose rows are being changed.
     pub(super) acquires: Arc<str>,
     pub(super) attempt: Arc<str>,
-    /// Lets go of a name where nobody else is; it changes nothing if somebody is.
+    /// Releases a name without other entries; otherwise it changes nothing.
     pub(super) release: Arc<str>,
     /// The same for many, and leaves out as well.
     pub(super) releases: Arc<str>,
@@ -51,7 +51,7 @@ pub(super) struct Statements {
 /// waited for the lock of the row. (A row that is made has them of before that, and ends sooner.)
 const FREE: &str =
     "k.others = 0 AND (k.phase = 0 OR k.phase BETWEEN 1 AND 3 AND k.ends <= clock_timestamp())";
-/// Held, and nobody else is there.
+/// Held, without other entries.
 const PLAIN: &str = "k.phase IN (1, 2) AND k.others = 0 AND k.ends > clock_timestamp()";
 const TTL: &str = "$3::bigint * interval '1 microsecond'";
 /// As `micros`, which would be planned into the statement by parsing it, and in numbers that the processor
@@ -154,7 +154,7 @@ fn calling(call: &str) -> String {
 
 /// The tables of a prefix, which has been checked, in a schema, which may be anything.
 ///
-/// They are made in one transaction, so that nobody sees half a version.
+/// They are created in one transaction, so no client sees half a version.
 pub(super) fn tables(schema: &str, prefix: &str) -> Tables {
     let all = format!("\"{}\".{prefix}", schema.replace('"', "\"\""));
     let (named, meta) = (Pg::text(schema), Pg::text(&format!("{prefix}meta")));

@@ -6,7 +6,7 @@
 //! and looks then. Behind a pooler no client can listen: there a watch polls every 5 to 50 ms whether the
 //! name's number has changed, or something has expired.
 //!
-//! Where something may have been missed, the state as a whole is told, with `skipped`:
+//! Where something may have been missed, a snapshot is reported, with `skipped`:
 //!
 //! * *An answer with changes is lost, or there were too many*: numbers are missing.
 //! * *The watch was not renewed in time*, as in a program that was stopped: the next look finds no row of it,
@@ -15,7 +15,7 @@
 //! * *A change between the row and the first snapshot* stands in both, and its number says so.
 //!
 //! *A watch is dropped while it asks*: what takes its row back goes by another connection, and may come
-//! first. So it leaves a mark, as an abandoned request does, so that no row is made for nobody.
+//! first. So it leaves a mark, as an abandoned request does, so that no row is made without an owner.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,7 +34,7 @@ use crate::lease::dialect::{Dialect as _, Watcher};
 use crate::lease::failure::foreign;
 use crate::lease::keys::{micros, read_id_digits, read_micros, read_mode, read_token};
 
-/// How long changes are told to a watch that does not look.
+/// How long changes are recorded for a watch that does not look.
 const TOLD_FOR: Duration = Duration::from_secs(60);
 
 /// In the place of that time: changes are told no more; and a copy of the request that is on its way is not
@@ -50,7 +50,7 @@ pub(in crate::lease) struct Watching {
     db: Arc<Db>,
     /// The name, and the id of the watch.
     key: LeaseKey,
-    /// The number of the last change that was told.
+    /// The number of the last reported change.
     number: i64,
     wake: mpsc::Receiver<()>,
     /// When the row has to be kept.
@@ -79,7 +79,7 @@ impl Watching {
         came
     }
 
-    /// The state as a whole. What was told before is of no interest any more.
+    /// A snapshot. Earlier reports do not matter any more.
     async fn snapshot(&mut self, skipped: bool) -> Result<Change> {
         let (now, number) = inspect(&self.db, &self.key.name).await?;
         self.number = i64::try_from(number).unwrap_or(i64::MAX);
@@ -128,7 +128,7 @@ impl Watcher<Postgres> for Watching {
                 self.number = answer.number();
                 told
             }
-            // Nobody was told for a while, or not of all.
+            // Changes were not recorded for a while, or not all.
             false => vec![self.snapshot(true).await?],
         };
         let first_end = answer.life.unwrap_or(TOLD_FOR) + Duration::from_millis(2);
@@ -151,7 +151,7 @@ impl Drop for Watching {
         self.db.pushes.unwatch(self.key.id);
         let (db, key) = (Arc::clone(&self.db), self.key.clone());
         let time = if self.asks { BURIED } else { ENDED };
-        // Where this fails, changes are told to nobody for a while.
+        // If this fails, changes are recorded without a reader for a while.
         self.db.spawn(async move { drop(listen(&db, &key, time).await) });
     }
 }

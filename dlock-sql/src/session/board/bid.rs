@@ -12,13 +12,13 @@ use super::{Board, GRACE, Holder, Name};
 use crate::session::handle::Handle;
 use crate::session::keys::Key;
 
-/// For so long after somebody of another client was there, one is counted on.
+/// For that long after another client was seen, one is expected.
 const CROWDED: Duration = Duration::from_secs(1);
 
 pub(super) struct Waiter {
     pub(super) lease: LeaseKey,
     pub(super) bell: Event,
-    /// Since when nobody listens.
+    /// Since when there is no listener.
     pub(super) left: Option<Timestamp>,
     /// It could not wait at the server.
     pub(super) failed: bool,
@@ -138,7 +138,7 @@ impl Bid {
         }
     }
 
-    /// Whether there is somebody to wait for, and nobody has stopped that: asked between two turns.
+    /// Whether there is a waiter, and the wait was not stopped: checked between two turns.
     pub(crate) fn is_wanted(&self, now: Timestamp) -> bool {
         let names = &mut self.board.state().names;
         names.get_mut(&self.key).is_some_and(|name| {

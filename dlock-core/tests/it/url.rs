@@ -29,6 +29,14 @@ fn files_are_read() {
 }
 
 #[test]
+fn servers_need_slashes() {
+    for url in ["x:h", "x:/h", "x:u:hunter2@h"] {
+        let e = Url::parse(url).unwrap().servers(7).unwrap_err().to_string();
+        assert!(e.contains("`x://host:port`") && !e.contains("hunter2"), "{e}");
+    }
+}
+
+#[test]
 fn servers_are_read() {
     for (url, user, password, hosts, path) in [
         ("x://h", None, None, "h:7", ""),

@@ -282,7 +282,7 @@ mod tests {
         let file = dir.path().join("locks.sqlite");
         let read = |query: &str| Config::from_url(&format!("sqlite://{}?{query}", file.display()));
         for (query, why) in [
-            ("mode=ro", "`mode` cannot be that: a lock writes"),
+            ("mode=ro", "`mode` cannot have that value: locks write"),
             ("mode=memory", "`sqlite::memory:`"),
             ("cache=shared", "`cache`"),
             ("immutable=1", "`immutable`"),

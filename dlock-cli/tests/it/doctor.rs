@@ -27,7 +27,7 @@ fn missing_right_is_reported() {
         &[
             "warning  rights       listing locks failed",
             "scan",
-            "warning  server       this user may not ask INFO",
+            "warning  server       version, persistence, memory and replicas are not known",
             "problems: 0, warnings: 2",
         ],
     );

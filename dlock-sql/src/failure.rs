@@ -72,7 +72,7 @@ impl From<Failure> for Meaning {
                 "did not release a row, table or sequence of the locks in time; look for a transaction or a \
                  backup that does not end"
             }
-            ReadOnly => "is read-only, as a replica or by its settings; take locks from the primary",
+            ReadOnly => "is read-only: a replica or standby, or by its settings; take locks from the primary",
             Cancelled => {
                 "cancelled the statement, on request or at its time limit; try again, or raise \
                  `statement_timeout` or `max_statement_time`"

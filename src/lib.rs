@@ -103,8 +103,8 @@
     doc = "* [`direct`]: locked rows, versions and the fence gate inside your own SQL transactions"
 )]
 #![cfg_attr(feature = "redis", doc = "* [`redis`]: Redis and Valkey")]
-#![cfg_attr(feature = "zookeeper", doc = "* [`zookeeper`]: ZooKeeper")]
-#![cfg_attr(feature = "etcd", doc = "* [`etcd`]: etcd")]
+#![cfg_attr(feature = "zookeeper", doc = "* [`zookeeper`], for ZooKeeper")]
+#![cfg_attr(feature = "etcd", doc = "* [`etcd`], for etcd")]
 //!
 //! # Where next
 //!

@@ -6,8 +6,9 @@ use crate::draw::svg;
 use crate::plots::Plot;
 
 const STYLE: &str = "body{font:16px/1.5 sans-serif;max-width:1000px;margin:2em auto;padding:0 1em;color:#222}\
-table{border-collapse:collapse;font-size:14px}td,th{border:1px solid #ccc;padding:3px 8px;text-align:left}\
-figure{margin:2em 0}figcaption{font-weight:bold}svg{max-width:100%;height:auto}.behind{color:#b2321f}";
+table{border-collapse:collapse;font-size:14px;display:block;overflow-x:auto}\
+td,th{border:1px solid #ccc;padding:3px 8px;text-align:left}figure{margin:2em 0}figcaption{font-weight:bold}\
+svg{max-width:100%;height:auto}.behind{color:#b2321f}";
 
 fn is_behind(plot: &Plot) -> bool {
     matches!(plot.ahead()[0], Some((_, times)) if times > 1.0)

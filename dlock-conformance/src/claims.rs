@@ -148,23 +148,30 @@ impl Need {
     /// How it is claimed, and how the claim is withdrawn.
     pub(crate) fn claimed(self) -> String {
         let plain = Claims::new("", "", Capabilities::new(""));
+        let less = format!("to claim less, {}", self.withdrawn());
         match self {
             Self::SurvivesRestart => "claimed only by `.survives(..)`".to_owned(),
             Self::Quorum => "claimed only by `.quorum(..)`".to_owned(),
-            Self::Lease => format!(
-                "claimed until `.without(Need::{self:?})` withdraws it, with `Claims::foreign` by the nature \
-                 `Lease`"
-            ),
+            Self::Lease => format!("claimed by the nature `Lease`; {less}"),
             _ if USUAL.contains(&self) && plain.has(self) => format!(
-                "claimed by `Claims::new` until `.without(Need::{self:?})` withdraws it, with \
-                 `Claims::foreign` only by `.claim(Need::{self:?})`"
+                "claimed by `Claims::new`, with `Claims::foreign` only by `.claim(Need::{self:?})`; {less}"
             ),
-            _ if plain.has(self) => format!("claimed until `.without(Need::{self:?})` withdraws it"),
-            _ if plain.claim(self).has(self) => format!("claimed only by `.claim(Need::{self:?})`"),
-            _ => format!(
-                "declared in `Capabilities`; to withdraw it, change them, or only this claim with \
-                 `.without(Need::{self:?})`"
-            ),
+            _ if plain.has(self) => format!("claimed by default; {less}"),
+            _ if plain.without.contains(&self) && plain.could(self) => {
+                format!("claimed only by `.claim(Need::{self:?})`")
+            }
+            _ => format!("declared in `Capabilities`; {less}"),
+        }
+    }
+
+    /// What to do to claim less.
+    fn withdrawn(self) -> String {
+        match self {
+            Self::SurvivesRestart => "leave out `.survives(..)`".to_owned(),
+            Self::Quorum => "leave out `.quorum(..)`".to_owned(),
+            Self::Lease | Self::Session => "give `Capabilities` another nature".to_owned(),
+            _ if limits::CARRIED.contains(&self) => "leave it out there".to_owned(),
+            _ => format!("call `.without(Need::{self:?})`"),
         }
     }
 }
@@ -296,6 +303,8 @@ pub struct Claims {
     /// The rules that are known to fail.
     pub waivers: Vec<Waiver>,
     without: Vec<Need>,
+    /// By name, whether or not that is possible.
+    claimed: Vec<Need>,
 }
 
 /// Makes a setter for each of these fields.
@@ -350,6 +359,7 @@ impl Claims {
             engine: Engine::Inherited,
             waivers: Vec::new(),
             without: UNUSUAL.to_vec(),
+            claimed: Vec::new(),
         }
     }
 
@@ -411,6 +421,7 @@ impl Claims {
     /// methods.
     pub fn claim(mut self, need: Need) -> Self {
         self.without.retain(|other| *other != need);
+        self.claimed.push(need);
         self
     }
 
@@ -419,6 +430,7 @@ impl Claims {
     /// Without `Lock`, `Try` or `Wait` no profile can be proven: the other rules run, and the run ends with
     /// exit code 4.
     pub fn without(mut self, need: Need) -> Self {
+        self.claimed.retain(|other| *other != need);
         self.without.push(need);
         self
     }

@@ -14,7 +14,7 @@ use dlock_core::Runtime;
 use crate::attempt::{Attempt, attempt};
 use crate::canary::Canary;
 use crate::certificate::Certificate;
-use crate::claims::Engine;
+use crate::claims::{Claims, Engine};
 use crate::cx::Conditions;
 use crate::harness::Harness;
 use crate::options::Options;
@@ -38,6 +38,25 @@ pub fn run(harness: impl Harness, options: &Options) -> Report {
     run_with(Arc::new(harness), options, |_| {})
 }
 
+/// Checks that each waiver names a rule, and says why.
+fn check_waivers(claims: &Claims) -> Result<(), String> {
+    for waiver in &claims.waivers {
+        if rules::find(&waiver.rule).is_none() {
+            return Err(format!(
+                "rule {} is waived, and there is no such rule",
+                waiver.rule
+            ));
+        }
+        if waiver.reason.trim().is_empty() || waiver.link.trim().is_empty() {
+            return Err(format!(
+                "the waiver of rule {} needs a reason and a link",
+                waiver.rule
+            ));
+        }
+    }
+    Ok(())
+}
+
 /// The same, with a callback for each outcome.
 pub(crate) fn run_with(
     harness: Arc<dyn Harness>,
@@ -47,7 +66,7 @@ pub(crate) fn run_with(
     let started = Instant::now();
     let claims = harness.claims();
     let runtime = harness.runtime();
-    if let Err(problem) = claims.check() {
+    if let Err(problem) = claims.check().and_then(|()| check_waivers(&claims)) {
         let nothing = (Duration::ZERO, started.elapsed(), Vec::new());
         let mut report = Report::new(&claims, runtime.name(), options, nothing.0, nothing.1, nothing.2);
         report.problems.push(problem);

@@ -23,7 +23,7 @@ struct Bound {
 
 /// Needs that [`Capabilities`](dlock_core::Capabilities) declare to users of the store. A declared capability
 /// is not refused, so if it were withdrawn only here it would be neither tested nor refused.
-const CARRIED: [Need; 20] = [
+pub(super) const CARRIED: [Need; 20] = [
     Need::Lease,
     Need::Renew,
     Need::PerGrantTtl,
@@ -80,11 +80,11 @@ impl Claims {
     }
 
     /// Checks that the bounds are narrow enough for a rule to break them: a slack of an hour would excuse
-    /// everything. Also checks that no claim is withdrawn that the capabilities declare: its rules would not
-    /// run, but users would still find it.
+    /// everything. Also checks that no claim is withdrawn that the capabilities declare, whose rules would not
+    /// run although users would find it, and that nothing is claimed that they do not have.
     ///
     /// # Errors
-    /// A withdrawn claim that is declared, or the bounds that are too wide, with the maximum that can be
+    /// A withdrawn claim that is declared, a claim that is not, or the bounds that are too wide, with the maximum that can be
     /// claimed: slack and `wake_p99` 5 s, `op_bound` and `give_up` 60 s, `cancel_prompt` and `drop_prompt` 10
     /// s, skew 10 % + 1 s and a quarter of the shortest lease (120 ms, or the minimum that is claimed),
     /// starvation factor 100, a depth of re-entry, a backlog or a number of round trips of 65536.
@@ -99,6 +99,13 @@ impl Claims {
             return Err(format!(
                 "{declared:?} cannot be withdrawn with `without`, because the capabilities declare it: leave \
                     it out there, so that it is refused"
+            ));
+        }
+        let vain: Vec<&Need> = self.claimed.iter().filter(|need| !self.has(**need)).collect();
+        if !vain.is_empty() {
+            return Err(format!(
+                "{vain:?} cannot be claimed with `claim`, because the capabilities do not have it: declare it \
+                    there"
             ));
         }
         let mut too_wide: Vec<String> = self

@@ -28,10 +28,7 @@ impl RuleReport {
         let needs = rules::find(&self.id).into_iter().flat_map(Rule::needed);
         // Without these there is nothing to be proven.
         for need in needs.filter(|need| !BASIS.contains(need)) {
-            let _ = writeln!(
-                text,
-                "  required by {need:?}: `.without(Need::{need:?})` withdraws that claim"
-            );
+            let _ = writeln!(text, "  required by {need:?}, {}", need.claimed());
         }
         for (n, attempt) in self.attempts.iter().enumerate() {
             let _ = write!(

@@ -399,11 +399,32 @@ fn declared_claims_cannot_be_withdrawn() {
         let problem = &report.problems[0];
         assert!(problem.contains("cannot be withdrawn"), "{problem}");
     }
-    // What they do not speak of can be.
+    // What they do not speak of can be withdrawn.
     let claims: [fn(Claims) -> Claims; 2] =
         [|c| c.without(Need::AutoRenew), |c| c.without(Need::FencedReads)];
     for claims in claims {
         assert_eq!(run(Claiming::new(claims), &only("4.01")).exit_code(), 0);
+    }
+}
+
+#[test]
+fn claims_and_waivers_that_mean_nothing_are_refused() {
+    let claims: [(fn(Claims) -> Claims, &str); 4] = [
+        (|c| c.claim(Need::Quorum), "cannot be claimed"),
+        (
+            |c| c.waive("15.9", "known", "https://acme.example/7"),
+            "no such rule",
+        ),
+        (
+            |c| c.waive("15.09", " ", "https://acme.example/7"),
+            "needs a reason",
+        ),
+        (|c| c.waive("15.09", "known", ""), "and a link"),
+    ];
+    for (claims, why) in claims {
+        let report = run(Claiming::new(claims), &only("4.01"));
+        assert_eq!((report.rules.len(), report.exit_code()), (0, 3));
+        assert!(report.problems[0].contains(why), "{}", report.problems[0]);
     }
 }
 

@@ -394,7 +394,7 @@ rule 1.02 Must: One | two\nthree.
     and more
   why it matters: stock is oversold
   check this first: the clock
-  required by Processes: `.without(Need::Processes)` withdraws that claim
+  required by Processes, claimed by default; to claim less, call `.without(Need::Processes)`
   attempt 1: inconclusive, seed 0x2a, took 10ms
   attempt 2: fail, seed 0x2a, took 20ms, worst stall of the machine 7ms
     grants: 9
@@ -404,7 +404,7 @@ rule 1.02 Must: One | two\nthree.
 "
     );
     let bare = "rule 1.02 Must: One | two\nthree.\n  fail:\n    why\n    and more\n  \
-        required by Processes: `.without(Need::Processes)` withdraws that claim\n";
+        required by Processes, claimed by default; to claim less, call `.without(Need::Processes)`\n";
     assert_eq!(rule("1.02", Kind::Fail).failure_text(), bare);
 }
 

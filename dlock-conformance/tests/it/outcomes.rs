@@ -409,7 +409,8 @@ fn declared_claims_cannot_be_withdrawn() {
 
 #[test]
 fn claims_and_waivers_that_mean_nothing_are_refused() {
-    let claims: [(fn(Claims) -> Claims, &str); 4] = [
+    type Claim = fn(Claims) -> Claims;
+    let claims: [(Claim, &str); 4] = [
         (|c| c.claim(Need::Quorum), "cannot be claimed"),
         (
             |c| c.waive("15.9", "known", "https://acme.example/7"),

@@ -50,7 +50,9 @@ impl Lent {
     /// # use futures::{FutureExt, future::BoxFuture};
     /// # struct Theirs;
     /// # impl Theirs {
-    /// #     async fn using(&self, _: &str, _: Duration, _: BoxFuture<'_, ()>) -> dlock_core::Result<()> { Ok(()) }
+    /// #     async fn using(&self, _: &str, _: Duration, _: BoxFuture<'_, ()>) -> dlock_core::Result<()> {
+    /// #         Ok(())
+    /// #     }
     /// # }
     /// # struct Adapter { runtime: Arc<dyn Runtime>, theirs: Arc<Theirs> }
     /// # impl Adapter {

@@ -80,14 +80,15 @@ impl Claims {
     }
 
     /// Checks that the bounds are narrow enough for a rule to break them: a slack of an hour would excuse
-    /// everything. Also checks that no claim is withdrawn that the capabilities declare, whose rules would not
-    /// run although users would find it, and that nothing is claimed that they do not have.
+    /// everything. Also checks that no claim is withdrawn that the capabilities declare: its rules would not
+    /// run, but users would still find it. And nothing is claimed that they do not have.
     ///
     /// # Errors
-    /// A withdrawn claim that is declared, a claim that is not, or the bounds that are too wide, with the maximum that can be
-    /// claimed: slack and `wake_p99` 5 s, `op_bound` and `give_up` 60 s, `cancel_prompt` and `drop_prompt` 10
-    /// s, skew 10 % + 1 s and a quarter of the shortest lease (120 ms, or the minimum that is claimed),
-    /// starvation factor 100, a depth of re-entry, a backlog or a number of round trips of 65536.
+    /// A withdrawn claim that is declared, a claim that is not, or the bounds that are too wide, with the
+    /// maximum that can be claimed: slack and `wake_p99` 5 s, `op_bound` and `give_up` 60 s, `cancel_prompt`
+    /// and `drop_prompt` 10 s, skew 10 % + 1 s and a quarter of the shortest lease (120 ms, or the minimum
+    /// that is claimed), starvation factor 100, a depth of re-entry, a backlog or a number of round trips of
+    /// 65536.
     pub fn check(&self) -> Result<(), String> {
         let is_declared = |need: &Need| match need {
             Need::Lease => self.capabilities.nature == Nature::Lease,
@@ -104,8 +105,8 @@ impl Claims {
         let vain: Vec<&Need> = self.claimed.iter().filter(|need| !self.has(**need)).collect();
         if !vain.is_empty() {
             return Err(format!(
-                "{vain:?} cannot be claimed with `claim`, because the capabilities do not have it: declare it \
-                    there"
+                "{vain:?} cannot be claimed with `claim`, because the capabilities do not have it: declare \
+                    it there"
             ));
         }
         let mut too_wide: Vec<String> = self

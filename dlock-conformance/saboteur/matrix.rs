@@ -172,8 +172,8 @@ impl Matrix {
         let caught = self.rows.iter().filter(|r| r.is_caught()).count();
         let _ = writeln!(
             text,
-            "{caught} of {} planted bugs are caught by their own rule as reliably as they must be. Correct \
-                backend: {} runs, {} of them not passed.\n",
+            "{caught} of {} planted bugs are caught by their own rule as reliably as they must be.\n\
+             Correct backend: {} runs, {} of them not passed.\n",
             self.rows.len(),
             self.correct_runs,
             self.correct.len()

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 
 use super::matrix::{Matrix, Row, excerpt};
 use super::museum::{End, Exhibit, HALLS, WAITING, exhibits, rebuilt};
+use crate::folding::folded;
 use crate::rules;
 
 const HEAD: &str = "\
@@ -92,7 +93,7 @@ pub fn page(matrix: &Matrix) -> Result<String, String> {
     catalogue(&mut text, matrix)?;
     absent(&mut text);
     text.push_str(TAIL);
-    Ok(text)
+    Ok(folded(&text))
 }
 
 fn row_of<'a>(matrix: &'a Matrix, exhibit: &Exhibit) -> Result<&'a Row, String> {

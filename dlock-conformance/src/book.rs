@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{self, Write};
 
+use crate::folding::wrapped;
 use crate::museum::{WRAPPERS, exhibits};
 use crate::options::Options;
 use crate::rule::{Access, Detection, Layer, Rule, Test, order};
@@ -270,24 +271,6 @@ fn anchor(heading: &str) -> String {
         .chars()
         .filter(|c| c.is_alphanumeric() || " -_".contains(*c));
     kept.collect::<String>().to_lowercase().replace(' ', "-")
-}
-
-/// Wraps at 110 columns. All lines but the first get the indent.
-fn wrapped(text: &str, indent: &str) -> String {
-    let (mut lines, mut width) = (String::new(), 0);
-    for word in text.split(' ') {
-        let word_width = word.chars().count();
-        if width + word_width >= 110 {
-            lines += &format!("\n{indent}");
-            width = indent.len();
-        } else if width > 0 {
-            lines += " ";
-            width += 1;
-        }
-        lines += word;
-        width += word_width;
-    }
-    lines + "\n"
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use crate::certificate::Certificate;
+use crate::folding::folded;
 use crate::outcome::Kind;
 use crate::report::State;
 use crate::report::text::first_line;
@@ -60,7 +61,7 @@ pub fn certificates_table(directory: &Path) -> Result<String, String> {
             let _ = writeln!(text, "* {}", first_line(problem));
         }
     }
-    Ok(text)
+    Ok(folded(&text))
 }
 
 fn of(certificate: &Certificate, kind: Kind) -> Vec<&str> {

@@ -373,7 +373,7 @@ pub(crate) fn renewed(caps: &Capabilities, lease: &Lease, lag: Duration) {
 /// A renewal failed; the lock is held until its deadline.
 pub(crate) fn renewal_failed(caps: &Capabilities, lease: &Lease, why: &Error) {
     #[cfg(feature = "tracing")]
-    event!(warn, "dlock.renewal_failed", caps, lease, error = %why, "renewal failed");
+    event!(warn, "dlock.renewal_failed", caps, lease, error = ?why, "renewal failed");
     #[cfg(feature = "metrics")]
     metrics::counter!("dlock_renewal_failures_total", "backend" => caps.backend).increment(1);
 }

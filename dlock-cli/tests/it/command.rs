@@ -36,7 +36,7 @@ fn each_failure_has_its_exit_code() {
         (
             &["run", "--ttl", "9s", "--kill-after", "4s", "x", "--", "true"],
             125,
-            "which is 9s: 3s",
+            "at most 3s, a third",
         ),
         (
             &["run", "--url", "redis://127.0.0.1:1", "x", "--", "true"],

@@ -58,7 +58,7 @@ fn findings_are_reported_if_second_connection_fails() {
     server.ask(&["CONFIG", "SET", "maxclients", "1"]).unwrap();
     let told = [
         "good     server       Redis",
-        "problem  connection   a second one",
+        "problem  connection   opening a second",
     ];
     says(&site, 123, &told);
 }

@@ -153,7 +153,7 @@ fn zookeeper() {
     let server = ZkServer::start().unwrap();
     let site = Site::with(format!("zk://{}?session_timeout=9s", server.address()));
     all_of_it(&site, "9s");
-    is_sound(&site, "ZooKeeper", &["one server alone"]);
+    is_sound(&site, "ZooKeeper", &["only one server"]);
     outlasts_no_session(&site);
 }
 

@@ -28,7 +28,19 @@ pub(crate) fn markdown(html: &str, about: &str, plots: &[Plot], parts: &[(&str, 
     for (title, part) in parts {
         let _ = write!(text, "\n## {title}\n\n{}\n", part.trim_end());
     }
-    text
+    text.lines().map(folded).collect()
+}
+
+/// In lines of 110 columns, unless it is of a table.
+fn folded(line: &str) -> String {
+    let options = textwrap::Options::new(110)
+        .subsequent_indent(if line.starts_with("- ") { "  " } else { "" })
+        .break_words(false)
+        .word_splitter(textwrap::WordSplitter::NoHyphenation);
+    match line.starts_with(['|', '#']) {
+        true => format!("{line}\n"),
+        false => textwrap::fill(line, options) + "\n",
+    }
 }
 
 /// With everything in it: it is one file, and asks nobody for anything.

@@ -26,5 +26,5 @@ fn a_url_that_names_no_store_ends_the_program_with_a_reason() {
     let output = nightly("nosuch://locks.example", "2026-11-27");
     assert!(!output.status.success());
     let reason = String::from_utf8(output.stderr).unwrap();
-    assert!(reason.contains("the scheme of the URL is not known"), "{reason}");
+    assert!(reason.contains("the scheme of the URL is unknown"), "{reason}");
 }

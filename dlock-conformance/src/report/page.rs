@@ -102,6 +102,7 @@ fn profiles(report: &Report) -> String {
         let rules = [
             ("not passed", profile.failed.join(", ")),
             ("not run or waived", profile.open.join(", ")),
+            ("not claimed", profile.unclaimed.join(", ")),
             ("but", profile.but.unwrap_or_default()),
         ];
         let told = rules.iter().filter(|(_, which)| !which.is_empty());

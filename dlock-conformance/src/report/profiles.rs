@@ -41,6 +41,8 @@ pub struct Profile {
     pub failed: Vec<String>,
     /// Those that were not run, or are waived.
     pub open: Vec<String>,
+    /// Those that the claims do not require.
+    pub unclaimed: Vec<String>,
     /// Why it is not proven although each rule passed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub but: Option<String>,
@@ -54,11 +56,11 @@ const PROFILES: [(&str, &str); 9] = [
     ),
     (
         "Lease",
-        "a hold ends with its ttl and not before; a renewal extends it; a loss is signalled in time",
+        "a hold ends with its ttl and not before; renewals and loss signals, if claimed, are right and in time",
     ),
     (
         "Fencing",
-        "tokens grow with each grant, and a gate refuses the writes of a stale holder",
+        "tokens grow with each grant; a gate, if claimed, refuses the writes of a stale holder",
     ),
     (
         "Shared",
@@ -75,7 +77,7 @@ const PROFILES: [(&str, &str); 9] = [
     ),
     (
         "Watch",
-        "each change is reported; holders and waiters are shown, and an operator can end holds",
+        "as far as claimed: each change is reported, holders and waiters are shown, an operator can end holds",
     ),
     ("Quorum", "a majority of the servers decides, and one may be lost"),
 ];
@@ -118,7 +120,7 @@ pub(crate) struct Counted<'a> {
 pub(crate) fn profiles(rules: &[Counted<'_>], but: Option<&str>) -> Vec<Profile> {
     let mut profiles = Vec::new();
     for (name, proves) in PROFILES {
-        let (mut passed, mut failed, mut open) = (0, Vec::new(), Vec::new());
+        let (mut passed, mut failed, mut open, mut unclaimed) = (0, Vec::new(), Vec::new(), Vec::new());
         let mut any = false;
         for counted in rules.iter().filter(|counted| counted.profile == name) {
             // Hooks and the simulator are optional. The access letters show whether they were used.
@@ -130,7 +132,7 @@ pub(crate) fn profiles(rules: &[Counted<'_>], but: Option<&str>) -> Vec<Profile>
                 Kind::Pass => passed += 1,
                 Kind::Fail | Kind::Error | Kind::Inconclusive => failed.push(counted.rule.to_owned()),
                 Kind::NotRun | Kind::Waived => open.push(counted.rule.to_owned()),
-                Kind::Unsupported => {}
+                Kind::Unsupported => unclaimed.push(counted.rule.to_owned()),
             }
         }
         let state = match (passed, failed.len(), open.len()) {
@@ -147,6 +149,7 @@ pub(crate) fn profiles(rules: &[Counted<'_>], but: Option<&str>) -> Vec<Profile>
                 passed,
                 failed,
                 open,
+                unclaimed,
                 but: but.filter(|_| state == State::Partly).map(str::to_owned),
             });
         }
@@ -205,6 +208,9 @@ impl fmt::Display for Profile {
         }
         if !self.open.is_empty() {
             write!(f, ", {} not run or waived", self.open.len())?;
+        }
+        if !self.unclaimed.is_empty() {
+            write!(f, ", {} not claimed", self.unclaimed.len())?;
         }
         match &self.but {
             Some(but) => write!(f, ", {but})"),

@@ -87,7 +87,8 @@
 //! | `redis`, `redis-sentinel`, `redis-cluster` | `redis://`, `redis+sentinel://`, `redis+cluster://` |
 //! | `zookeeper` | `zk://` |
 //! | `etcd` | `etcd://` (its build needs `protoc`) |
-//! | `redis-tls`, `zookeeper-tls`, `etcd-tls` | TLS to these stores |
+//! | `sql-tls`, `redis-tls`, `zookeeper-tls`, `etcd-tls` | TLS to these stores |
+//! | `zookeeper-sasl` | logging in to ZooKeeper by SASL |
 //! | `tracing`, `metrics` | [`observe`]: spans and events, metrics |
 //!
 //! The [`memory`] backend is always there. The store modules of this build:

@@ -179,7 +179,7 @@ fn of_postgres(code: &str, is_over: bool) -> Meaning {
     const POOLER: &str = "is behind a pooler that shares sessions; leases need `pooler=true` in the URL, or \
         `Config::behind_pooler`; session locks need a direct connection";
     const FOREIGN_ROW: &str = "has a row for this lock that dlock did not write; look at it in the table of \
-        names, and delete it if no program needs it";
+        names, and if no program needs it, delete the rows of that name from all tables at once";
     let meaning = match code {
         "40P01" => Deadlock.into(),
         "40001" => Serialization.into(),

@@ -56,7 +56,7 @@ const PROFILES: [(&str, &str); 9] = [
     ),
     (
         "Lease",
-        "a hold ends with its ttl and not before; renewals and loss signals, if claimed, are right and in time",
+        "a hold ends with its ttl and not before; renewals and loss signals, if claimed, are in time",
     ),
     (
         "Fencing",
@@ -77,7 +77,7 @@ const PROFILES: [(&str, &str); 9] = [
     ),
     (
         "Watch",
-        "as far as claimed: each change is reported, holders and waiters are shown, an operator can end holds",
+        "as claimed: changes are reported, holders and waiters are shown, an operator can end holds",
     ),
     ("Quorum", "a majority of the servers decides, and one may be lost"),
 ];

@@ -62,8 +62,8 @@ impl Lane {
     /// # Errors
     /// Those of the subject.
     pub async fn try_acquire(&self, name: &LockName, ask: &Ask) -> Result<Option<Recorded>> {
-        self.acquiring(Op::Try, name, ask, self.client.try_acquire(name, ask))
-            .await
+        let acquire = async { self.client.try_acquire(name, ask).await };
+        self.acquiring(Op::Try, name, ask, acquire).await
     }
 
     /// [`Subject::acquire`], recorded.
@@ -100,7 +100,8 @@ impl Lane {
     /// # Errors
     /// Those of the subject.
     pub async fn renew(&self, held: &Recorded) -> Result<()> {
-        let result = self.answering(Op::Renew, held, held.held.renew()).await;
+        let renew = async { held.held.renew().await };
+        let result = self.answering(Op::Renew, held, renew).await;
         if result.is_ok() {
             self.believe(held);
         }
@@ -117,7 +118,10 @@ impl Lane {
     pub async fn release(&self, held: &Recorded) -> Result<()> {
         // Its belief up to here counts: until the release no other client may believe the same.
         self.believe(held);
-        self.answering(Op::Release, held, held.held.release()).await
+        // The call itself may send the request already, as that to a child process does: the begin is written
+        // down before it, or the hold would seem to last longer than it does.
+        let release = async { held.held.release().await };
+        self.answering(Op::Release, held, release).await
     }
 
     /// A renewal or a release, written down.
@@ -334,5 +338,92 @@ impl fmt::Debug for Recorded {
 impl fmt::Debug for Lane {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Lane({})", self.id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dlock_core::{Client, LossReason, Memory, Timestamp, Token};
+    use futures::FutureExt;
+    use futures::future::{BoxFuture, ready};
+
+    use super::*;
+    use crate::engine_subject::EngineSubject;
+    use crate::harness::Harness;
+    use crate::simulated::Simulated;
+    use crate::subject::{Convert, Reply};
+
+    /// A guard whose calls act before their futures are polled, as those of a child process do.
+    struct Hasty(History);
+
+    impl Hasty {
+        fn act(&self) -> Reply<'static, ()> {
+            self.0.record(Event::new(EventKind::Queued, 0, 0, "acted"));
+            ready(Ok(())).boxed()
+        }
+    }
+
+    impl Held for Hasty {
+        fn id(&self) -> String {
+            "hasty".to_owned()
+        }
+
+        fn token(&self) -> Option<Token> {
+            None
+        }
+
+        fn ttl(&self) -> Duration {
+            Duration::ZERO
+        }
+
+        fn deadline(&self) -> Timestamp {
+            Timestamp::MAX
+        }
+
+        fn remaining(&self) -> Duration {
+            Duration::ZERO
+        }
+
+        fn is_valid(&self) -> bool {
+            false
+        }
+
+        fn lost(&self) -> BoxFuture<'static, LossReason> {
+            futures::future::pending().boxed()
+        }
+
+        fn loss(&self) -> Option<LossReason> {
+            None
+        }
+
+        fn renew(&self) -> Reply<'_, ()> {
+            self.act()
+        }
+
+        fn release(&self) -> Reply<'_, ()> {
+            self.act()
+        }
+
+        fn convert(&self) -> Option<&dyn Convert> {
+            None
+        }
+    }
+
+    #[test]
+    fn a_call_is_written_down_before_it_is_made() {
+        let world = Simulated::new(1);
+        let history = History::new(world.runtime());
+        let client = Client::builder(Memory::new(world.runtime()).connect(), world.runtime()).build();
+        let lane = Lane::new(history.clone(), Arc::new(EngineSubject::new(client.unwrap())));
+        let held = Recorded {
+            held: Box::new(Hasty(history.clone())),
+            op_id: 1,
+            name: "n".to_owned(),
+        };
+        lane.renew(&held).now_or_never().unwrap().unwrap();
+        lane.release(&held).now_or_never().unwrap().unwrap();
+        let kinds: Vec<EventKind> = history.events().iter().map(|e| e.kind).collect();
+        let call = [EventKind::Invoke, EventKind::Queued, EventKind::Return];
+        assert_eq!(kinds, [call, call].concat());
     }
 }

@@ -83,8 +83,8 @@ impl From<Failure> for Meaning {
             }
             DiskFull => "has no disk space left; free some",
             Denied => {
-                "denies this user; check its name and password (PostgreSQL: and pg_hba.conf), and grant the \
-                 rights that docs/sql.md lists"
+                "refuses this user a right: grant those that docs/sql.md lists; if the tables are not there \
+                 yet, let a user that may create them connect once"
             }
             Schema | Constraint => {
                 "does not have the tables, functions or sequences of this version of dlock; was something \
@@ -99,6 +99,9 @@ impl From<Failure> for Meaning {
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 const NO_CONNECTION_LEFT: &str = "has no connection left; raise `max_connections` or the limit of this user, \
     or use fewer";
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+const LOGIN: &str =
+    "does not know this user, or refuses the password; check both (PostgreSQL: and pg_hba.conf)";
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 const NO_DATABASE: &str = "does not have that database; correct its name or create it";
 #[cfg(any(feature = "postgres", feature = "mysql"))]
@@ -206,7 +209,7 @@ fn of_postgres(code: &str, is_over: bool) -> Meaning {
         // Ended by an operator, by a crash, at a shutdown; idle too long, in a transaction and outside.
         "25P03" | "25P04" => ConnectionLost.into(),
         _ if code.starts_with("08") || code.starts_with("57P") => ConnectionLost.into(),
-        _ if code.starts_with("28") => Denied.into(),
+        _ if code.starts_with("28") => told(Denied, PermissionDenied, LOGIN),
         _ if code.starts_with("23") => Constraint.into(),
         _ if code.starts_with("22") || code.starts_with("42") => told(Other, BackendData, schema.what),
         _ => Other.into(),
@@ -249,7 +252,8 @@ fn of_mysql(number: u16) -> Meaning {
         1290 | 1792 | 1836 | 1874 => ReadOnly.into(),
         3 | 1021 | 1026 | 1114 => DiskFull.into(),
         1040 | 1203 | 1226 => told(NoConnection, ErrorKind::LimitReached, NO_CONNECTION_LEFT),
-        1044 | 1045 | 1142 | 1143 | 1227 | 1251 | 1370 | 1698 | 3118 | 4151 => Denied.into(),
+        1045 | 1251 | 1698 | 3118 | 4151 => told(Denied, PermissionDenied, LOGIN),
+        1044 | 1142 | 1143 | 1227 | 1370 => Denied.into(),
         1046 | 1049 => told(Schema, InvalidInput, NO_DATABASE),
         1054 | 1146 => schema,
         1064 | 1136 | 1264 | 1364 | 1366 | 1406 | 4084 | 4086 => told(Other, BackendData, schema.what),
@@ -382,6 +386,21 @@ mod tests {
             (of_sqlite(517), Failure::Serialization, ErrorKind::Unavailable),
         ] {
             assert_eq!((told.failure, told.kind), (failure, kind), "{}", told.what);
+        }
+    }
+
+    #[test]
+    fn a_refused_login_is_told_from_a_missing_right() {
+        for (login, right) in [
+            (of_postgres("28P01", false), of_postgres("42501", false)),
+            (of_mysql(1045), of_mysql(1142)),
+        ] {
+            assert_eq!(login.what, LOGIN);
+            assert!(
+                right.what.starts_with("refuses this user a right"),
+                "{}",
+                right.what
+            );
         }
     }
 

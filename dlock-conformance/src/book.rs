@@ -289,7 +289,7 @@ mod tests {
         assert_eq!(code, 0);
         let shown = [
             "rule 3.06 Must: ",
-            "give `Capabilities` another nature",
+            "call `.with_nature(Nature::Session)`",
             "https://github.com/lukas-krecan/ShedLock/issues/2583",
             "--- a/",
         ];

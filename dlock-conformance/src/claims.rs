@@ -169,7 +169,8 @@ impl Need {
         match self {
             Self::SurvivesRestart => "leave out `.survives(..)`".to_owned(),
             Self::Quorum => "leave out `.quorum(..)`".to_owned(),
-            Self::Lease | Self::Session => "give `Capabilities` another nature".to_owned(),
+            Self::Lease => "call `.with_nature(Nature::Session)`, if locks end with a connection".to_owned(),
+            Self::Session => "give `Capabilities` another nature".to_owned(),
             _ if limits::CARRIED.contains(&self) => "leave it out there".to_owned(),
             _ => format!("call `.without(Need::{self:?})`"),
         }

@@ -9,6 +9,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use crate::agent;
 use crate::arguments::Arguments;
@@ -190,14 +191,30 @@ fn line(rule: &RuleReport) -> String {
     }
 }
 
+/// How late timers may be on a machine that has time for the rules.
+const BUSY: Duration = Duration::from_millis(20);
+
 fn conclusion(report: &Report, command: &Arguments) -> String {
     let mut text = String::new();
-    for rule in report.rules.iter().filter(|rule| rule.outcome.is_red()) {
+    let red = || report.rules.iter().filter(|rule| rule.outcome.is_red());
+    for rule in red() {
         text.push('\n');
         text.push_str(&rule.failure_text());
     }
     for problem in &report.problems {
         text.push_str(&format!("\n{problem}\n"));
+    }
+    if let (Some(first), Some(_)) = (red().next(), red().nth(1)) {
+        let first = &first.id;
+        text.push_str(&format!(
+            "\nbegin with {first}: several failures often have one cause\n"
+        ));
+    }
+    if red().next().is_some() && report.canary_p999 > BUSY {
+        text.push_str(&format!(
+            "\nthis machine was busy: timers were late by {:?} (p99.9). Run again what failed, alone\n",
+            report.canary_p999
+        ));
     }
     let (verdict, took) = (report.verdict(), report.took.as_secs_f64());
     text.push_str(&format!("\nconformance: {verdict}; {took:.1} s"));
@@ -243,6 +260,23 @@ mod tests {
         assert!(parsed(&[]).unwrap().options.report_to.is_some());
         let nextest = parsed(&["--list", "--format", "terse", "--ignored"]).unwrap();
         assert!(nextest.list && nextest.terse && nextest.ignored_only);
+    }
+
+    #[test]
+    fn several_failures_on_a_busy_machine_say_where_to_begin() {
+        let mut report = report(Outcome::Fail {
+            seen: "it".to_owned(),
+        });
+        let said = |report: &Report| conclusion(report, &parsed(&["--exact", "4.01"]).unwrap());
+        assert!(!said(&report).contains("begin with") && !said(&report).contains("was busy"));
+        report.rules.push(report.rules[0].clone());
+        report.canary_p999 = BUSY * 2;
+        assert!(said(&report).contains("\nbegin with 4.01: "), "{}", said(&report));
+        assert!(
+            said(&report).contains("timers were late by 40ms"),
+            "{}",
+            said(&report)
+        );
     }
 
     /// The report of a run of one rule with that outcome.

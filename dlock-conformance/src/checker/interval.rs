@@ -34,7 +34,8 @@ fn ends_before_it_can(spans: &[Span]) -> Found {
         let by = s.end_by.filter(|by| *by < s.end_from)?;
         Some((
             format!(
-                "{} got a loss by {}, but {} cannot have come before {}",
+                "{} was told by {} that its lock was lost, but {} cannot have ended it before {}: either \
+                    another client ended it, or it was not lost",
                 who(s),
                 ms(by),
                 s.ended_by,
@@ -176,6 +177,9 @@ fn granted_inside_another(spans: &[Span]) -> Found {
     None
 }
 
+/// What follows a sentence about tokens: what overlaps is reported first.
+const ONLY_TOKENS: &str = ". No two holds overlap for sure, so look at the tokens first: rules 7.02 and 7.05";
+
 /// A grant that began after another had returned has a larger token; a shared one at least that of the last
 /// exclusive one.
 fn tokens_out_of_order(spans: &[Span]) -> Found {
@@ -184,7 +188,11 @@ fn tokens_out_of_order(spans: &[Span]) -> Found {
         let Some(token) = span.token else { continue };
         if let Some(other) = exclusive.insert(token, span) {
             return Some((
-                format!("{} and {} have the same token", who(other), who(span)),
+                format!(
+                    "{} and {} have the same token{ONLY_TOKENS}",
+                    who(other),
+                    who(span)
+                ),
                 vec![other.op_id, span.op_id],
             ));
         }
@@ -209,7 +217,7 @@ fn tokens_out_of_order(spans: &[Span]) -> Found {
         if let Some(before) = broken {
             return Some((
                 format!(
-                    "{} was granted after {} had returned, but its token is not larger",
+                    "{} was granted after {} had returned, but its token is not larger{ONLY_TOKENS}",
                     who(span),
                     who(before)
                 ),

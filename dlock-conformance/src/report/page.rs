@@ -100,8 +100,8 @@ fn verdict(report: &Report) -> String {
 fn profiles(report: &Report) -> String {
     let row = |profile: Profile| {
         let rules = [
-            ("not passed", profile.failed.join(", ")),
-            ("not run or waived", profile.open.join(", ")),
+            ("failed", profile.failed.join(", ")),
+            ("open: not decided, not run or waived", profile.open.join(", ")),
             ("not claimed", profile.unclaimed.join(", ")),
             ("but", profile.but.unwrap_or_default()),
         ];

@@ -17,9 +17,9 @@ use crate::rules;
 pub enum State {
     /// Each of its rules passed.
     Proven,
-    /// None failed, and some were not run or are waived.
+    /// None failed, and some were not decided, not run, or are waived.
     Partly,
-    /// One failed, was not decided, or ended in an error.
+    /// One failed or ended in an error.
     Failed,
     /// The claims require none of its rules.
     NotClaimed,
@@ -37,9 +37,9 @@ pub struct Profile {
     pub state: State,
     /// How many of its rules passed.
     pub passed: usize,
-    /// Those that failed, were not decided, or ended in an error.
+    /// Those that failed or ended in an error.
     pub failed: Vec<String>,
-    /// Those that were not run, or are waived.
+    /// Those that were not decided, not run, or are waived.
     pub open: Vec<String>,
     /// Those that the claims do not require.
     pub unclaimed: Vec<String>,
@@ -130,8 +130,8 @@ pub(crate) fn profiles(rules: &[Counted<'_>], but: Option<&str>) -> Vec<Profile>
             any = true;
             match counted.kind {
                 Kind::Pass => passed += 1,
-                Kind::Fail | Kind::Error | Kind::Inconclusive => failed.push(counted.rule.to_owned()),
-                Kind::NotRun | Kind::Waived => open.push(counted.rule.to_owned()),
+                Kind::Fail | Kind::Error => failed.push(counted.rule.to_owned()),
+                Kind::Inconclusive | Kind::NotRun | Kind::Waived => open.push(counted.rule.to_owned()),
                 Kind::Unsupported => unclaimed.push(counted.rule.to_owned()),
             }
         }
@@ -207,7 +207,7 @@ impl fmt::Display for Profile {
             _ => write!(f, "{} ({} passed", self.state, self.passed)?,
         }
         if !self.open.is_empty() {
-            write!(f, ", {} not run or waived", self.open.len())?;
+            write!(f, ", {} open", self.open.len())?;
         }
         if !self.unclaimed.is_empty() {
             write!(f, ", {} not claimed", self.unclaimed.len())?;

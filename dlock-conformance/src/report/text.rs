@@ -16,7 +16,7 @@ impl RuleReport {
         let _ = writeln!(text, "rule {} {:?}: {}", self.id, self.level, self.statement);
         let _ = writeln!(text, "  {}:", self.outcome.kind());
         for line in self.outcome.text().lines() {
-            let _ = writeln!(text, "    {line}");
+            let _ = writeln!(text, "    {}", with_short_words(line, LONGEST_WORD));
         }
         if !self.intent.is_empty() {
             let _ = writeln!(text, "  why it matters: {}", self.intent);
@@ -60,16 +60,22 @@ impl RuleReport {
     }
 }
 
-/// The first line, with very long words (names at their limit, say) cut short, for tables.
+/// Of a failure text, which has paths as well as names at their limit.
+const LONGEST_WORD: usize = 200;
+
+/// The first line, for tables.
 pub(crate) fn first_line(text: &str) -> String {
-    const WORD: usize = 60;
-    let line = text.lines().next().unwrap_or_default();
+    with_short_words(text.lines().next().unwrap_or_default(), 60)
+}
+
+/// That line, with longer words cut short.
+fn with_short_words(line: &str, longest: usize) -> String {
     let words = line.split(' ').map(|word| {
         let length = word.chars().count();
-        if length <= WORD {
+        if length <= longest {
             return word.to_owned();
         }
-        let head: String = word.chars().take(WORD / 2).collect();
+        let head: String = word.chars().take(longest / 2).collect();
         format!("{head}[... {length} characters]")
     });
     words.collect::<Vec<_>>().join(" ")

@@ -15,7 +15,8 @@ rule! { "1.05" Must phase 1 [Lock, Wait, Lease] Engine P T a_grant_is_live, evid
         deadline."
     why "The reply came after the lease had expired. A caller that gets this guard works beside the next \
         holder from the first moment."
-    check "Is the deadline of a grant checked when it arrives, before the guard is made?"
+    check "Is the deadline of a grant checked when it arrives, before the guard is made? Is the time that it \
+        counts from read before the request is sent?"
 }
 async fn a_grant_is_live(cx: Cx) -> Verdict {
     let f = faulty(&cx).await?;

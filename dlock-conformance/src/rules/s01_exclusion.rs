@@ -253,7 +253,7 @@ rule! { "1.02" Must phase 1 [Lock, Wait] Backend C X one_holder_over_processes,
     evidence ["processes" >= 4, "grants" >= 60, "contended" >= 20], bug "process_local_lock", budget 120 s
     "At any instant at most one live exclusive grant of a name exists, over all processes."
     why "A lock that lives in the memory of one process passes every test within that process."
-    check "Can a grant be made without asking the store?"
+    check "Can a grant be made without asking the store, or between a request that looks and one that takes?"
 }
 async fn one_holder_over_processes(cx: Cx) -> Verdict {
     let mut clients: Vec<Arc<dyn Subject>> = Vec::new();

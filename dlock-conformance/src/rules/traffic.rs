@@ -69,8 +69,8 @@ async fn round_trips_are_few(cx: Cx) -> Verdict {
         ));
         ensure!(
             least <= most,
-            "{what} and its release cost {least} round trips in {cycles} cycles; {claimed} per cycle are \
-                claimed"
+            "{what} and its release cost {least} round trips in {cycles} cycles; `Claims::round_trips` \
+                claims {claimed} per cycle"
         );
     }
     Ok(())

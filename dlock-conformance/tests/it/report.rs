@@ -262,14 +262,11 @@ fn a_profile_is_whole_only_if_all_of_its_rules_passed() {
     let cases: [(&[Kind], &str); 7] = [
         (&[Pass, Pass], "proven (2 passed)"),
         (&[Unsupported], "not claimed"),
-        (
-            &[Pass, NotRun, NotRun, Waived],
-            "partly (1 passed, 3 not run or waived)",
-        ),
-        (&[NotRun], "partly (0 passed, 1 not run or waived)"),
+        (&[Pass, NotRun, NotRun, Waived], "partly (1 passed, 3 open)"),
+        (&[NotRun], "partly (0 passed, 1 open)"),
         (&[Pass, Fail, Fail], "failed (2 of 3)"),
-        (&[Pass, Error, Error, Inconclusive, Fail, Fail], "failed (5 of 6)"),
-        (&[Inconclusive, NotRun], "failed (1 of 2)"),
+        (&[Pass, Error, Error, Inconclusive, Fail, Fail], "failed (4 of 6)"),
+        (&[Inconclusive, NotRun], "partly (0 passed, 2 open)"),
     ];
     for (kinds, state) in cases {
         assert_eq!(line(&of_kinds(kinds), "Priority").as_deref(), Some(state));
@@ -280,7 +277,7 @@ fn a_profile_is_whole_only_if_all_of_its_rules_passed() {
     assert_eq!(line(&filtered, "Priority").as_deref(), Some(state));
     let mut without_basis = of_kinds(&[Pass, Pass, NotRun, Waived, Waived]);
     without_basis.missing_basis = vec![Need::Lock];
-    let state = "partly (2 passed, 3 not run or waived, [Lock] is not claimed, which all profiles need)";
+    let state = "partly (2 passed, 3 open, [Lock] is not claimed, which all profiles need)";
     assert_eq!(line(&without_basis, "Priority").as_deref(), Some(state));
     // What is not binding, and what has no test, is in none.
     let report = report(vec![rule("8.09", Fail), rule("99.01", Fail)]);
@@ -310,8 +307,8 @@ Priority proven (1 passed)"
     assert_eq!(
         table(Kind::NotRun, ""),
         "\
-Lease partly (0 passed, 1 not run or waived), Fencing partly (0 passed, 1 not run or waived), \
-Fair partly (0 passed, 1 not run or waived), Priority partly (0 passed, 1 not run or waived)"
+Lease partly (0 passed, 1 open), Fencing partly (0 passed, 1 open), \
+Fair partly (0 passed, 1 open), Priority partly (0 passed, 1 open)"
     );
 }
 

@@ -17,7 +17,7 @@ use crate::request_id::RequestId;
 ///
 /// A tombstone is kept for the time given to [`new`](Self::new). Beyond the given number, the oldest go
 /// first. Choose a time that no call in transit outlives, such as a minute for a store behind a network. An
-/// attempt that finds a tombstone fails with `Error::lost(LossReason::Refused)`.
+/// attempt that finds a tombstone fails with `Error::lost(LossReason::Refused)`: nobody waits for it.
 ///
 /// ```
 /// use std::time::Duration;

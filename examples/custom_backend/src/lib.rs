@@ -104,7 +104,7 @@ impl Lock for FileLock {
         let (id, name) = (key.id.to_string(), key.name.as_bytes().to_vec());
         let granted = |t, rest| Ok(Attempt::Granted(Grant::new(key.clone(), Token::new(t), sent, rest)));
         self.change(key, |(token, leases), now| match leases.iter().find(|lease| lease.name == name) {
-            _ if self.abandoned.lock().unwrap().has(&key.id) => Err(Error::lost(LossReason::Released)),
+            _ if self.abandoned.lock().unwrap().has(&key.id) => Err(Error::lost(LossReason::Refused)),
             // Sent again because the answer was lost: the same grant, with what remains of it.
             Some(lease) if lease.id == id => granted(lease.token, lease.expires - now),
             Some(lease) => Ok(Attempt::Held(Wait::default().recheck_in(lease.expires - now))),

@@ -38,7 +38,7 @@ pub fn of(violation: &Violation, events: &[Event], model: &Model) -> String {
     draw(&about(violation, events), &violation.operations, model)
 }
 
-/// The last operations on the name of the last event.
+/// The last operations on the name of the last event, or of a loss just before it.
 pub fn latest(events: &[Event], model: &Model) -> String {
     draw(&ending(events), &[], model)
 }
@@ -71,7 +71,9 @@ fn about(violation: &Violation, events: &[Event]) -> Vec<Event> {
 }
 
 fn ending(events: &[Event]) -> Vec<Event> {
-    let Some(name) = events.iter().rev().find(|e| !e.is_fault()).map(|e| &e.name) else {
+    let last = || events.iter().rev().filter(|e| !e.is_fault()).take(LATEST);
+    let lost = last().find(|e| e.kind == EventKind::Lost);
+    let Some(name) = lost.or_else(|| last().next()).map(|e| &e.name) else {
         return Vec::new();
     };
     let (mut units, mut passed_over, mut refused) = (BTreeSet::new(), BTreeSet::new(), 0);

@@ -76,8 +76,9 @@ fn each_violation_has_a_sentence_that_names_its_operations() {
             Ends::Lease,
             "0-10  A acquire a ttl=1000 token=7
              20-30 A release a lost",
-            "`x`: operation 1 (lane 1, token 7) got a loss by 30.000 ms, but the end of its lease cannot \
-                have come before 1000.000 ms",
+            "`x`: operation 1 (lane 1, token 7) was told by 30.000 ms that its lock was lost, but the end \
+                of its lease cannot have ended it before 1000.000 ms: either another client ended it, or it \
+                was not lost",
             &[1],
         ),
         (
@@ -125,7 +126,8 @@ fn each_violation_has_a_sentence_that_names_its_operations() {
             Ends::Lease,
             "0-10  A acquire a ttl=500 token=1
              510-520 B acquire b ttl=500 token=1",
-            "`x`: operation 1 (lane 1, token 1) and operation 2 (lane 2, token 1) have the same token",
+            "`x`: operation 1 (lane 1, token 1) and operation 2 (lane 2, token 1) have the same \
+                token. No two holds overlap for sure, so look at the tokens first: rules 7.02 and 7.05",
             &[1, 2],
         ),
         (
@@ -133,7 +135,8 @@ fn each_violation_has_a_sentence_that_names_its_operations() {
             "0-10  A acquire a ttl=500 token=2
              510-520 B acquire b ttl=500 token=1",
             "`x`: operation 2 (lane 2, token 1) was granted after operation 1 (lane 1, token 2) had \
-                returned, but its token is not larger",
+                returned, but its token is not larger. No two holds overlap for sure, so look at the tokens \
+                first: rules 7.02 and 7.05",
             &[1, 2],
         ),
     ];

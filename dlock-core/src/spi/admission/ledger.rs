@@ -26,7 +26,9 @@ pub trait Ledger {
     /// Makes all later tokens larger than `to`.
     fn raise(&mut self, to: Token);
 
-    /// Returns what a waiter becomes when its turn has come, and until when.
+    /// Returns what a waiter becomes when its turn has come, and until when: [`Phase::Offered`] where it
+    /// finds out when it asks again, which starts its ttl; [`Phase::Provisional`] where a push tells it,
+    /// which it has to confirm by a renewal; [`Phase::Held`] where it learns of it for certain.
     fn hand_off(&self, waiter: &Entry, now: Timestamp) -> (Phase, Timestamp);
 
     /// Returns how much shorter than asked for a queue lease may be, to save a write. It is never longer than

@@ -59,6 +59,8 @@ pub(crate) struct Connection {
     closed: AtomicBool,
     /// The cluster was put back to an earlier state since this began.
     pub(crate) put_back: AtomicBool,
+    /// Nobody else was in the line that was joined last.
+    pub(crate) was_alone: AtomicBool,
 }
 
 #[derive(Default)]
@@ -87,6 +89,7 @@ impl Connection {
             changed: Event::new(),
             closed: AtomicBool::new(false),
             put_back: AtomicBool::new(false),
+            was_alone: AtomicBool::new(true),
             runtime,
         };
         let mut failed = None;

@@ -1,7 +1,8 @@
 //! Joining a queue and leaving it.
 //!
-//! To join, one transaction puts the entry and reads what is in front of it. To leave, the entry is deleted
-//! by its name.
+//! To join, one transaction puts the entry and reads what is in front of it. If nobody else was in the line
+//! that was joined before, it only counts the entries, which is less work; if there are others, a read
+//! follows. To leave, the entry is deleted by its name.
 //!
 //! A request that does not wait must leave nothing behind if it is not granted. So it puts its entry on
 //! condition that the queue has not changed since it was seen to have room; for an exclusive one, that the
@@ -15,6 +16,8 @@
 //! * *The lease has ended.* The put is refused, since it names the lease.
 //! * *The entry is removed by another.* A look finds that it is gone, and it is made anew, at the end of the
 //!   queue.
+
+use std::sync::atomic::Ordering;
 
 use dlock_core::spi::{Acquire, LeaseKey, Place, Queueing};
 use dlock_core::{Error, ErrorKind, LossReason, Mode, Result};
@@ -165,7 +168,11 @@ impl EtcdLock {
         };
         // This does not hold for a late copy, whose answer no one reads.
         let is_allowed = Compare::version(gone, CompareOp::Less, sent.over + 1);
-        let read = TxnOp::get(line, Some(self.in_front(line, request.mode, None)));
+        let mut how = self.in_front(line, request.mode, None);
+        if room.is_none() && self.connection.was_alone.load(Ordering::Relaxed) {
+            how = how.with_count_only();
+        }
+        let read = TxnOp::get(line, Some(how));
         let txn = match room {
             Some(room) => Txn::new().when([is_allowed, room]).and_then(puts).or_else([read]),
             None => {
@@ -204,7 +211,17 @@ impl EtcdLock {
             return Err(Error::lost(LossReason::Refused));
         }
         let own = revision!(answer);
-        let turn = read_in(&answer).and_then(|read| self.turn_in(&line, request.mode, own, &read, own));
+        let read = read_in(&answer);
+        let is_alone = read.as_ref().is_ok_and(|read| read.count() == 1);
+        self.connection.was_alone.store(is_alone, Ordering::Relaxed);
+        let turn = match read {
+            Ok(_) if is_alone => Ok(Turn::Admitted),
+            // They were only counted.
+            Ok(read) if read.kvs().is_empty() => {
+                self.look(session, (&request.key, request.mode), own, false).await
+            }
+            read => read.and_then(|read| self.turn_in(&line, request.mode, own, &read, own)),
+        };
         Ok(Entered::InLine(own, turn))
     }
 

@@ -7,7 +7,6 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use async_compat::CompatExt as _;
 use etcd_client::{Client, DeleteResponse, Error as Etcd, GetOptions, GetResponse, Txn, TxnResponse};
 use event_listener::Event;
 use futures::future::{Either, select};
@@ -61,8 +60,9 @@ impl Link {
         &'a self,
         asking: impl Future<Output = Result<T, Etcd>> + Send + 'a,
     ) -> impl Future<Output = Result<T, Etcd>> + Send + 'a {
-        // The driver needs tokio around it. Boxed: each layer around a future of 2 kB would hold it twice.
-        let asking = Box::pin(asking.compat());
+        // Boxed: each layer around a future of 2 kB would hold it twice. Only what connects needs tokio around
+        // it: a request is handed to the task of its connection.
+        let asking = Box::pin(asking);
         async move {
             match select(asking, std::pin::pin!(self.is_gone())).await {
                 Either::Left((answer, _)) => answer.inspect_err(|e| {

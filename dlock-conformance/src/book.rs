@@ -7,7 +7,7 @@ use std::io::{self, Write};
 use crate::folding::wrapped;
 use crate::museum::{WRAPPERS, exhibits};
 use crate::options::Options;
-use crate::rule::{Access, Detection, Layer, Rule, Test, order};
+use crate::rule::{Access, Detection, Rule, Test, order};
 use crate::rules;
 
 /// The place where a rule is read.
@@ -185,15 +185,10 @@ fn told(rule: &Rule, form: Form) -> String {
 }
 
 fn items(rule: &Rule, form: Form) -> Vec<(&'static str, String)> {
-    let needs = rule.needs.iter().map(|need| match form {
+    let needs = rule.needed().map(|need| match form {
         Page => format!("`{need:?}`"),
         Terminal => format!("`{need:?}` ({})", need.claimed()),
     });
-    let layer = match rule.layer {
-        Layer::Backend => "the store and its driver",
-        Layer::Engine => "the code that waits, renews and reports losses: the engine of dlock, or your own",
-        Layer::Both => "the store and its driver, and the code that waits, renews and reports losses",
-    };
     let test = match rule.test {
         Test::D => "a fixed scenario",
         Test::T => "timing, with a lower and an upper bound",
@@ -215,7 +210,7 @@ fn items(rule: &Rule, form: Form) -> Vec<(&'static str, String)> {
         ("why it matters", rule.intent.to_owned()),
         ("check this first", rule.check_first.to_owned()),
         ("needs", needs.collect::<Vec<_>>().join(", ")),
-        ("kept by", layer.to_owned()),
+        ("kept by", rule.layer.to_string()),
         (
             "test",
             format!(
@@ -230,8 +225,12 @@ fn items(rule: &Rule, form: Form) -> Vec<(&'static str, String)> {
             Detection::Deterministic => "all of 20 runs",
             Detection::Stochastic => "at least 198 of 200 runs, because it depends on chance or time",
         };
+        let place = match form {
+            Page => "",
+            Terminal => " in the reference backend",
+        };
         let bug = link(bug, &planted(rule, bug), form);
-        items.push(("planted bug", format!("{bug}, caught in {caught}")));
+        items.push(("planted bug", format!("{bug}{place}, caught in {caught}")));
     }
     for real in exhibits().filter(|real| real.rule() == rule.id) {
         let title = link(real.title, &format!("MUSEUM.md#{}", anchor(real.title)), form);

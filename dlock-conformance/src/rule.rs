@@ -36,6 +36,18 @@ pub enum Layer {
     Both,
 }
 
+impl fmt::Display for Layer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Backend => "the store and its driver",
+            Self::Engine => {
+                "the code that waits, renews and reports losses: the engine of dlock, or your own"
+            }
+            Self::Both => "the store and its driver, and the code that waits, renews and reports losses",
+        })
+    }
+}
+
 /// What the kit needs besides the API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Access {

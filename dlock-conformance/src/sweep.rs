@@ -1,5 +1,6 @@
 //! The sweep of drops: an operation is dropped at its first poll, its second, ... until it completes.
 
+use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -24,6 +25,16 @@ impl Waking {
     pub const ALL: [Self; 3] = [Self::Honest, Self::Swapped, Self::Spurious];
 }
 
+impl fmt::Display for Waking {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Honest => "polled with the task's waker",
+            Self::Swapped => "polled with a new waker each time",
+            Self::Spurious => "with a spurious poll after each",
+        })
+    }
+}
+
 /// How one cut went.
 #[derive(Debug)]
 pub enum Cut<T> {
@@ -31,6 +42,16 @@ pub enum Cut<T> {
     Dropped,
     /// It completed before that.
     Completed(T),
+}
+
+impl<T> Cut<T> {
+    /// In words, after that many polls at most.
+    pub(crate) fn how(&self, polls: usize) -> String {
+        match self {
+            Self::Dropped => format!("dropped after poll {polls}"),
+            Self::Completed(_) => format!("which completed at poll {polls}"),
+        }
+    }
 }
 
 /// Cuts operations short, one poll later each time.

@@ -60,8 +60,8 @@ impl Link {
         &'a self,
         asking: impl Future<Output = Result<T, Etcd>> + Send + 'a,
     ) -> impl Future<Output = Result<T, Etcd>> + Send + 'a {
-        // Boxed: each layer around a future of 2 kB would hold it twice. Only what connects needs tokio around
-        // it: a request is handed to the task of its connection.
+        // Boxed: each layer around a future of 2 kB would hold it twice. Only what connects needs tokio
+        // around it: a request is handed to the task of its connection.
         let asking = Box::pin(asking);
         async move {
             match select(asking, std::pin::pin!(self.is_gone())).await {

@@ -178,7 +178,7 @@ fn granted_inside_another(spans: &[Span]) -> Found {
 }
 
 /// What follows a sentence about tokens: what overlaps is reported first.
-const ONLY_TOKENS: &str = ". No two holds overlap for sure, so look at the tokens first: rules 7.02 and 7.05";
+const ONLY_TOKENS: &str = ". No two holds overlap for sure: the tokens are wrong (rules 7.02 and 7.05)";
 
 /// A grant that began after another had returned has a larger token; a shared one at least that of the last
 /// exclusive one.

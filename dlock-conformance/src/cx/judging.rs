@@ -150,7 +150,7 @@ impl Cx {
         match Check::Exclusion.judge(&events, &model, checker::wgl::BUDGET / 10) {
             Ok(Judgement::Illegal(violation)) => {
                 let drawing = timeline::of(&violation, &events, &model);
-                format!("\nits history is illegal on its own: {violation}\n{drawing}")
+                format!("\nits history, judged as a whole, is illegal too: {violation}\n{drawing}")
             }
             _ => format!("\nwhat happened last:\n{}", timeline::latest(&events, &model)),
         }

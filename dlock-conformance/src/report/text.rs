@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use super::RuleReport;
 use crate::claims::BASIS;
 use crate::outcome::Kind;
-use crate::rule::Rule;
+use crate::rule::{Layer, Rule};
 use crate::rules;
 
 impl RuleReport {
@@ -24,6 +24,13 @@ impl RuleReport {
         // An error, for example a panic, is not what the rule is about.
         if !self.check_first.is_empty() && self.outcome.kind() != Kind::Error {
             let _ = writeln!(text, "  check this first: {}", self.check_first);
+        }
+        if let Some(rule) = rules::find(&self.id).filter(|rule| rule.layer == Layer::Engine) {
+            let _ = writeln!(
+                text,
+                "  kept by: {}; a store that answers late can break it",
+                rule.layer
+            );
         }
         let needs = rules::find(&self.id).into_iter().flat_map(Rule::needed);
         // Without these there is nothing to be proven.

@@ -146,7 +146,7 @@ async fn no_second_release(cx: Cx) -> Verdict {
         }
         drop(held);
         cx.sleep(ms(5)).await;
-        let when = "after a second release of the last guard, while its successor holds";
+        let when = "after A released its guard a second time, and got Lost, while the successor holds";
         c.is_refused(&name, &ask, when).await?;
         live.release().await.seen("the successor releases")?;
     }

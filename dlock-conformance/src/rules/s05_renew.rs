@@ -16,7 +16,8 @@ rule! { "5.01" Must phase 1 [Lease, Try, Renew, PerGrantTtl] Both A T renewal_po
     "A confirmed renewal of a live grant moves its expiry to the time of the renewal plus the ttl."
     why "A holder that renewed in time goes on working. If the store still counts from the first grant, \
         there are two holders."
-    check "Does the renewal write the new expiry, or does it only answer Ok?"
+    check "Does the renewal write the new expiry, or does it only answer Ok? Is that the time of the renewal \
+        plus the whole ttl?"
 }
 async fn renewal_postpones_the_end(cx: Cx) -> Verdict {
     let (a, b) = (cx.connect().await?, cx.connect().await?);
@@ -28,7 +29,12 @@ async fn renewal_postpones_the_end(cx: Cx) -> Verdict {
     held.renew().await.seen("A renews a live grant")?;
     let answered = cx.now();
     let window = end_of(&cx, sent, answered, ask.ttl);
-    granted_within(&cx, &*b, (&name, &ask), window, "refusals", "A's renewed lease").await?;
+    let what = format!(
+        "A's lease of {:?}, of which A had {:?} left after its renewal",
+        ask.ttl,
+        answered.until(held.deadline())
+    );
+    granted_within(&cx, &*b, (&name, &ask), window, "refusals", what).await?;
     ensure!(
         !held.is_valid(),
         "A still believes that it holds the lock after B was granted"
@@ -40,7 +46,7 @@ rule! { "5.02" Must phase 1 [Lease, Try, Renew, PerGrantTtl] Both A T renewal_is
     evidence ["renewals" >= 4, "refusals" >= 5], bug "renew_additive"
     "A renewal never shortens a lease, and starts the ttl anew instead of adding it to the remaining time."
     why "If each renewal adds a ttl, a holder that dies after an hour of renewing keeps the lock for hours."
-    check "Is the new expiry counted from now, or from the old expiry?"
+    check "Is the new expiry counted from now, or from the old expiry? Can it be earlier than the old one?"
 }
 async fn renewal_is_a_reset(cx: Cx) -> Verdict {
     let (a, b) = (cx.connect().await?, cx.connect().await?);
@@ -69,15 +75,12 @@ async fn renewal_is_a_reset(cx: Cx) -> Verdict {
         cx.evidence("renewals");
     }
     let window = end_of(&cx, sent, answered, ask.ttl);
-    granted_within(
-        &cx,
-        &*b,
-        (&name, &ask),
-        window,
-        "refusals",
-        "A's lease, renewed four times",
-    )
-    .await?;
+    let what = format!(
+        "A's lease of {:?}, of which A had {:?} left after its fourth renewal",
+        ask.ttl,
+        answered.until(held.deadline())
+    );
+    granted_within(&cx, &*b, (&name, &ask), window, "refusals", what).await?;
     Ok(())
 }
 

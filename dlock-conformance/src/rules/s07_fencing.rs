@@ -16,8 +16,15 @@ rules! {
 fn increasing(tokens: &[Token]) -> Verdict {
     for (n, pair) in tokens.windows(2).enumerate() {
         ensure!(
+            pair[0] != pair[1],
+            "grants {} and {} have the same token, {}",
+            n + 1,
+            n + 2,
+            pair[0].get()
+        );
+        ensure!(
             pair[0] < pair[1],
-            "grant {} has token {}, and grant {} after it has token {}",
+            "grant {} has token {}, and grant {} after it has the smaller token {}",
             n + 1,
             pair[0].get(),
             n + 2,
@@ -80,7 +87,7 @@ rule! { "7.02" Must phase 1 [Lock, Wait, Fence] Both A X tokens_increase, eviden
     bug "token_repeats", budget 120 s
     "Tokens strictly increase in the order of the grants of a name."
     why "To the resource, two holders with the same token are one. A smaller token locks the new holder out."
-    check "Is the counter incremented for each grant, in the same step?"
+    check "Is the counter incremented for each grant, in the same step? (A clock is no counter: it repeats.)"
 }
 async fn tokens_increase(cx: Cx) -> Verdict {
     let name = cx.name("contended");

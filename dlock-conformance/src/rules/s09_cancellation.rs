@@ -69,7 +69,7 @@ impl Stage {
     }
 
     /// One operation of that kind, cut by the sweep. `None` when the sweep is over.
-    async fn cut(&mut self, sweep: &mut Sweep, kind: Kind, name: &LockName) -> Verdict<Option<()>> {
+    async fn cut(&mut self, sweep: &mut Sweep, kind: Kind, name: &LockName) -> Verdict<Option<Cut<()>>> {
         let (cx, a, ask) = (&self.cx, &self.a, &self.ask);
         // The holder releases only after the wait has begun, so that there is a wait to cut.
         let (begun, begins) = oneshot::channel::<()>();
@@ -100,15 +100,17 @@ impl Stage {
         if let Some(task) = blocking {
             task.await.seen("B releases")?;
         }
-        let Some(cut) = cut else { return Ok(None) };
-        if let Cut::Completed(done) = cut {
-            let granted = done.seen(format_args!("{kind:?}: A acquires"))?;
-            match granted {
-                Some(held) => held.release().await.seen("A releases")?,
-                None => fail!("{kind:?}: A's try of a free name was refused"),
-            }
+        let done = match cut {
+            None => return Ok(None),
+            Some(Cut::Dropped) => return Ok(Some(Cut::Dropped)),
+            Some(Cut::Completed(done)) => done,
+        };
+        let granted = done.seen(format_args!("{kind:?}: A acquires"))?;
+        match granted {
+            Some(held) => held.release().await.seen("A releases")?,
+            None => fail!("{kind:?}: A's try of a free name was refused"),
         }
-        Ok(Some(()))
+        Ok(Some(Cut::Completed(())))
     }
 
     /// Drops a waiting acquire, without another poll, while the release that will grant it is in flight.
@@ -167,13 +169,13 @@ async fn sweep_acquires(cx: &Cx, ask: Ask, bound: Duration) -> Verdict {
             let mut sweep = Sweep::new(waking, MOST_POLLS);
             for k in 0.. {
                 let name = cx.name(format_args!("{kind:?}-{waking:?}-{k}"));
-                if stage.cut(&mut sweep, kind, &name).await?.is_none() {
+                let Some(cut) = stage.cut(&mut sweep, kind, &name).await? else {
                     break;
-                }
-                let when = format!("{kind:?}, {waking:?} waker, dropped after {k} polls");
+                };
+                let when = format!("{kind:?}, {waking}, {}", cut.how(k));
                 stage.is_free(&name, bound, k % 2 == 1, when).await?;
             }
-            swept(cx, &sweep, &format!("{kind:?}, {waking:?} waker"))?;
+            swept(cx, &sweep, &format!("{kind:?}, {waking}"))?;
         }
     }
     for n in 0..cx.rounds(6, 60) {
@@ -232,6 +234,7 @@ async fn cancelled_release_still_ends_it(cx: Cx) -> Verdict {
             let Some(cut) = sweep.next(held.release()).await else {
                 break;
             };
+            let when = format!("release, {waking}, {}", cut.how(k));
             match cut {
                 Cut::Completed(released) => released.seen("A releases")?,
                 // It has not begun: it is held, and that is right.
@@ -245,12 +248,11 @@ async fn cancelled_release_still_ends_it(cx: Cx) -> Verdict {
                 ),
             }
             // The guard is not dropped: its renewal must have stopped all the same.
-            let when = format!("release, {waking:?} waker, dropped after {k} polls");
             stage
                 .is_free(&name, stage.ask.ttl + cx.slack(), k % 2 == 1, when)
                 .await?;
         }
-        swept(&cx, &sweep, &format!("release, {waking:?} waker"))?;
+        swept(&cx, &sweep, &format!("release, {waking}"))?;
     }
     Ok(())
 }
@@ -269,7 +271,6 @@ async fn cancelled_renewal_promises_nothing(cx: Cx) -> Verdict {
         let mut sweep = Sweep::new(waking, MOST_POLLS);
         for k in 0.. {
             let name = cx.name(format_args!("{waking:?}-{k}"));
-            let when = format!("renewal, {waking:?} waker, dropped after {k} polls");
             let held = stage.a.acquire(&name, &stage.ask).await;
             let held = held.seen("A acquires a free name")?;
             cx.sleep(stage.ask.ttl / 20).await;
@@ -277,6 +278,7 @@ async fn cancelled_renewal_promises_nothing(cx: Cx) -> Verdict {
             let Some(cut) = sweep.next(held.renew()).await else {
                 break;
             };
+            let when = format!("renewal, {waking}, {}", cut.how(k));
             if let Cut::Completed(renewed) = cut {
                 renewed.seen("A renews")?;
             }
@@ -304,7 +306,7 @@ async fn cancelled_renewal_promises_nothing(cx: Cx) -> Verdict {
                 Ok::<(), Failure>(())
             });
         }
-        swept(&cx, &sweep, &format!("renewal, {waking:?} waker"))?;
+        swept(&cx, &sweep, &format!("renewal, {waking}"))?;
     }
     try_join_all(ends).await?;
     Ok(())
@@ -326,14 +328,14 @@ async fn client_is_sane_after_a_drop(cx: Cx) -> Verdict {
             let mut sweep = Sweep::new(waking, MOST_POLLS);
             for k in 0.. {
                 let name = cx.name(format_args!("{kind:?}-{waking:?}-{k}"));
-                if stage.cut(&mut sweep, kind, &name).await?.is_none() {
+                let Some(cut) = stage.cut(&mut sweep, kind, &name).await? else {
                     break;
-                }
-                let when = format!("{kind:?}, {waking:?} waker, dropped after {k} polls");
+                };
+                let when = format!("{kind:?}, {waking}, {}", cut.how(k));
                 let then = cx.name(format_args!("then-{kind:?}-{waking:?}-{k}"));
                 ten_operations(&stage, &when, &then).await?;
             }
-            swept(&cx, &sweep, &format!("{kind:?}, {waking:?} waker"))?;
+            swept(&cx, &sweep, &format!("{kind:?}, {waking}"))?;
         }
     }
     for n in 0..cx.rounds(3, 30) {

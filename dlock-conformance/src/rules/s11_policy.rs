@@ -155,7 +155,7 @@ async fn withdrawn_writer_blocks_nobody(cx: Cx) -> Verdict {
                 break;
             };
             let how = match cut {
-                Cut::Dropped => format!("{waking:?} waker: was dropped after {k} polls"),
+                Cut::Dropped => format!("{waking}, was dropped after poll {k}"),
                 Cut::Completed(Err(e)) if e.kind() == ErrorKind::Timeout => "timed out".to_owned(),
                 Cut::Completed(Err(e)) => fail!("a writer behind a reader: {e:?}"),
                 Cut::Completed(Ok(_)) => fail!("a writer was admitted beside a reader"),
@@ -172,7 +172,7 @@ async fn withdrawn_writer_blocks_nobody(cx: Cx) -> Verdict {
             reading.release().await.seen("the first reader releases")?;
         }
         if !sweep.is_complete() {
-            inconclusive!("{waking:?} waker: neither granted nor timed out after {MOST_POLLS} polls");
+            inconclusive!("{waking}: neither granted nor timed out after {MOST_POLLS} polls");
         }
         cx.evidence("sweeps_completed");
     }

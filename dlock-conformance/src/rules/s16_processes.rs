@@ -59,9 +59,11 @@ async fn a_killed_holder_is_replaced(cx: Cx) -> Verdict {
 rule! { "16.06" Must phase 1 [Lock, Wait, Try, Lease] Both C T a_resumed_holder_knows,
     evidence ["looks" >= 2], bug "resume_thinks_valid"
     "A process that was stopped for longer than its ttl sees the loss at its first look at the guard, before \
-        any I/O. The loss signal fires, and fenced writes, where supported, are refused."
+        any I/O. The loss signal fires, its late release changes nothing, and fenced writes, where \
+        supported, are refused."
     why "A paused process continues in the middle of its work. The first answer that it gets must be true."
-    check "Is validity computed from a clock that runs while the process is stopped, or from its own timers?"
+    check "Is validity computed from a clock that runs while the process is stopped, or from its own timers? \
+        Does the store release by the id of the acquisition, and not by name?"
 }
 async fn a_resumed_holder_knows(cx: Cx) -> Verdict {
     let (b, child) = (cx.connect().await?, cx.child().await?);
@@ -134,8 +136,13 @@ async fn a_resumed_holder_knows(cx: Cx) -> Verdict {
             held.release().await,
             "the release of a hold that was lost in the meantime",
         )?;
-        cx.expect_held(&*cx.connect().await?, &name, &cx.ask(), "after the late release")
-            .await?;
+        cx.expect_held(
+            &*cx.connect().await?,
+            &name,
+            &cx.ask(),
+            "after the late release of the process that had lost it",
+        )
+        .await?;
         next.release().await.seen("B releases")?;
     }
     Ok(())

@@ -347,3 +347,25 @@ fn a_drawing_spans_stalls_and_marked_leases() {
         "  ms        |6.0            |10.6           |15.3           |19.9           |24.5"
     );
 }
+
+#[test]
+fn a_second_release_does_not_lengthen_the_hold() {
+    let text = "0-10 A acquire a ttl=1000 token=1
+                20-30 A release a
+                40-50 B acquire b ttl=1000 token=2
+                60-70 A release a lost";
+    let drawing = latest(&millis(text), &MODEL);
+    let row = drawing.lines().find(|row| row.contains("lane 1")).unwrap();
+    let (released, refused) = (row.find('<').unwrap(), row.find('L').unwrap());
+    assert!(!row[released..refused].contains('#'), "{drawing}");
+}
+
+#[test]
+fn a_loss_at_the_end_names_the_lock_that_is_drawn() {
+    let text = "0-10 A acquire a name=lost ttl=1000 token=1
+                20-30 B acquire b name=other ttl=1000 token=2
+                40 A lost a name=lost
+                50-60 B release b name=other";
+    let drawing = latest(&millis(text), &MODEL);
+    assert!(drawing.contains("t1") && !drawing.contains("t2"), "{drawing}");
+}

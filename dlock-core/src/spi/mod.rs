@@ -27,8 +27,8 @@
 //!    once: a second `attempt` of a granted key returns the same grant with its *remaining* life; `release`
 //!    and `abandon` of something that is gone say so and touch nothing else.
 //! 2. **Nothing outlives its abandon.** After `abandon` of a key there is no grant and no queue entry of that
-//!    key, and an `attempt` of it that arrives late is refused. For that the store keeps a tombstone for as
-//!    long as such a message can be in transit.
+//!    key, and an `attempt` of it that arrives late is refused, as after a `release`. For that the store
+//!    keeps a tombstone for as long as such a message can be in transit.
 //! 3. **`counted_from` is early enough.** The [`Timestamp`](crate::Timestamp) in a [`Grant`] or [`Renewal`]
 //!    was taken before the request was sent, so that `counted_from + expires_in` is never later than the end
 //!    of the lease in the store.

@@ -37,8 +37,14 @@ impl<'a> Canvas<'a> {
 
     /// Words inside of a bar, if there is room.
     pub(super) fn write(&mut self, from: u64, until: u64, words: &str) {
-        let (from, until) = (self.axis.column(from), self.axis.column(until));
+        let (mut from, until) = (self.axis.column(from), self.axis.column(until));
         let length = words.chars().count();
+        // Behind a cut that would be drawn over it.
+        for cut in self.axis.cuts() {
+            if cut.start < from + length && from < cut.end {
+                from = cut.end;
+            }
+        }
         if from + length <= until + 1 {
             for (cell, c) in self.cells[from..].iter_mut().zip(words.chars()) {
                 *cell = c;
@@ -167,7 +173,8 @@ impl Line {
             EventKind::Invoke => {
                 invoked.insert(event.op_id, at);
                 match event.op {
-                    Some(Op::Release) => self.let_go = Some((at, u64::MAX, '-')),
+                    Some(Op::Release) if !self.is_released() => self.let_go = Some((at, u64::MAX, '-')),
+                    Some(Op::Release) => {}
                     Some(Op::Renew) => {}
                     // Until its return is read it is asked for without an end.
                     _ => self.asked = Some((at, u64::MAX, '=')),
@@ -195,6 +202,10 @@ impl Line {
         }
     }
 
+    fn is_released(&self) -> bool {
+        matches!(self.let_go, Some((.., '<')))
+    }
+
     fn answered(&mut self, event: &Event, from: u64) {
         let at = event.t_mono_ns;
         let outcome = event.outcome.unwrap_or(OpOutcome::Unknown);
@@ -218,6 +229,7 @@ impl Line {
                     self.believed = self.believed.max(from.saturating_add(event.ttl_ns.unwrap_or(0)));
                 }
             }
+            Some(Op::Release) if self.is_released() => self.signs.push((at, sign)),
             Some(Op::Release) => self.let_go = Some((from, at, sign)),
             _ => {
                 self.asked = Some((from, at, sign));
@@ -268,6 +280,16 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+
+    #[test]
+    fn words_are_written_behind_a_cut() {
+        let axis = Axis::new(&BTreeSet::from([0, 1, 1000, 1009]), 30, 2);
+        let cut = axis.cuts().next().unwrap();
+        let mut row = Canvas::new(&axis);
+        row.write(1, 1009, "#t12345");
+        let row = row.finish();
+        assert_eq!(row.find("#t12345"), Some(cut.end), "{row}");
+    }
 
     #[test]
     fn words_are_written_where_they_just_fit() {

@@ -127,7 +127,7 @@ fn each_violation_has_a_sentence_that_names_its_operations() {
             "0-10  A acquire a ttl=500 token=1
              510-520 B acquire b ttl=500 token=1",
             "`x`: operation 1 (lane 1, token 1) and operation 2 (lane 2, token 1) have the same \
-                token. No two holds overlap for sure, so look at the tokens first: rules 7.02 and 7.05",
+                token. No two holds overlap for sure: the tokens are wrong (rules 7.02 and 7.05)",
             &[1, 2],
         ),
         (
@@ -135,8 +135,8 @@ fn each_violation_has_a_sentence_that_names_its_operations() {
             "0-10  A acquire a ttl=500 token=2
              510-520 B acquire b ttl=500 token=1",
             "`x`: operation 2 (lane 2, token 1) was granted after operation 1 (lane 1, token 2) had \
-                returned, but its token is not larger. No two holds overlap for sure, so look at the tokens \
-                first: rules 7.02 and 7.05",
+                returned, but its token is not larger. No two holds overlap for sure: the tokens are wrong \
+                (rules 7.02 and 7.05)",
             &[1, 2],
         ),
     ];

@@ -128,6 +128,9 @@ pub enum Need {
     Namespaces,
     /// `dlock` elections. Not claimed for libraries with their own engine.
     Election,
+    /// It is a `dlock` backend, of which requests can be made one by one. Not claimed for libraries with
+    /// their own engine.
+    Requests,
     /// Clients connect with a password or a similar secret. Withdrawn with [`Claims::without`], it says that
     /// there is none.
     Secrets,
@@ -484,7 +487,7 @@ impl Claims {
             Need::SurvivesRestart => self.restart.is_some(),
             Need::Quorum => self.members.is_some(),
             Need::Limits => caps.max_held.is_some() || caps.max_waiters.is_some(),
-            Need::Namespaces | Need::Election => self.engine == Engine::Inherited,
+            Need::Namespaces | Need::Election | Need::Requests => self.engine == Engine::Inherited,
             Need::FencedReads => caps.has(Capability::Fencing) && caps.has(Capability::Shared),
             Need::AutoRenew | Need::Renew => caps.has(Capability::Renew),
             Need::PerGrantTtl => caps.has(Capability::PerGrantTtl),

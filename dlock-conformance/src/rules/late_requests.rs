@@ -1,14 +1,17 @@
 //! The bodies of rules about requests that are carried out without an answer, sent again, or delivered late:
-//! 4.04, 10.05, 15.07, 15.09, 15.10.
+//! 4.04, 10.05, 15.07, 15.09, 15.10, 15.12.
+
+use dlock_core::spi::{Abandoned, Acquire, Attempt, Grant};
 
 use super::faulty::{Faulty, SLOW, faulty, kept, patience, struck};
 use super::prelude::*;
+use super::probes::key_of_nobody;
 use crate::claims::Engine;
 use crate::network::{Cut, Direction, Fault};
 
 rules! {
     retried_release_frees_nobody_else, retry_is_one_level, what_is_late_is_refused,
-    late_acquire_leaves_nothing, copy_of_a_released_acquire_is_refused,
+    late_acquire_leaves_nothing, copy_of_a_released_acquire_is_refused, requests_go_by_their_key,
 }
 
 type Released = dlock_core::Result<()>;
@@ -360,4 +363,66 @@ async fn copy_of_a_released_acquire_is_refused(cx: Cx) -> Verdict {
         f.b.passes(&name, &ask, when).await?;
     }
     Ok(())
+}
+
+rule! { "15.12" Must phase 1 [Lock, Try, LateTakesNothing, Requests] Backend A D requests_go_by_their_key,
+    evidence ["repeated" >= 2, "abandoned" >= 4], bug "tombstone_unread"
+    "A request is known by its key: repeated, it gets the same grant; abandoned, it is undone, and refused \
+        if it arrives later."
+    why "A network repeats and delays requests. Where no proxy can be put in front of the store, no other \
+        rule does."
+    check "Does an attempt look for its key among the grants, and among the abandoned keys, before it grants?"
+}
+async fn requests_go_by_their_key(cx: Cx) -> Verdict {
+    let (a, b) = (cx.connect().await?, cx.connect().await?);
+    let Some(store) = a.backend() else {
+        return Err(Failure::Kit(
+            "a subject with the claim `Requests` has no backend".to_owned(),
+        ));
+    };
+    let ask = cx.ask();
+    for round in 0..cx.rounds(4, 40) {
+        let name = cx.name(round);
+        let key = key_of_nobody(&cx, &name);
+        let request = Acquire::new(key.clone(), ask.ttl);
+        let is_late = round % 2 == 1;
+        if !is_late {
+            let first = granted(store.attempt(&request).await, "an attempt at a free name")?;
+            let again = granted(store.attempt(&request).await, "the same attempt, repeated")?;
+            // Of a quorum, a member that answered later may have the larger one.
+            let is_same = again.token == first.token || cx.has(Need::Quorum) && again.token > first.token;
+            ensure!(
+                is_same,
+                "the same attempt, repeated, got the token {:?} in place of {:?}",
+                again.token,
+                first.token
+            );
+            cx.evidence("repeated");
+        }
+        let what = match is_late {
+            true => "the abandon of a request that has not arrived",
+            false => "the abandon of a granted request",
+        };
+        match (is_late, store.abandon(&[key]).await.pop()) {
+            (false, Some(Ok(Abandoned::WasGranted(_)))) | (true, Some(Ok(Abandoned::Nothing))) => {}
+            (_, answer) => fail!("{what} answers {answer:?}"),
+        }
+        let late = store.attempt(&request).await;
+        refused(
+            late,
+            ErrorKind::Lost,
+            format_args!("an attempt that arrives after {what}"),
+        )?;
+        cx.evidence("abandoned");
+        b.passes(&name, &ask, format!("after {what} and its late arrival"))
+            .await?;
+    }
+    Ok(())
+}
+
+fn granted(answer: dlock_core::Result<Attempt>, what: &str) -> Verdict<Grant> {
+    match answer.seen(what)? {
+        Attempt::Granted(grant) => Ok(grant),
+        other => fail!("{what} answers {other:?}"),
+    }
 }

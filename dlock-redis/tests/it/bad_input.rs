@@ -145,6 +145,10 @@ async fn foreign_data_is_said_and_kept() {
     let e = client.lock("x").unwrap().try_acquire().await.unwrap_err();
     assert_eq!(e.kind(), ErrorKind::Unsupported, "{e}");
     assert!(e.to_string().contains("newer"), "{e}");
+    // As this one would begin it.
+    server.ask(&["SET", &key, "1hmine"]).unwrap();
+    let e = client.lock("x").unwrap().try_acquire().await.unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::BackendData, "{e}");
 }
 
 #[tokio::test]

@@ -146,9 +146,9 @@ async fn a_hand_over_to_a_client_that_was_idle_is_three_commands() {
             "held for {hold:?}"
         );
         next.release().await.unwrap();
-        // So long that the visit at the end of the claim window, which is no part of a hand-over, is not
-        // counted in the next one.
+        // The visit at the end of the claim window is no part of a hand-over, and there is one.
         tokio::time::sleep(Duration::from_millis(1_200)).await;
+        assert_eq!(calls(&server, "evalsha") - before, 3 + commands);
     }
 }
 

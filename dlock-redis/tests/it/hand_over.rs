@@ -1,8 +1,10 @@
 //! The lock goes from one to the next inside the release; and what happens if the next one is not there.
 
+use std::num::NonZeroU32;
 use std::time::{Duration, Instant};
 
-use dlock_core::spi::{Acquire, Attempt, Lock as _, Push, Release, Wake};
+use dlock_core::spi::{Acquire, Attempt, LeaseKey, Lock as _, Push, Release, RenewItem, RenewOutcome, Wake};
+use dlock_core::{Mode, Token};
 use futures::StreamExt as _;
 
 use crate::{client, config, here, is_granted, key, open, queued, until};
@@ -51,23 +53,30 @@ async fn one_that_does_not_answer_costs_a_window() {
 #[tokio::test]
 async fn each_client_that_does_not_answer_costs_one_window() {
     let server = RedisServer::start().unwrap();
-    let (holder, next) = (with_window(&server).await, client(&server).await);
+    let (holder, next) = (with_window(&server).await, open(&server).await);
     let stopped = [with_window(&server).await, with_window(&server).await];
-    let a = key("x", 1, 1);
-    assert!(is_granted(&holder.attempt(&queued(&a)).await.unwrap()));
-    let mut unheard = Vec::new();
-    for n in 0..6 {
-        let request = queued(&key("x", 2, n as u64));
-        unheard.push(stopped[n % 2].attempt(&request).await.unwrap());
+    for (name, mode) in [("x", Mode::Exclusive), ("y", Mode::permit(NonZeroU32::MIN))] {
+        let asks = |client, n| queued(&key(name, client, n)).with_mode(mode);
+        let first = asks(1, 1);
+        assert!(is_granted(&holder.attempt(&first).await.unwrap()));
+        let mut unheard = Vec::new();
+        for n in 0..6 {
+            unheard.push(stopped[n % 2].attempt(&asks(2, n as u64)).await.unwrap());
+        }
+        let Attempt::Queued(wait) = next.attempt(&asks(3, 1)).await.unwrap() else {
+            panic!("it is held")
+        };
+        let Wake::Push(mut pushes) = wait.wake else {
+            panic!("Redis pushes")
+        };
+        let from = Instant::now();
+        holder.release(&first.key, Release::Now).await.unwrap();
+        let push = tokio::time::timeout(WINDOW * 2 + SLACK, pushes.next())
+            .await
+            .unwrap();
+        assert!(matches!(push, Some(Push::Granted(_))), "{push:?}");
+        assert!(from.elapsed() >= WINDOW * 2, "{:?}", from.elapsed());
     }
-    let lock = next.lock("x").unwrap();
-    let waiting = tokio::spawn(async move { lock.acquire().await.map(|g| g.token()) });
-    tokio::time::sleep(Duration::from_millis(50)).await;
-    let from = Instant::now();
-    holder.release(&a, Release::Now).await.unwrap();
-    waiting.await.unwrap().unwrap();
-    let took = from.elapsed();
-    assert!(took >= WINDOW * 2 && took < WINDOW * 2 + SLACK, "{took:?}");
 }
 
 /// One whose connection is gone is passed over at once, keeps its place, and has its turn when it is back.
@@ -161,7 +170,7 @@ async fn a_writer_waits_for_a_reader_no_longer_than_its_minimum_hold() {
     let (one, two) = (open(&server).await, client(&server).await);
     let a = key("x", 1, 1);
     let mut reads = Acquire::new(a.clone(), Duration::from_secs(30));
-    reads.mode = dlock_core::Mode::READER;
+    reads.mode = Mode::READER;
     assert!(is_granted(&one.attempt(&reads).await.unwrap()));
     let lock = two.rwlock("x").unwrap();
     let waiting = tokio::spawn(async move { lock.write().acquire().await.map(|g| g.token()) });
@@ -171,6 +180,54 @@ async fn a_writer_waits_for_a_reader_no_longer_than_its_minimum_hold() {
     waiting.await.unwrap().unwrap();
     let took = from.elapsed();
     assert!(took >= WINDOW && took < WINDOW + SLACK, "{took:?}");
+}
+
+/// Nor does a reader wait for a writer that is gone: not even one that does not queue.
+#[tokio::test]
+async fn a_writer_that_is_gone_keeps_no_reader_out() {
+    let server = RedisServer::start().unwrap();
+    let (one, gone) = (open(&server).await, open(&server).await);
+    let tried = async |n| {
+        let reads = Acquire::new(key("x", 1, n), Duration::from_secs(30)).with_mode(Mode::READER);
+        is_granted(&one.attempt(&reads).await.unwrap())
+    };
+    assert!(tried(1).await);
+    let unheard = gone.attempt(&queued(&key("x", 2, 1))).await.unwrap();
+    assert!(!tried(2).await);
+    drop(unheard);
+    gone.close().await.unwrap();
+    drop(gone);
+    until("a reader is let in", Duration::from_secs(5), async || {
+        tried(2).await
+    })
+    .await;
+}
+
+/// A raise may be the first that meets the end of another lease, or the late renewal of that one.
+#[tokio::test]
+async fn a_turn_that_others_bring_has_a_window_too() {
+    let server = RedisServer::start().unwrap();
+    let (one, stopped) = (with_window(&server).await, open(&server).await);
+    let long = Duration::from_secs(30);
+    for name in ["raised", "renewed"] {
+        let [a, b, c] = [1, 2, 3].map(|n| key(name, n, 1));
+        let permit = |key: &LeaseKey, ttl| {
+            Acquire::new(key.clone(), ttl).with_mode(Mode::permit(NonZeroU32::new(2).unwrap()))
+        };
+        assert!(is_granted(&one.attempt(&permit(&a, long)).await.unwrap()));
+        assert!(is_granted(&one.attempt(&permit(&b, WINDOW)).await.unwrap()));
+        let _unheard = stopped.attempt(&permit(&c, long).with_queue(long)).await.unwrap();
+        tokio::time::sleep(WINDOW + SLACK / 10).await;
+        if name == "raised" {
+            one.fencing().unwrap().raise(&a, Token::MIN).await.unwrap();
+        } else {
+            let late = one.renew().unwrap().renew(&[RenewItem::lease(b, long)]).await;
+            assert!(matches!(late[..], [RenewOutcome::Gone]), "{late:?}");
+        }
+        let seen = one.watch().unwrap().inspect(&a.name).await.unwrap();
+        let next = &seen.holders[1];
+        assert!(next.id == c.id && next.expires_in <= WINDOW, "{seen:?}");
+    }
 }
 
 /// A short window, and a client that has heard nothing of the server for longer than the window can bear: it

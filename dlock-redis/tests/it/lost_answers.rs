@@ -44,6 +44,19 @@ async fn a_release_without_its_answer_is_still_released() {
     assert_eq!(again, Released::NotHeld);
 }
 
+/// It leaves a tombstone, which needs memory, and is written after what needs none.
+#[tokio::test]
+async fn what_may_come_twice_is_released_where_memory_is_full() {
+    let server = RedisServer::start().unwrap();
+    let lock = open(&server).await;
+    let a = key("x", 1, 1);
+    send_and_drop(&server, lock.attempt(&Acquire::new(a.clone(), LIMIT))).await;
+    until("it is granted", LIMIT, async || holder(&server).is_some()).await;
+    server.ask(&["CONFIG", "SET", "maxmemory", "1"]).unwrap();
+    let released = lock.release(&a, Release::Now).await.unwrap();
+    assert_eq!(released, Released::Released);
+}
+
 /// That its acquire was sent twice does not make a release of a lease that was taken away a good one.
 #[tokio::test]
 async fn a_lease_that_was_lost_is_lost_however_it_was_taken() {

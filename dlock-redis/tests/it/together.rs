@@ -84,6 +84,8 @@ async fn tokens_grow_whether_or_not_requests_travel_together() {
 async fn each_is_answered_as_it_would_be_alone() {
     let server = RedisServer::start().unwrap();
     let (lock, other) = (open(&server).await, open(&server).await);
+    // An id is no pattern, whatever its bytes.
+    let pattern = u128::from_be_bytes([b'['; 16]);
     assert!(is_granted(
         &other
             .attempt(&Acquire::new(key("held", 2, 1), TTL))
@@ -92,7 +94,7 @@ async fn each_is_answered_as_it_would_be_alone() {
     ));
     let mut asked: Vec<_> = (10..14).map(|n| Acquire::new(key(&name(n), 1, n), TTL)).collect();
     asked.extend([
-        Acquire::new(key("first", 1, 0), TTL),
+        Acquire::new(key("first", pattern, 0), TTL),
         Acquire::new(key("held", 1, 1), TTL),
         queued(&key("held", 1, 2)),
         Acquire::new(key("twice", 1, 3), TTL),
@@ -109,19 +111,24 @@ async fn each_is_answered_as_it_would_be_alone() {
         })
         .collect();
     assert_eq!(shown, ["granted", "held", "queued", "granted", "held", "granted"]);
-    // One whose lease it is, two whose it is not, and one that others wait for.
+    // One whose lease it is, two whose it is not, one that others wait for, and one that has ended already.
+    let kept = key("kept", 1, 8);
+    lock.attempt(&Acquire::new(kept.clone(), TTL)).await.unwrap();
+    lock.release(&kept, Release::KeepFor(TTL * 10)).await.unwrap();
     let ended = [
-        key("first", 1, 0),
+        key("first", pattern, 0),
         key("free", 1, 9),
         key("twice", 1, 4),
         key("twice", 1, 3),
+        kept,
     ];
     let of_few = (10..14).map(|n| key(&name(n), 1, n));
     let ended: Vec<_> = of_few.chain(ended).collect();
     let released = join_all(ended.iter().map(|lease| lock.release(lease, Release::Now))).await;
     let released: Vec<_> = released.into_iter().skip(4).map(Result::unwrap).collect();
     let [yes, no] = [Released::Released, Released::NotHeld];
-    assert_eq!(released, [yes, no, no, yes]);
+    assert_eq!(released, [yes, no, no, yes, yes]);
+    assert_eq!(keys(&server, "dlock{*}:4:kept"), 1);
     let abandoned = lock
         .abandon(&[key("held", 1, 2), key("free", 1, 5), key("none", 1, 7)])
         .await;

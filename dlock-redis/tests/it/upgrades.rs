@@ -107,3 +107,18 @@ async fn one_that_has_let_go_wants_nothing() {
     lock.release(&a, Release::KeepFor(LONG)).await.unwrap();
     assert_eq!(upgrade(&lock, &b).await, Converted::Busy);
 }
+
+/// What is watched keeps what is known of it.
+#[tokio::test]
+async fn one_that_was_alone_wants_it_no_more() {
+    let server = RedisServer::start().unwrap();
+    let (lock, a, b) = two_readers(&server).await;
+    let _changes = lock.watch().unwrap().watch(&a.name).await.unwrap();
+    assert_eq!(upgrade(&lock, &b).await, Converted::Busy);
+    lock.release(&a, Release::Now).await.unwrap();
+    assert!(matches!(upgrade(&lock, &b).await, Converted::Done(_)));
+    lock.convert(&b, Mode::READER).await.unwrap();
+    let c = key("x", 3, 1);
+    reads(&lock, &c, LONG).await;
+    assert_eq!(upgrade(&lock, &c).await, Converted::Busy);
+}

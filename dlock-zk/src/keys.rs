@@ -141,6 +141,31 @@ mod tests {
     }
 
     #[test]
+    fn a_path_is_one_that_a_server_takes() {
+        let long = "/a".repeat(256);
+        for path in ["", "/a", "/a/zookeeper", "/a.b/..c", &long] {
+            check_path(path, "it").unwrap();
+        }
+        let refused = [
+            "a",
+            "/",
+            "/a/",
+            "//a",
+            "/.",
+            "/a/..",
+            "/zookeeper",
+            "/zookeeper/a",
+            "/\u{1}",
+            "/\u{e000}",
+            "/\u{ffff}",
+            &format!("{long}a"),
+        ];
+        for path in refused {
+            assert!(check_path(path, "it").is_err(), "{path:?}");
+        }
+    }
+
+    #[test]
     fn plain_names_are_seen_as_they_are() {
         let own = Paths::new("/app", "/dlock", Layout::Own, false);
         let path = own.lock(&name("orders-42.eu_1~a"));

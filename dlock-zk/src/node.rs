@@ -252,6 +252,9 @@ mod tests {
     #[test]
     fn a_node_is_read_as_it_was_made() {
         let permit = Mode::permit(NonZeroU32::new(3).unwrap());
+        let longest = RequestId::new(1, u64::MAX);
+        let name = format!("{}0000000001", prefix(Layout::Own, longest, permit));
+        assert_eq!(entry(Layout::Own, &name).id(), longest);
         for mode in [Mode::Exclusive, Mode::READER, permit] {
             for (digits, place) in [
                 ("0000000007", 7),
@@ -285,6 +288,10 @@ mod tests {
             ab000000000000000000000000000000-2a-p0-0000000001 ab000000000000000000000000000000-2a-x-1 \
             ab000000000000000000000000000000-2a-q9-0000000001 \
             ab000000000000000000000000000000-2a-x-0000000001~q _c_0f2a6d1e-lock-0000000012 \
+            ab000000000000000000000000000000-2a-x-1~r ab000000000000000000000000000000--x-0000000001 \
+            ab000000000000000000000000000000-zz-x-0000000001 \
+            ab000000000000000000000000000000-12345678901234567-x-0000000001 \
+            _c_zf2a6d1e-5b7c-4c2d-9f00-1234567890ab-lock-0000000012 \
             _c_0f2a6d1e-5b7c-4c2d-9f00-1234567890ab__WRIT__0000000012";
         for name in foreign.split(' ') {
             assert_eq!(parse(Layout::Own, name), None, "{name}");

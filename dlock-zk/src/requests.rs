@@ -286,4 +286,36 @@ mod tests {
         drop(requests.call(&key(1)).unwrap());
         assert!(!requests.knows(&key(1)));
     }
+
+    #[test]
+    fn what_has_ended_or_is_another_one_is_not_handed_out() {
+        let key = |name| LeaseKey::new(LockName::new(name).unwrap(), RequestId::new(1, 1));
+        let asked = |name| Acquire::new(key(name), std::time::Duration::from_secs(1));
+        let node = |name: &str| Node {
+            name: name.into(),
+            czxid: 7,
+        };
+        let (x, y, first, second) = (key("x"), key("y"), node("1"), node("2"));
+        let requests = Requests::new("h".into());
+        requests.note(&asked("x")).unwrap();
+        assert!(!requests.shut_if_idle() && !requests.hand_out(&x, &first));
+        // While its node is not known, and once.
+        assert!(requests.with_nodes(|_| true).is_empty());
+        assert!(requests.is_doubted(&x) && !requests.is_doubted(&x));
+        requests.keep(&asked("x"), &first).unwrap();
+        assert!(requests.with_nodes(|_| true).len() == 1 && !requests.is_doubted(&x));
+        // Of another node, another name or another mode.
+        assert!(!requests.hand_out(&x, &second) && !requests.hand_out(&y, &first));
+        assert!(!requests.get(&x).unwrap().granted && requests.get(&y).is_none());
+        assert!(requests.note(&asked("y")).is_err());
+        assert!(requests.note(&asked("x").with_mode(Mode::READER)).is_err());
+        assert!(requests.hand_out(&x, &first) && requests.get(&x).unwrap().granted);
+        let seen = requests.get(&x).unwrap();
+        requests.change(&x, |r| (r.leaving, r.node) = (true, Some(second.clone())));
+        assert!(!requests.hand_out(&x, &second) && requests.forget_node(&seen).is_none());
+        requests.forget(&x);
+        requests.keep(&asked("x"), &first).unwrap();
+        assert!(requests.forget_node(&seen).is_some() && requests.get(&x).is_none());
+        assert!(requests.shut_if_idle() && requests.note(&asked("x")).is_err());
+    }
 }

@@ -401,3 +401,47 @@ impl Watch for ZkLock {
             .await
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::line::line_of;
+    use crate::node::prefix;
+
+    /// A look at a line that was made at `line` and has had `changes`, with requests of those numbers.
+    fn look((line, changes): (i64, i32), mode: Mode, numbers: &[u64]) -> Look {
+        let name = |n: &u64| format!("{}{n:010}", prefix(Layout::Own, RequestId::new(1, *n), mode));
+        let children: Vec<_> = numbers.iter().map(name).collect();
+        Look {
+            count: Some((line, changes)),
+            line: line_of(Layout::Own, children.clone()).unwrap(),
+            children: children.into_iter().collect(),
+            ..Look::default()
+        }
+    }
+
+    #[test]
+    fn a_look_explains_all_that_happened_or_does_not() {
+        let (x, r) = (Mode::Exclusive, Mode::READER);
+        let before = look((7, 3), x, &[1, 2, 3]);
+        for (now, explains) in [
+            (look((7, 3), x, &[1, 2, 3]), true),
+            (look((7, 4), x, &[2, 3]), true),
+            (look((7, 4), x, &[1, 3]), true),
+            (look((7, 5), x, &[2, 3, 4]), true),
+            // Of another line; and somebody came and went.
+            (look((8, 4), x, &[2, 3]), false),
+            (look((7, 6), x, &[2, 3]), false),
+            // The second may have been the holder in between.
+            (look((7, 5), x, &[3]), false),
+            (Look::default(), false),
+        ] {
+            assert_eq!(now.explains(&before), explains, "{now:?}");
+        }
+        let mut missed = look((7, 4), x, &[2, 3]);
+        missed.missed = true;
+        assert!(!missed.explains(&before));
+        // They were holders both.
+        assert!(look((7, 5), r, &[3]).explains(&look((7, 3), r, &[1, 2, 3])));
+    }
+}

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use dlock_core::Mode;
 use dlock_core::spi::{
-    Attempt, LeaseKey, Lock as _, LostLeases, Release, Released, RenewItem, RenewOutcome, Signal, Watch as _,
+    Attempt, LeaseKey, Lock as _, LostLeases, Release, Released, RenewItem, RenewOutcome, RwLock as _,
+    Signal, Watch as _,
 };
 use dlock_zk::{Config, ZkLock};
 use futures::StreamExt as _;
@@ -302,6 +303,8 @@ async fn a_foreign_node_ends_no_hold() {
     assert!(matches!(outcomes[..], [RenewOutcome::Renewed(_)]), "{outcomes:?}");
     let e = lock.attempt(&at_once(&key("x", 1, 2), X)).await.unwrap_err();
     assert_eq!(e.kind(), dlock_core::ErrorKind::BackendData, "{e}");
+    let left = children(&server, "/dlock/locks/x").await;
+    assert_eq!(left.len(), 2, "the holder's and the foreign one: {left:?}");
     assert_eq!(lock.release(&k, Release::Now).await.unwrap(), Released::Released);
 }
 
@@ -340,10 +343,14 @@ async fn a_hold_whose_node_was_deleted_is_not_renewed() {
 async fn all_readers_are_ended_and_an_unfair_lock_too() {
     let server = start().await;
     let lock = open(&server).await;
+    granted(&lock, &at_once(&key("x", 1, 5), X)).await;
+    lock.convert(&key("x", 1, 5), Mode::READER).await.unwrap();
     for n in 0..5 {
         granted(&lock, &at_once(&key("x", 1, n), Mode::READER)).await;
     }
-    assert_eq!(lock.force_release(&key("x", 1, 0).name).await.unwrap(), 5);
+    assert_eq!(lock.force_release(&key("x", 1, 0).name).await.unwrap(), 6);
+    let left = children(&server, "/dlock/locks/x").await;
+    assert!(left.is_empty(), "with the mark of the downgrade: {left:?}");
     granted(&lock, &at_once(&key("x", 1, 9), X)).await;
     let address = server.address().to_string();
     let unfair = config().unfair().servers(&address).connect(here()).await.unwrap();

@@ -8,6 +8,7 @@ mod beside;
 mod counts;
 mod forced;
 mod frames;
+mod gate;
 mod lost_answers;
 mod many_waiters;
 mod modes;

@@ -3,10 +3,10 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use dlock_core::spi::{Converted, Lock as _, Push, Release, RwLock as _};
+use dlock_core::spi::{Converted, Lock as _, Push, Release, RenewItem, RenewOutcome, RwLock as _};
 use dlock_core::{ErrorKind, Mode};
 
-use crate::{at_once, children, granted, key, open, pushed, queued, start, turn, until, waits};
+use crate::{LONG, at_once, children, granted, key, open, pushed, queued, start, turn, until, waits};
 
 const X: Mode = Mode::Exclusive;
 const R: Mode = Mode::READER;
@@ -89,6 +89,14 @@ async fn a_writer_becomes_a_reader_and_no_writer_comes_between() {
     let mut reader = waits(&b, &queued(&k(1), R)).await;
     let mut writer = waits(&b, &queued(&k(2), X)).await;
     assert!(pushed(&mut reader, SOON).await.is_none());
+    let e = b.convert(&k(2), R).await.unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::Lost, "of a waiter: {e}");
+    let items = [RenewItem::queued(k(2), LONG)];
+    let asked = b.renew().unwrap().renew(&items).await;
+    let [RenewOutcome::Queued { ahead, .. }] = asked[..] else {
+        panic!("{asked:?}");
+    };
+    assert_eq!(ahead, Some(1));
     for _ in 0..2 {
         let Converted::Done(grant) = a.convert(&k(0), R).await.unwrap() else {
             panic!("a downgrade is always possible");

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use dlock_core::spi::{Acquire, LeaseKey, Lock as _, Release, Watch as _};
 use dlock_core::{LockName, Mode, RequestId};
+use dlock_testkit::ZkOptions;
 use dlock_zk::Layout;
 
-use crate::{LONG, at_once, children, config, granted, hands, here, key, open, start, until};
+use crate::{LONG, at_once, children, config, granted, hands, here, key, open, start, until, with};
 
 #[tokio::test]
 async fn names_of_any_bytes_are_locks_of_their_own() {
@@ -122,4 +123,39 @@ async fn tokens_grow_where_lines_are_removed_and_made_anew() {
         })
         .await;
     }
+}
+
+/// A page goes on behind the last name of the one before, and has no line without anybody in it.
+#[tokio::test]
+async fn names_in_use_are_listed_page_by_page() {
+    let server = with(ZkOptions::new().containers(LONG)).await;
+    let lock = open(&server).await;
+    let take = async |name: String, n| {
+        let key = key(&name, 1, n);
+        granted(&lock, &at_once(&key, Mode::Exclusive)).await;
+        key
+    };
+    let all: Vec<_> = (0..501).map(|n| format!("n/{n:03}")).collect();
+    futures::future::join_all(all.iter().zip(0..).map(|(name, n)| take(name.clone(), n))).await;
+    let left = take("left".to_owned(), 600).await;
+    lock.release(&left, Release::Now).await.unwrap();
+    let list = async |prefix: &str, from: Option<&str>| {
+        let page = lock
+            .list(prefix.as_bytes(), from.map(str::as_bytes))
+            .await
+            .unwrap();
+        let names: Vec<_> = page.names.iter().map(ToString::to_string).collect();
+        (names, page.next.map(|next| String::from_utf8(next).unwrap()))
+    };
+    assert_eq!(
+        list("n/", None).await,
+        (all[..500].to_vec(), Some(all[499].clone()))
+    );
+    assert_eq!(list("n/", Some(&all[499])).await, (all[500..].to_vec(), None));
+    assert_eq!(list("n/", Some(&all[0])).await, (all[1..].to_vec(), None));
+    assert_eq!(list("l", None).await, (Vec::new(), None));
+    let unfair = config().unfair().servers(&server.address().to_string());
+    let unfair = unfair.connect(here()).await.unwrap();
+    granted(&unfair, &at_once(&left, Mode::Exclusive)).await;
+    assert_eq!(unfair.list(b"", None).await.unwrap().names, [left.name]);
 }

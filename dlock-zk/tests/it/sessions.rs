@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use dlock_core::spi::{
-    Lock as _, LostLeases, Release, Released, RenewItem, RenewOutcome, RwLock as _, Signal,
+    Attempt, Lock as _, LostLeases, Release, Released, RenewItem, RenewOutcome, RwLock as _, Signal,
 };
 use dlock_core::{AutoRenew, LockOptions, LossReason, Mode, Runtime, Timestamp};
 use dlock_zk::ZkLock;
@@ -36,28 +36,56 @@ async fn another_session_is_made_when_one_has_ended() {
     let server = start().await;
     let lock = open(&server).await;
     let mut signals = lock.signals();
-    let first = lock.session_id().unwrap();
-    let old = key("x", 1, 1);
-    let before = granted(&lock, &at_once(&old, X)).await;
-    crate::expire(&server, first).await;
-    loop {
-        let signal = tokio::time::timeout(LONG, signals.next()).await.unwrap().unwrap();
-        match signal {
-            Signal::Lost(LostLeases::All, reason) => {
-                assert_eq!(reason, LossReason::SessionLost);
-                break;
+    // Another user of the same session takes nothing from the first.
+    let _another = lock.signals();
+    let mut before = None;
+    // The second one is looked after as the first is.
+    for n in 0..2 {
+        let first = lock.session_id().unwrap();
+        let old = key("x", 1, n);
+        let token = granted(&lock, &at_once(&old, X)).await.token;
+        assert!(token > before);
+        before = token;
+        crate::expire(&server, first).await;
+        loop {
+            let signal = tokio::time::timeout(LONG, signals.next()).await.unwrap().unwrap();
+            match signal {
+                Signal::Lost(LostLeases::All, reason) => {
+                    assert_eq!(reason, LossReason::SessionLost);
+                    break;
+                }
+                Signal::Doubt | Signal::Back => {}
+                other => panic!("{other:?}"),
             }
-            Signal::Doubt | Signal::Back => {}
-            other => panic!("{other:?}"),
         }
+        until("there is another session", LONG, async || {
+            lock.session_id().is_some_and(|id| id != first)
+        })
+        .await;
+        assert_eq!(lock.release(&old, Release::Now).await.unwrap(), Released::NotHeld);
     }
-    until("there is another session", LONG, async || {
-        lock.session_id().is_some_and(|id| id != first)
+    granted(&lock, &at_once(&key("x", 1, 2), X)).await;
+    let sessions = children(&server, "/dlock/sessions").await;
+    assert_eq!(sessions.len(), 1, "{sessions:?}");
+}
+
+/// Nobody uses it, and a request finds no server: a later one tries anew.
+#[tokio::test]
+async fn a_request_after_a_failed_one_makes_a_session() {
+    let server = start().await;
+    let lock = open(&server).await;
+    crate::expire(&server, lock.session_id().unwrap()).await;
+    until("it has ended", LONG, async || lock.session_id().is_none()).await;
+    hands(&server, |s| s.crash()).await;
+    let request = at_once(&key("x", 1, 1), X);
+    // It waits longer than the try that it begins, which is refused at once.
+    let e = lock.attempt(&request).await.unwrap_err();
+    assert_eq!(e.kind(), dlock_core::ErrorKind::Unavailable, "{e}");
+    hands(&server, |s| s.start_again()).await;
+    until("it is had", LONG, async || {
+        matches!(lock.attempt(&request).await, Ok(Attempt::Granted(_)))
     })
     .await;
-    assert_eq!(lock.release(&old, Release::Now).await.unwrap(), Released::NotHeld);
-    let after = granted(&lock, &at_once(&key("x", 1, 2), X)).await;
-    assert!(after.token > before.token);
 }
 
 /// The node of a session that has ended may be there yet, and in the line; it is nobody's.

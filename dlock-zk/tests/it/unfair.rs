@@ -40,7 +40,7 @@ async fn one_has_it_and_the_others_are_told_when_it_is_free() {
     assert!(after.token > before.token);
     assert_eq!(a.release(&first, Release::Now).await.unwrap(), Released::NotHeld);
     let held = a.inspect(&first.name).await.unwrap();
-    assert_eq!(held.holders[0].id, second.id);
+    assert_eq!((held.holders[0].id, held.waiting), (second.id, 0));
 }
 
 #[tokio::test]

@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use dlock_core::Mode;
 use dlock_core::spi::{
-    Acquire, Attempt, Lock as _, LostLeases, Queueing, Release, Released, RenewItem, RenewOutcome, Signal,
-    Watch as _,
+    Abandoned, Acquire, Attempt, Lock as _, LostLeases, Queueing, Release, Released, RenewItem, RenewOutcome,
+    Signal, Watch as _,
 };
 use dlock_zk::ZkLock;
 use futures::StreamExt as _;
 
-use crate::{LONG, at_once, children, config, granted, hands, here, key, queued, start, until};
+use crate::{LONG, at_once, children, config, granted, hands, here, key, queued, start, unanswered, until};
 use dlock_testkit::ZkServer;
 
 const X: Mode = Mode::Exclusive;
@@ -181,6 +181,55 @@ async fn an_unfair_lock_is_taken_again_after_losing_its_node() {
     assert!(matches!(again, Attempt::Granted(_)), "{again:?}");
     lock.release(&first.key, Release::Now).await.unwrap();
     is_free(&server, "again").await;
+}
+
+/// The next holder may be another request of the same client.
+#[tokio::test]
+async fn what_lost_its_nodes_takes_none_of_its_own_client() {
+    let server = start().await;
+    for deleted in [&[Node::InTurn][..], &BOTH] {
+        let lock = open(&server).await;
+        let (first, second) = (request(1), at_once(&key("x", 1, 2), X));
+        granted(&lock, &first).await;
+        for node in deleted {
+            delete(&server, *node).await;
+        }
+        granted(&lock, &second).await;
+        if deleted.len() == 1 {
+            let outcome = renewed(&lock, &first).await;
+            assert!(matches!(outcome, RenewOutcome::Gone), "{outcome:?}");
+        }
+        let released = lock.release(&first.key, Release::Now).await.unwrap();
+        assert_eq!(released, Released::NotHeld);
+        let outcome = renewed(&lock, &second).await;
+        assert!(matches!(outcome, RenewOutcome::Renewed(_)), "{outcome:?}");
+        lock.release(&second.key, Release::Now).await.unwrap();
+        is_free(&server, &format!("{deleted:?}")).await;
+    }
+}
+
+/// The answer to its creation was lost as well.
+#[tokio::test]
+async fn an_abandon_deletes_what_is_left() {
+    let server = start().await;
+    let lock = open(&server).await;
+    let user = lock.signals();
+    catch_up(&lock, 0).await;
+    hands(&server, |s| s.pause()).await;
+    let first = request(1);
+    unanswered(lock.attempt(&first)).await;
+    hands(&server, |s| s.go_on()).await;
+    until("both are there", LONG, async || nodes(&server).await.len() == 2).await;
+    delete(&server, Node::InTurn).await;
+    let abandoned = lock.abandon(&[first.key]).await.remove(0).unwrap();
+    assert_eq!(abandoned, Abandoned::Nothing);
+    is_free(&server, "abandoned").await;
+    // Nothing is known of it any more: a session of nobody with nothing in it is closed at once.
+    drop(user);
+    until("its session is closed", LONG / 2, async || {
+        children(&server, "/dlock/sessions").await.is_empty()
+    })
+    .await;
 }
 
 /// A release finds that its own node is missing, and stands still between the look at the other one and the

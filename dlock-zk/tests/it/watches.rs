@@ -172,3 +172,21 @@ async fn a_watcher_outlives_its_session_and_the_line() {
         }
     }
 }
+
+#[tokio::test]
+async fn a_foreign_node_ends_a_watch_with_an_error() {
+    let server = start().await;
+    let lock = open(&server).await;
+    let a = key("x", 1, 1);
+    granted(&lock, &at_once(&a, X)).await;
+    let mut changes = lock.watch().unwrap().watch(&a.name).await.unwrap();
+    next(&mut changes).await;
+    crate::hands(&server, |s| {
+        s.with_session(|s| s.create("/dlock/locks/x/somebody-else", b""))
+    })
+    .await;
+    let mut told = async || tokio::time::timeout(LONG, changes.next()).await.unwrap();
+    let e = told().await.unwrap().unwrap_err();
+    assert_eq!(e.kind(), dlock_core::ErrorKind::BackendData, "{e}");
+    assert!(told().await.is_none());
+}

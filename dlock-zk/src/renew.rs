@@ -91,7 +91,7 @@ impl ZkLock {
         let (heard, stat) = join(session.be_heard(), client.check_stat(&path)).await;
         let stat = stat.map_err(|e| session.failed(e))?;
         heard?;
-        if stat.is_some_and(|stat| session.owns(&stat) && stat.czxid == node.czxid) {
+        if stat.is_some_and(|stat| stat.czxid == node.czxid) {
             return renewed(session, key, Ok(()));
         }
         self.forget_hold(session, &request).await?;

@@ -11,7 +11,8 @@
 //!
 //! All mutants are in one build (mutant schemata: Untch, Offutt and Harrold, 1993): a comparison `a < b`
 //! becomes `lt(7, &a, &b)`, which is `a <= b` where the environment variable `DLOCK_MUTANT` is 7. So a mutant
-//! costs a run and no build.
+//! costs a run and no build. A command that does not come to where a mutant would make a difference is not
+//! run for it.
 //!
 //! | what | becomes |
 //! |---|---|
@@ -46,10 +47,23 @@ const SWITCH: &str = r#"
 #[doc(hidden)]
 #[allow(missing_docs, clippy::all)]
 pub mod mutant {
-    static CHOSEN: std::sync::LazyLock<u32> = std::sync::LazyLock::new(|| {
-        std::env::var("DLOCK_MUTANT").ok().and_then(|n| n.parse().ok()).unwrap_or(0)
+    use std::io::Write as _;
+    use std::sync::{LazyLock, Mutex};
+    static CHOSEN: LazyLock<u32> =
+        LazyLock::new(|| std::env::var("DLOCK_MUTANT").ok().and_then(|n| n.parse().ok()).unwrap_or(0));
+    /// Where it is written down which would have made a difference.
+    static SEEN: LazyLock<Option<Mutex<(std::fs::File, std::collections::HashSet<u32>)>>> = LazyLock::new(|| {
+        let file = std::env::var("DLOCK_MUTANTS_SEEN").ok()?;
+        let file = std::fs::OpenOptions::new().append(true).create(true).open(file).ok()?;
+        Some(Mutex::new((file, Default::default())))
     });
     pub fn on(n: u32) -> bool {
+        if let Some(seen) = &*SEEN
+            && let Ok(mut seen) = seen.lock()
+            && seen.1.insert(n)
+        {
+            let _ = seen.0.write_all(format!("{n}\n").as_bytes());
+        }
         *CHOSEN == n
     }
     /// A script, with one line of it replaced.
@@ -60,10 +74,10 @@ pub mod mutant {
         }
     }
     pub fn lt<T: PartialOrd + ?Sized>(n: u32, a: &T, b: &T) -> bool {
-        a < b || on(n) && a == b
+        a < b || a == b && on(n)
     }
     pub fn le<T: PartialOrd + ?Sized>(n: u32, a: &T, b: &T) -> bool {
-        a < b || !on(n) && a == b
+        a < b || a == b && !on(n)
     }
     pub fn number<T: From<bool> + std::ops::Add<Output = T>>(n: u32, value: T) -> T {
         value + T::from(on(n))
@@ -100,13 +114,27 @@ fn run(list: &Path, limit: u32, commands: &[String]) -> Result<()> {
     let first = env::var("FIRST").ok().and_then(|n| n.parse().ok());
     let commands = &commands[..first.unwrap_or(commands.len()).min(commands.len())];
     // Without a mutant all must pass, or their failures say nothing. How long each takes says when it hangs.
-    let mut limits = Vec::new();
+    // And it is written down which mutants it reaches: the others it does not kill.
+    let (mut limits, mut reached) = (Vec::new(), Vec::new());
+    let seen = list.with_extension("seen");
     for command in commands {
         let began = Instant::now();
-        if let Some(why) = killed(command, "0", limit)? {
+        write(&seen, "")?;
+        let noting = format!(
+            "DLOCK_MUTANTS_SEEN='{}'; export DLOCK_MUTANTS_SEEN; {command}",
+            seen.display()
+        );
+        if let Some(why) = killed(&noting, "0", limit)? {
             return Err(format!("without a mutant `{command}` {why}"));
         }
         limits.push(limit.min(10 + 4 * u32::try_from(began.elapsed().as_secs()).unwrap_or(limit)));
+        let all: HashSet<String> = read(&seen)?.lines().map(str::to_owned).collect();
+        println!(
+            "{} s, {} reached: `{command}`",
+            began.elapsed().as_secs(),
+            all.len()
+        );
+        reached.push(all);
     }
     let jobs = env::var("JOBS").ok().and_then(|n| n.parse().ok()).unwrap_or(1);
     let (next, outcomes) = (AtomicUsize::new(0), Mutex::new(vec![None; rows.len()]));
@@ -114,7 +142,10 @@ fn run(list: &Path, limit: u32, commands: &[String]) -> Result<()> {
         while let Some(row) = rows.get(next.fetch_add(1, Ordering::Relaxed)) {
             let mut by = None;
             for (k, command) in commands.iter().enumerate() {
-                if by.is_none() {
+                let number = row.split('\t').next().unwrap_or_default();
+                // A script's tell nothing.
+                let can = reached[k].is_empty() || reached[k].contains(number);
+                if by.is_none() && can {
                     by = killed(command, row, limits[k])?.map(|why| (k, why));
                 }
             }

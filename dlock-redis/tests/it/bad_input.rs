@@ -3,11 +3,12 @@
 
 use std::time::{Duration, Instant};
 
-use dlock_core::{Error, ErrorKind};
+use dlock_core::spi::{Acquire, Lock as _, Release};
+use dlock_core::{Error, ErrorKind, Mode};
 use dlock_redis::Config;
 
-use crate::{client, client_of, config, here, open};
-use dlock_testkit::{RedisOptions, RedisServer};
+use crate::{client, client_of, config, here, is_granted, key, open, queued};
+use dlock_testkit::{RedisOptions, RedisServer, Value};
 
 async fn refusal(url: &str) -> Error {
     let from = Instant::now();
@@ -149,6 +150,46 @@ async fn foreign_data_is_said_and_kept() {
     server.ask(&["SET", &key, "1hmine"]).unwrap();
     let e = client.lock("x").unwrap().try_acquire().await.unwrap_err();
     assert_eq!(e.kind(), ErrorKind::BackendData, "{e}");
+}
+
+/// Somebody deleted an entry, and left its id in the queue, or among the sharers.
+#[tokio::test]
+async fn an_id_without_its_entry_is_in_nobodys_way() {
+    let server = RedisServer::start().unwrap();
+    let (lock, other) = (open(&server).await, client(&server).await);
+    let spoil_first_of = |members: &str| {
+        let entries = server.ask(&["KEYS", "dlock{*}:1:x:e"]).unwrap().list().unwrap();
+        let entries = entries[0].text();
+        let members = entries.replace(":x:e", members);
+        let first = server
+            .ask(&["ZRANGE", &members, "0", "0"])
+            .unwrap()
+            .list()
+            .unwrap();
+        let Value::Bytes(id) = &first[0] else {
+            panic!("{first:?}")
+        };
+        let gone = server.ask(&[b"HDEL", entries.as_bytes(), id]).unwrap();
+        assert_eq!(gone.number().unwrap(), 1);
+    };
+    let [held, waits, read] = [1, 2, 3].map(|n| queued(&key("x", n, 1)));
+    assert!(is_granted(&lock.attempt(&held).await.unwrap()));
+    let _unheard = lock.attempt(&waits).await.unwrap();
+    spoil_first_of(":x:q");
+    lock.release(&held.key, Release::Now).await.unwrap();
+    let guard = other.lock("x").unwrap().try_acquire().await.unwrap();
+    guard.unwrap().release().await.unwrap();
+
+    let brief = Acquire::new(key("x", 4, 1), Duration::from_millis(300));
+    for reads in [&brief, &read] {
+        let reads = reads.clone().with_mode(Mode::READER);
+        assert!(is_granted(&lock.attempt(&reads).await.unwrap()));
+    }
+    spoil_first_of(":x:s");
+    tokio::time::sleep(brief.ttl).await;
+    lock.release(&read.key, Release::Now).await.unwrap();
+    let written = other.rwlock("x").unwrap().write().try_acquire().await;
+    assert!(written.unwrap().is_some());
 }
 
 #[tokio::test]

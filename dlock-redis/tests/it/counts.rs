@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use dlock_core::spi::{Acquire, Lock as _, Release, RenewItem};
+use dlock_core::Mode;
+use dlock_core::spi::{Acquire, Lock as _, Release, RenewItem, RenewOutcome};
 use futures::StreamExt as _;
 
 use crate::{TTL, client, key, open, until};
@@ -60,7 +61,7 @@ async fn ten_thousand_leases_are_renewed_in_a_hundred_commands() {
         .map(|lease| RenewItem::lease(lease.clone(), Duration::from_secs(60)))
         .collect();
     let outcomes = lock.renew().unwrap().renew(&items).await;
-    let renewed = |o: &&dlock_core::spi::RenewOutcome| matches!(o, dlock_core::spi::RenewOutcome::Renewed(_));
+    let renewed = |o: &&RenewOutcome| matches!(o, RenewOutcome::Renewed(_));
     assert_eq!(outcomes.iter().filter(renewed).count(), 10_000);
     // One more where the script was not there yet.
     let commands = calls(&server, "evalsha") - before;
@@ -72,10 +73,11 @@ async fn ten_thousand_leases_are_renewed_in_a_hundred_commands() {
 async fn nothing_is_left_of_names_but_the_counters_of_their_buckets() {
     let server = RedisServer::start().unwrap();
     let lock = open(&server).await;
-    for n in 0..2_000 {
+    for n in 0..1_000 {
         let lease = key(&format!("name-{n}"), 1, n);
         lock.attempt(&Acquire::new(lease.clone(), TTL)).await.unwrap();
         lock.release(&lease, Release::Now).await.unwrap();
+        lock.watch().unwrap().inspect(&lease.name).await.unwrap();
     }
     let left = keys(&server);
     assert!(
@@ -156,28 +158,53 @@ async fn a_hand_over_to_a_client_that_was_idle_is_three_commands() {
 async fn readers_are_renewed_together_too() {
     let server = RedisServer::start().unwrap();
     let lock = open(&server).await;
-    let ttl = Duration::from_secs(60);
-    let leases: Vec<_> = (0..1_000).map(|n| key("x", 1, n)).collect();
-    for lease in &leases {
-        let mut request = Acquire::new(lease.clone(), ttl);
-        request.mode = dlock_core::Mode::READER;
-        lock.attempt(&request).await.unwrap();
+    let reads = |name: &str, n, ttl| Acquire::new(key(name, 1, n), ttl).with_mode(Mode::READER);
+    for (name, ttl, many) in [("x", 60_000, 1_000), ("y", 1_500, 10)] {
+        let time = Duration::from_millis(ttl as u64);
+        let leases: Vec<_> = (0..many).map(|n| reads(name, n, time)).collect();
+        for lease in &leases {
+            lock.attempt(lease).await.unwrap();
+        }
+        let keys = || {
+            keys(&server)
+                .into_iter()
+                .filter(|k| k.contains(&format!(":1:{name}:")))
+        };
+        // As after some renewals.
+        for key in keys() {
+            server.ask(&["PEXPIRE", &key, &(ttl - 100).to_string()]).unwrap();
+        }
+        let renewals = leases.iter().map(|l| RenewItem::lease(l.key.clone(), time));
+        let before = calls(&server, "evalsha");
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        let outcomes = lock.renew().unwrap().renew(&renewals.collect::<Vec<_>>()).await;
+        assert!(
+            outcomes.iter().all(|o| matches!(o, RenewOutcome::Renewed(_))),
+            "{outcomes:?}"
+        );
+        let commands = calls(&server, "evalsha") - before;
+        assert!(commands <= 9, "{commands}");
+        // All of them have all of their time again, and what they stand in lives as long.
+        let name = dlock_core::LockName::new(name).unwrap();
+        for holder in lock.watch().unwrap().inspect(&name).await.unwrap().holders {
+            assert!(
+                holder.expires_in > time - Duration::from_millis(200),
+                "{holder:?}"
+            );
+        }
+        for key in keys() {
+            let life = server.ask(&["PTTL", &key]).unwrap().number().unwrap();
+            assert!(life >= ttl - 200, "{key} goes in {life} ms");
+        }
     }
-    let items: Vec<_> = leases.iter().map(|l| RenewItem::lease(l.clone(), ttl)).collect();
-    let before = calls(&server, "evalsha");
-    tokio::time::sleep(Duration::from_millis(300)).await;
-    let outcomes = lock.renew().unwrap().renew(&items).await;
-    let renewed = |o: &dlock_core::spi::RenewOutcome| matches!(o, dlock_core::spi::RenewOutcome::Renewed(_));
-    assert!(outcomes.iter().all(renewed));
-    let commands = calls(&server, "evalsha") - before;
-    assert!(commands <= 9, "{commands}");
-    // All of them have all of their time again, and what they stand in lives as long.
-    let name = dlock_core::LockName::new("x").unwrap();
-    for holder in lock.watch().unwrap().inspect(&name).await.unwrap().holders {
-        assert!(holder.expires_in > ttl - Duration::from_millis(200), "{holder:?}");
-    }
-    for key in keys(&server).iter().filter(|k| !k.ends_with("}:t")) {
-        let life = server.ask(&["PTTL", key]).unwrap().number().unwrap();
-        assert!(life >= 59_800, "{key} goes in {life} ms");
-    }
+    // What is over is not extended, though nobody has met its end.
+    let brief = reads("x", 2_000, Duration::from_millis(50));
+    lock.attempt(&brief).await.unwrap();
+    tokio::time::sleep(brief.ttl * 2).await;
+    let late = lock
+        .renew()
+        .unwrap()
+        .renew(&[RenewItem::lease(brief.key, brief.ttl)])
+        .await;
+    assert!(matches!(late[..], [RenewOutcome::Gone]), "{late:?}");
 }

@@ -61,7 +61,7 @@ async fn each_client_that_does_not_answer_costs_one_window() {
         assert!(is_granted(&holder.attempt(&first).await.unwrap()));
         let mut unheard = Vec::new();
         for n in 0..6 {
-            unheard.push(stopped[n % 2].attempt(&asks(2, n as u64)).await.unwrap());
+            unheard.push(stopped[n / 3].attempt(&asks(2, n as u64)).await.unwrap());
         }
         let Attempt::Queued(wait) = next.attempt(&asks(3, 1)).await.unwrap() else {
             panic!("it is held")

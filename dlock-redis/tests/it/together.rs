@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use dlock_core::ErrorKind;
-use dlock_core::spi::{Abandoned, Acquire, Attempt, Lock as _, Release, Released};
+use dlock_core::spi::{Abandoned, Acquire, Attempt, Lock as _, Release, Released, RenewItem, RenewOutcome};
 use dlock_redis::RedisLock;
 use dlock_testkit::RedisServer;
 use futures::FutureExt as _;
@@ -174,6 +174,15 @@ async fn one_that_fails_costs_the_others_nothing() {
         match (n, answer) {
             (7, answer) => assert_eq!(answer.unwrap_err().kind(), ErrorKind::BackendData),
             (_, answer) => assert!(is_granted(&answer.unwrap()), "{n}"),
+        }
+    }
+    // Not as they were taken, so by the script that renews each.
+    let leases = (0..MANY).map(|n| RenewItem::lease(key(&name(n), 1, n), TTL * 2));
+    let renewed = lock.renew().unwrap().renew(&leases.collect::<Vec<_>>()).await;
+    for (n, outcome) in renewed.into_iter().enumerate() {
+        match (n, outcome) {
+            (7, RenewOutcome::Failed(e)) => assert_eq!(e.kind(), ErrorKind::BackendData),
+            (n, outcome) => assert!(matches!(outcome, RenewOutcome::Renewed(_)), "{n}: {outcome:?}"),
         }
     }
     for (n, answer) in release_all(&lock).await.into_iter().enumerate() {

@@ -113,6 +113,17 @@ async fn one_that_sleeps_is_not_made_deaf_by_another_one_that_goes() {
     hears(&mut sleeper, &other, 1).await;
 }
 
+#[tokio::test]
+async fn one_that_ends_makes_no_other_client_deaf() {
+    let server = RedisServer::start().unwrap();
+    let (lock, other) = (open(&server).await, open(&server).await);
+    let (one, mut stays) = (watch(&lock).await, watch(&other).await);
+    drop(one);
+    // Its client says that it has stopped listening.
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    hears(&mut stays, &lock, 1).await;
+}
+
 /// All is forgotten, numbers as well, and then changes go on: it begins anew, and says so.
 #[tokio::test]
 async fn what_a_flushed_server_did_not_tell_is_said_to_be_skipped() {

@@ -132,7 +132,8 @@ impl Side {
         }
         if op.script == FORGETTING {
             let keys = [":e", ":q"].map(|rest| self.key(op.of[0].0, rest));
-            c.ask(&["EVAL", FORGOTTEN, "2", &keys[0], &keys[1]]).unwrap();
+            c.ask(&["EVAL", FORGOTTEN, "2", &keys[0], &keys[1], &op.args[0]])
+                .unwrap();
             return Vec::new();
         }
         let ids = op.of.iter().map(|(_, id)| id.clone());
@@ -191,6 +192,31 @@ impl Side {
             answer => seen(&answer),
         };
         answers.into_iter().map(tell).collect()
+    }
+
+    /// A lease lasts for as long as was told, from before it was asked for.
+    fn lasts(&self, c: &mut Connection, (name, id): &(usize, String), told: &Seen, before: i64) {
+        let at = told
+            .times
+            .iter()
+            .rposition(|time| told.clocks.first() == Some(time));
+        let life = match at.map(|at| &told.times[..at]) {
+            // No brief one, which is told in no such number.
+            Some([.., life @ 100_000..1_000_000]) if ["[G", "[L"].contains(&&told.text[..2]) => *life,
+            _ => return,
+        };
+        let ends = match c.ask(&["PTTL", &self.key(*name, "")]).unwrap().number().unwrap() {
+            left @ 0.. => now(c) + left,
+            _ => {
+                let ends = c.ask(&["ZSCORE", &self.key(*name, ":s"), id]).unwrap();
+                ends.text().parse().unwrap()
+            }
+        };
+        assert!(
+            ends >= before + life,
+            "{id} ends {} ms too soon",
+            before + life - ends
+        );
     }
 
     /// By the script for what is extended as it was taken, and by the other one where that knows nothing.
@@ -254,13 +280,13 @@ const ALL: &str = "\
 const FORGOTTEN: &str = "\
     if redis.call('EXISTS', KEYS[2]) == 0 then return end \
     redis.call('HSET', KEYS[1], 'a', 7) \
-    for n = 1, 3 do \
+    for n = 1, ARGV[1] do \
       local id, clock = string.rep('z', 23) .. n, redis.call('TIME') \
       local ends = string.format('%d', clock[1] * 1000 + (n == 3 and 300000 or -1000)) \
       redis.call('HSET', KEYS[1], id, '1qx:0:300000:0:' .. ends .. ':dead:') \
       redis.call('ZADD', KEYS[2], 4503599627370496 + n, id) \
     end \
-    for _, key in ipairs(KEYS) do redis.call('PEXPIRE', key, 600000) end";
+    for _, key in ipairs(KEYS) do redis.call('PEXPIRE', key, 2000000) end";
 
 /// The same to be compared, after it was checked.
 fn left(of: Value) -> Seen {
@@ -525,7 +551,7 @@ impl Dice {
             ),
             23 => (TENDING, vec![window]),
             24 | 25 => match self.below(8) {
-                3..8 => (FORGETTING, Vec::new()),
+                3..8 => (FORGETTING, vec![self.of(&["1", "3"]).into()]),
                 0 => (RAISING, vec![window, "9000000000000000".into()]),
                 _ => (
                     COUNTING,
@@ -704,7 +730,19 @@ fn compare(server: &RedisServer, seed: usize) {
                 clocks.all(|now| span.contains(now)),
                 "seed {seed}: {answers:?} at {span:?}"
             );
+            for (answer, one) in answers.iter().zip(&op.of) {
+                side.lasts(&mut c, one, answer, before);
+            }
             let told = told(&mut c, &mut listening, &channels[0]);
+            // A grant that is pushed begins now.
+            let mut began = told.iter().filter_map(|message| match message.times[..] {
+                [.., began, _] if message.text.starts_with('a') => Some(began),
+                _ => None,
+            });
+            assert!(
+                began.all(|began| span.contains(&began)),
+                "seed {seed}: {told:?} at {span:?}"
+            );
             (answers, told)
         });
         if op.brief {

@@ -101,7 +101,6 @@ local function read_e(id)
     ends = tonumber(ends), chan = chan, owner = owner, written = true}
 end
 local function write_e(w)
-  w.written = true
   call('HSET', e, w.id, table.concat({VERSION .. w.phase .. w.mode, w.limit,
     string.format('%d', w.ttl), w.token, string.format('%d', w.ends), w.chan, w.owner}, ':'))
 end

@@ -329,14 +329,10 @@ local function recheck()
   return first and tonumber(first) - now or -1
 end
 
--- An item of a batch fails alone, unless the server is a replica, which fails all of them at the first write:
--- then nothing was written, and the client must reconnect.
+-- An item of a batch fails alone. A replica fails all of them: the script has its first write before them.
 local function item(work)
   local ok, answer = pcall(work)
-  if ok then return answer end
-  local why = type(answer) == 'table' and answer.err or tostring(answer)
-  if why:find('READONLY', 1, true) then error(answer, 0) end
-  return {'E', why}
+  return ok and answer or {'E', type(answer) == 'table' and answer.err or tostring(answer)}
 end
 
 -- The hold of that id, exclusive or shared, or nothing; and its entry in the queue.

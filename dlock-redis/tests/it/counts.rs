@@ -6,7 +6,7 @@ use dlock_core::Mode;
 use dlock_core::spi::{Acquire, Lock as _, Release, RenewItem, RenewOutcome};
 use futures::StreamExt as _;
 
-use crate::{TTL, client, key, open, until};
+use crate::{TTL, client, key, open, queued, until};
 use dlock_testkit::{RedisServer, field};
 
 /// How many commands clients have sent, by its statistics: those of scripts are counted apart.
@@ -207,4 +207,35 @@ async fn readers_are_renewed_together_too() {
         .renew(&[RenewItem::lease(brief.key, brief.ttl)])
         .await;
     assert!(matches!(late[..], [RenewOutcome::Gone]), "{late:?}");
+}
+
+/// A waiter is told of its turn, and is asked whether it is there where readers could pass it. Nothing else is
+/// sent to it, and an operator's look costs watchers nothing.
+#[tokio::test]
+async fn nobody_is_told_of_what_changes_nothing() {
+    let server = RedisServer::start().unwrap();
+    let (lock, other) = (open(&server).await, open(&server).await);
+    let reads = |n| Acquire::new(key("x", 1, n), TTL * 5).with_mode(Mode::READER);
+    for n in 0..2 {
+        lock.attempt(&reads(n)).await.unwrap();
+    }
+    let writer = queued(&key("x", 2, 1));
+    other.attempt(&writer).await.unwrap();
+    let told = || calls(&server, "publish");
+    let before = told();
+    lock.release(&reads(0).key, Release::Now).await.unwrap();
+    assert_eq!(told(), before, "a reader goes, another stays");
+    lock.attempt(&Acquire::new(key("x", 1, 2), TTL)).await.unwrap();
+    assert_eq!(told(), before, "another writer tries");
+    other.attempt(&writer).await.unwrap();
+    assert_eq!(told(), before, "the waiter asks");
+    lock.attempt(&reads(3)).await.unwrap();
+    assert_eq!(told(), before + 1, "a reader asks whether it is there");
+
+    let name = dlock_core::LockName::new("y").unwrap();
+    let mut changes = other.watch().unwrap().watch(&name).await.unwrap();
+    changes.next().await.unwrap().unwrap();
+    let before = told();
+    lock.watch().unwrap().inspect(&name).await.unwrap();
+    assert_eq!(told(), before, "an operator looks");
 }

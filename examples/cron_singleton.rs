@@ -22,7 +22,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let client = dlock::connect(url).await?;
     let options = LockOptions::new()
         .ttl(Duration::from_secs(30))
-        // Whoever is not first has nothing to wait for.
+        // Only the first has anything to do: no waiting.
         .wait_limit(Duration::ZERO)
         // A job that is through in a moment must not run again on a machine that starts it a moment later.
         .min_hold(Duration::from_secs(5))

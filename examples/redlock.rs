@@ -1,9 +1,8 @@
-//! One lock over five Redis servers that know nothing of each other: two of them may fail, and it is held by
-//! whoever a majority says.
+//! One lock over five independent Redis servers, held by the client that a majority grants it to: two of them
+//! may fail.
 //!
-//! `cargo run --features redis --example redlock`                  starts five servers of its own, and ends
-//! them `cargo run --features redis --example redlock -- redis://a redis://b redis://c`   takes those that
-//! are there: three or more
+//! `cargo run --features redis --example redlock` starts five servers of its own, and stops them. With
+//! `-- redis://a redis://b redis://c` it uses those, three or more.
 //!
 //! 1. A client gets the lock, with a token. Another one does not.
 //! 2. A server is killed. The lock is held on, renewed at the others.

@@ -23,7 +23,7 @@ use crate::name::LockName;
 use crate::options::LockOptions;
 use crate::timestamp::Timestamp;
 
-/// Where a store has no queue, whoever led leaves the name alone for that long: most who wait there ask again
+/// Where a store has no queue, a former leader leaves the name alone for that long: most candidates ask again
 /// sooner.
 const HOLD_BACK: Duration = Duration::from_millis(500);
 
@@ -425,7 +425,7 @@ impl Observer {
     }
 }
 
-/// How long whoever led leaves the name to others.
+/// How long a former leader leaves the name to others.
 fn hold_back(engine: &Engine) -> Duration {
     match engine.caps.has(Capability::Queue) {
         true => Duration::ZERO,

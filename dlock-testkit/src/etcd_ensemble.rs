@@ -126,7 +126,7 @@ impl EtcdEnsemble {
 
     /// Waits until all members that run and are not cut off serve, one of them as their leader.
     pub fn wait_until_ok(&self) -> io::Result<()> {
-        until("a leader, and whoever runs follows it", AGREE, || {
+        until("a leader, and all that run follow it", AGREE, || {
             self.together().iter().try_for_each(|(_, m)| m.serves())?;
             self.leader().map(|_| true)
         })

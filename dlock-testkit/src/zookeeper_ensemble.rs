@@ -114,7 +114,7 @@ impl ZkEnsemble {
 
     /// Waits until all members that run serve, one of them as their leader.
     pub fn wait_until_ok(&self) -> io::Result<()> {
-        until("a leader, and whoever runs follows it", AGREE, || {
+        until("a leader, and all that run follow it", AGREE, || {
             for (_, member) in self.running() {
                 member.mode()?;
             }

@@ -1,4 +1,4 @@
-//! The process that starts the others, makes trouble for whoever leads, and looks whether everything promised
+//! The process that starts the others, makes trouble for the leader, and looks whether everything promised
 //! happened.
 
 use std::collections::BTreeMap;

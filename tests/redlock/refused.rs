@@ -33,7 +33,7 @@ async fn permits_queues_and_priorities_are_unsupported_and_never_sent() {
     for (what, outcome) in [("permits", permits.await), ("priority", priority.await)] {
         assert_eq!(outcome.unwrap_err().kind(), ErrorKind::Unsupported, "{what}");
     }
-    // And of the backend, whoever asks it.
+    // The backend refuses it to every caller.
     let key = LeaseKey::new(LockName::new(NAME).unwrap(), RequestId::new(1, 1));
     let plain = Acquire::new(key, Duration::from_secs(1));
     let (mut permit, mut queued, mut first) = (plain.clone(), plain.clone(), plain.clone());

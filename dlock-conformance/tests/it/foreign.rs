@@ -26,7 +26,7 @@ enum Fault {
     ExtendsAnybody,
     /// A lock lasts a second longer than was asked for.
     Outlasts,
-    /// It is granted whoever has it.
+    /// It is granted while another holds it.
     Grants,
     /// It says that a lock lasts half as long as it does. That is no fault.
     SaysLess,
@@ -63,7 +63,7 @@ impl Polling {
         Some(Guard(name.clone(), holder, Arc::clone(&self.guards)))
     }
 
-    /// Whether it was held yet by whoever has that guard; until when it is now.
+    /// Whether the holder of that guard held it yet; until when it does now.
     fn set(&self, guard: &Guard, until: Timestamp, careless: Fault) -> bool {
         let mut table = self.table.lock().unwrap();
         let (holder, end) = table.get_mut(&guard.0).unwrap();

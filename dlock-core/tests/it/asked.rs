@@ -377,7 +377,7 @@ fn a_client_that_is_closed_asks_the_store_nothing() {
     });
 }
 
-/// Whoever is first in line asks just after something is known to run out, and the others later and spread:
+/// The first waiter asks just after something is known to run out, and the others later and spread:
 /// for them it only pays if those before them are dead. All renew their entry at a third of its life.
 #[test]
 fn queued_waiters_ask_at_rechecks_and_each_third_of_ttl() {
@@ -950,7 +950,7 @@ fn a_change_while_the_store_is_asked_is_asked_for_again() {
     }
 }
 
-/// Whoever comes does not wait for the others' next look.
+/// A new waiter does not wait for the others' next look.
 #[test]
 fn new_waiter_is_looked_for_soon() {
     play(Store::Queues, async |client, store| {

@@ -429,7 +429,7 @@ fn a_renewal_by_hand_moves_the_next_one() {
     }
 }
 
-/// Nobody has looked at the clock while the deadline passed: whoever does so first sees to the rest.
+/// Nobody has looked at the clock while the deadline passed: the first to look does the rest.
 #[test]
 fn a_loss_that_its_own_guard_finds_is_given_back() {
     for how in ["looks", "releases", "drops"] {

@@ -22,9 +22,9 @@ use crate::world::*;
 enum Says {
     /// That something has changed.
     Changed,
-    /// Who was admitted; and the look of whoever came later fails.
+    /// Who was admitted; and the look of a later waiter fails.
     AdmittedAndFails,
-    /// The same; and whoever came later says that something has changed.
+    /// The same; and a later waiter says that something has changed.
     AdmittedAndChanged,
 }
 

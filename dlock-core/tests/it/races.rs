@@ -452,7 +452,7 @@ fn a_store_whose_pushes_end_at_once_is_asked_with_pauses() {
     });
 }
 
-/// The deadline has passed, and nobody has had the time to notice: whoever is asked notices.
+/// The deadline has passed, and nothing has had the time to notice: the next call does.
 #[test]
 fn guard_answers_by_the_clock() {
     for seed in 0..20 {

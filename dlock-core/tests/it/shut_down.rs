@@ -116,6 +116,6 @@ fn what_a_quorum_owes_lets_a_runtime_end_that_is_shut_down() {
         Attempt::Held(_)
     ));
     comes_back(&mut tasks.try_recv().unwrap());
-    // And whoever waits for it to be paid.
+    // So does a caller that waits until it is paid.
     comes_back(&mut quorum.close());
 }

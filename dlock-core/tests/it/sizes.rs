@@ -1,4 +1,4 @@
-//! Futures are moved about by whoever awaits them: they stay small, and what is rare in them is in a box.
+//! Callers move futures about: they stay small, and what is rare in them is in a box.
 
 use crate::world::*;
 

@@ -34,7 +34,7 @@ pub(crate) struct Twisted {
     pub(crate) refuse_next_grant: AtomicBool,
     /// Nothing can be given back.
     pub(crate) no_release: AtomicBool,
-    /// Whoever releases a name that begins so never hears of it.
+    /// The release of a name that begins so is never answered.
     pub(crate) silent: Mutex<Option<&'static str>>,
     /// What holds that name cannot be reached, which is known after that long; the rest of the answer waits
     /// for it.

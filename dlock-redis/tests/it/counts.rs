@@ -209,8 +209,8 @@ async fn readers_are_renewed_together_too() {
     assert!(matches!(late[..], [RenewOutcome::Gone]), "{late:?}");
 }
 
-/// A waiter is told of its turn, and is asked whether it is there where readers could pass it. Nothing else is
-/// sent to it, and an operator's look costs watchers nothing.
+/// A waiter is told of its turn, and is asked whether it is there where readers could pass it. It is sent no
+/// more than that, and an operator's look costs watchers nothing.
 #[tokio::test]
 async fn nobody_is_told_of_what_changes_nothing() {
     let server = RedisServer::start().unwrap();

@@ -1,4 +1,4 @@
-//! Ownership: each hold has a value of its own, and whoever ends or extends one names it.
+//! Ownership: each hold has a value of its own, and its value is needed to end or extend it.
 
 use std::time::{Duration, Instant};
 

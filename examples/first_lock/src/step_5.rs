@@ -1,4 +1,4 @@
-//! Cancellation: the guard is there before the request, so that whoever drops either undoes it.
+//! Cancellation: the guard is there before the request, so that dropping either undoes it.
 
 use std::mem;
 use std::time::{Duration, Instant};

@@ -40,7 +40,7 @@ enum Trick {
     CountsNothing,
     /// Somewhere where there is a store.
     NowhereIsSomewhere,
-    /// Whoever waits looks for itself all the time.
+    /// Each waiter polls all the time.
     Restless,
 }
 

@@ -86,7 +86,7 @@ impl<'a, L: Ledger> Settled<'a, L> {
     /// Removes what has expired by now: leases, and queue entries that were not renewed.
     ///
     /// This precedes everything else that touches the name. So a pause of any length of a holder or waiter
-    /// shows as an expiry to whoever comes next, including the one that was paused.
+    /// shows as an expiry to the next caller, including the one that was paused.
     pub fn begin(name: &'a mut NameState, now: Timestamp, ledger: L) -> Self {
         let mut this = Self { name, now, ledger };
         let mut i = 0;

@@ -1,4 +1,4 @@
-//! What a backend is told of the patience of whoever asks.
+//! What a backend is told of how long a caller waits.
 
 use std::sync::Mutex;
 
@@ -81,7 +81,7 @@ fn try_acquire_does_not_wait() {
     });
 }
 
-/// A member that would let whoever asks wait has not said no.
+/// A member that would let the caller wait has not said no.
 #[test]
 fn members_are_asked_without_queueing() {
     simulate(3, async |w| {

@@ -125,6 +125,40 @@ async fn watches_leave_no_keys() {
     .await;
 }
 
+/// A watcher that is gone costs one message more: by the next change, or by one that closes its own watch.
+#[tokio::test]
+async fn changes_are_told_only_while_someone_listens() {
+    let server = RedisServer::start().unwrap();
+    let lock = open(&server).await;
+    let reads = |n| Acquire::new(key("x", 1, n), TTL * 5).with_mode(Mode::READER);
+    lock.attempt(&reads(0)).await.unwrap();
+    let found = keys(&server);
+    let entries = found.iter().find(|k| k.ends_with(":1:x:e")).unwrap();
+    let told = async || server.ask(&["HEXISTS", entries, "o"]).unwrap().number().unwrap() == 1;
+
+    let mut changes = lock.watch().unwrap().watch(&reads(0).key.name).await.unwrap();
+    changes.next().await.unwrap().unwrap();
+    assert!(told().await);
+    drop(changes);
+    until(
+        "it is told that nobody listens",
+        Duration::from_secs(5),
+        async || !told().await,
+    )
+    .await;
+
+    // As of a watcher whose machine is gone.
+    let watch = || server.ask(&["HSET", entries, "o", "9999999999999"]).unwrap();
+    watch();
+    lock.attempt(&reads(1)).await.unwrap();
+    assert!(!told().await);
+    lock.release(&reads(0).key, Release::Now).await.unwrap();
+    watch();
+    lock.release(&reads(1).key, Release::Now).await.unwrap();
+    let left = keys(&server);
+    assert!(left.iter().all(|k| k.ends_with("}:t")), "{left:?}");
+}
+
 /// However long it waited, and however long ago the client heard of the server's time: one command to join
 /// the line, one that hands over, and where it is held for longer than a part of the claim window one that
 /// confirms.

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use dlock_core::ErrorKind;
 use dlock_core::spi::{Abandoned, Acquire, Attempt, Lock as _, Release, Released, RenewItem, RenewOutcome};
+use dlock_core::{Error, ErrorKind};
 use dlock_redis::RedisLock;
 use dlock_testkit::RedisServer;
 use futures::FutureExt as _;
@@ -158,6 +158,13 @@ async fn each_is_answered_as_it_would_be_alone() {
     assert!(late.await.iter().all(Result::is_err));
 }
 
+/// It says what the server said.
+fn assert_wrong_type(e: &Error) {
+    assert_eq!(e.kind(), ErrorKind::BackendData);
+    let said = std::error::Error::source(e).map(ToString::to_string);
+    assert!(said.is_some_and(|s| s.contains("WRONGTYPE")), "{e:?}");
+}
+
 #[tokio::test]
 async fn one_that_fails_costs_the_others_nothing() {
     let server = RedisServer::start().unwrap();
@@ -172,7 +179,7 @@ async fn one_that_fails_costs_the_others_nothing() {
     server.ask(&["RPUSH", &found[0].text(), "not dlock's"]).unwrap();
     for (n, answer) in acquire_all(&lock).await.into_iter().enumerate() {
         match (n, answer) {
-            (7, answer) => assert_eq!(answer.unwrap_err().kind(), ErrorKind::BackendData),
+            (7, answer) => assert_wrong_type(&answer.unwrap_err()),
             (_, answer) => assert!(is_granted(&answer.unwrap()), "{n}"),
         }
     }
@@ -181,13 +188,13 @@ async fn one_that_fails_costs_the_others_nothing() {
     let renewed = lock.renew().unwrap().renew(&leases.collect::<Vec<_>>()).await;
     for (n, outcome) in renewed.into_iter().enumerate() {
         match (n, outcome) {
-            (7, RenewOutcome::Failed(e)) => assert_eq!(e.kind(), ErrorKind::BackendData),
+            (7, RenewOutcome::Failed(e)) => assert_wrong_type(&e),
             (n, outcome) => assert!(matches!(outcome, RenewOutcome::Renewed(_)), "{n}: {outcome:?}"),
         }
     }
     for (n, answer) in release_all(&lock).await.into_iter().enumerate() {
         match (n, answer) {
-            (7, answer) => assert_eq!(answer.unwrap_err().kind(), ErrorKind::BackendData),
+            (7, answer) => assert_wrong_type(&answer.unwrap_err()),
             (_, answer) => assert_eq!(answer.unwrap(), Released::Released, "{n}"),
         }
     }

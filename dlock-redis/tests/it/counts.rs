@@ -51,9 +51,8 @@ async fn ten_thousand_leases_are_renewed_in_a_hundred_commands() {
     let lock = open(&server).await;
     let leases: Vec<_> = (0..10_000).map(|n| key(&format!("lease-{n}"), 1, n)).collect();
     for lease in &leases {
-        lock.attempt(&Acquire::new(lease.clone(), Duration::from_secs(60)))
-            .await
-            .unwrap();
+        let request = Acquire::new(lease.clone(), Duration::from_secs(60)).with_owner("host-1".into());
+        lock.attempt(&request).await.unwrap();
     }
     let before = calls(&server, "evalsha");
     let items: Vec<_> = leases

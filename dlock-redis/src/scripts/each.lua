@@ -14,7 +14,7 @@ for i = 1, #KEYS / 2 do
     local ok, answer = pcall(one, {KEYS[2 * i - 1], KEYS[2 * i]}, {ARGV[i + 3], second, third, fourth})
     if not ok then
       redis.set_repl(redis.REPL_ALL)
-      local why = type(answer) == 'table' and answer.err or tostring(answer)
+      local why = tostring(answer)
       if why:find('READONLY', 1, true) then error(answer, 0) end
       answer = {'E', why}
     end

@@ -330,9 +330,10 @@ local function recheck()
 end
 
 -- An item of a batch fails alone. A replica fails all of them: the script has its first write before them.
+-- What `pcall` of a server answers is a text, whatever its functions raise.
 local function item(work)
   local ok, answer = pcall(work)
-  return ok and answer or {'E', type(answer) == 'table' and answer.err or tostring(answer)}
+  return ok and answer or {'E', tostring(answer)}
 end
 
 -- The hold of that id, exclusive or shared, or nothing; and its entry in the queue.

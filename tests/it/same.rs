@@ -593,6 +593,11 @@ async fn redis_answers_as_memory_does() {
 #[tokio::test(flavor = "multi_thread")]
 async fn postgres_answers_as_memory_does() {
     let server = PostgresServer::start().unwrap();
+    // Makes the tables. After each change of them what must be true of them is looked at.
+    drop(dlock::connect(&server.url()).await.unwrap());
+    server
+        .ask(include_str!("../../dlock-sql/tests/it/lease/invariants.sql"))
+        .unwrap();
     compare_all("PostgreSQL", &server.url(), QUEUE_TTL, true, 0..24).await;
     compare_all(
         "PostgreSQL",

@@ -17,6 +17,8 @@ mod mysql_faults;
 mod pooler;
 #[cfg(feature = "postgres")]
 mod postgres;
+#[cfg(feature = "postgres")]
+mod postgres_by_hand;
 #[cfg(all(feature = "postgres", feature = "mysql"))]
 mod postgres_faults;
 #[cfg(all(feature = "postgres", feature = "sqlite"))]

@@ -594,7 +594,7 @@ async fn redis_answers_as_memory_does() {
 async fn postgres_answers_as_memory_does() {
     let server = PostgresServer::start().unwrap();
     // Makes the tables. After each change of them what must be true of them is looked at.
-    drop(dlock::connect(&server.url()).await.unwrap());
+    drop(dlock::connect(server.url()).await.unwrap());
     server
         .ask(include_str!("../../dlock-sql/tests/it/lease/invariants.sql"))
         .unwrap();

@@ -694,39 +694,90 @@ fn renewals_lock_and_change_what_they_name() {
 #[test]
 fn a_sweep_deletes_what_has_been_dead_for_long() {
     on_a_database(async |mut db| {
-        let mut all = Vec::new();
-        // In the order of their tokens.
-        for name in ["held", "old", "older", "raised", "waited", "new"] {
-            all.push((take(name, 1, -1, 400), "G for 400"));
-        }
+        // In the order of their tokens. One has lapsed after it was shared.
+        let mut all = vec![
+            (take("held", 1, -1, 160), "G for 160"),
+            (take("lapsed", 1, 0, 20), "G for 20"),
+            (free("lapsed", 1), "R beside 0"),
+            (take("lapsed", 2, -1, 20), "G for 20"),
+        ];
+        let names = ["old", "older", "raised", "waited", "recent", "new"];
+        all.extend(names.map(|name| (take(name, 1, -1, 400), "G for 400")));
         all.push(("raise('raised', #1, 4611686018427387904)".into(), "G"));
         all.push((wait("waited", 2, -1, 20), "Q for 20 behind 0"));
+        all.push((wait("recent", 2, -1, 80), "Q for 80 behind 0"));
         all.extend(["old", "older", "raised"].map(|name| (free(name, 1), "R beside 0")));
         db.says(&all).await;
-        let (sweep, floor) = ("dlock_sweep(60_s, 10)", "SELECT token_floor FROM dlock_meta");
-        // Nothing before half of that time is over, whoever asks.
-        db.run("UPDATE dlock_meta SET swept = clock_timestamp()").await;
-        assert_eq!(db.number(&format!("SELECT {sweep}")).await, 0);
-        db.pass(25).await;
-        assert_eq!(db.number(&format!("SELECT {sweep}")).await, 0);
-        assert_eq!(db.number(floor).await, 0);
-        db.pass(60).await;
+        db.pass(85).await;
         db.says(&[(free("new", 1), "R beside 0")]).await;
-        // The first one raises the floor, and has what has run out forgotten; the next one deletes.
-        db.run("UPDATE dlock_meta SET swept = clock_timestamp() - interval '40 s'")
-            .await;
-        assert_eq!(db.number(&format!("SELECT {sweep}")).await, 0);
-        let old = db
+        let (floor, left) = (
+            "SELECT token_floor FROM dlock_meta",
+            "SELECT count(*) FROM dlock_entry",
+        );
+        let older = db
             .number("SELECT token FROM dlock_name WHERE name = 'older'")
             .await;
-        assert_eq!(db.number(floor).await, old);
-        assert_eq!(db.number("SELECT count(*) FROM dlock_entry").await, 0);
-        db.pass(40).await;
-        assert_eq!(db.number(&format!("SELECT {sweep}")).await, 2);
-        let left = db
-            .ask("SELECT convert_from(name, 'UTF8') FROM dlock_name ORDER BY 1")
-            .await;
-        assert_eq!(left, ["held", "new", "raised", "waited"]);
-        assert_eq!(db.number(floor).await, old);
+        // Nothing before half of that time is over, whoever asks. The first one raises the floor, and has
+        // what ran out that long ago forgotten; the next one deletes.
+        for (since, deleted, to, entries) in
+            [(0, 0, 0, 2), (25, 0, 0, 2), (40, 0, older, 1), (40, 3, older, 1)]
+        {
+            let swept = format!("UPDATE dlock_meta SET swept = clock_timestamp() - interval '{since} s'");
+            db.run(&swept).await;
+            assert_eq!(
+                db.number("SELECT dlock_sweep(60_s, 10)").await,
+                deleted,
+                "{since}"
+            );
+            assert_eq!(db.number(floor).await, to, "{since}");
+            assert_eq!(db.number(left).await, entries, "{since}");
+            if to > 0 {
+                db.pass(40).await;
+            }
+        }
+        let left = "SELECT convert_from(name, 'UTF8') FROM dlock_name ORDER BY 1";
+        assert_eq!(db.ask(left).await, ["held", "new", "raised", "recent", "waited"]);
+    });
+}
+
+#[test]
+fn only_what_may_be_missing_can_be_null() {
+    on_a_database(async |mut db| {
+        let nullable = "SELECT table_name || '.' || column_name FROM information_schema.columns \
+                        WHERE table_name IN ('dlock_meta', 'dlock_name', 'dlock_entry') \
+                        AND is_nullable = 'YES' ORDER BY table_name, ordinal_position";
+        let expected = [
+            "dlock_entry.token",
+            "dlock_entry.owner",
+            "dlock_entry.channel",
+            "dlock_name.id",
+            "dlock_name.owner",
+            "dlock_name.alone",
+            "dlock_name.alone_until",
+        ];
+        assert_eq!(db.ask(nullable).await, expected);
+    });
+}
+
+/// Otherwise each look goes through all entries of the name.
+#[test]
+fn what_is_looked_for_among_many_has_an_index() {
+    on_a_database(async |mut db| {
+        db.run(
+            "BEGIN; SET LOCAL session_replication_role = replica; \
+             INSERT INTO dlock_entry (name, id, phase, share, priority, place, ttl, ends) \
+             SELECT 'x', decode(lpad(to_hex(n), 6, '0'), 'hex'), n % 6, -1, 5, n, interval '0', \
+             clock_timestamp() FROM generate_series(1, 6000) AS n; COMMIT; ANALYZE dlock_entry",
+        )
+        .await;
+        for (what, index) in [
+            ("phase = 0 ORDER BY place LIMIT 1", "dlock_queue"),
+            ("phase IN (1, 2, 3)", "dlock_holder"),
+            ("phase = 4", "dlock_watch"),
+        ] {
+            let plan = format!("EXPLAIN SELECT ends FROM dlock_entry WHERE name = 'x' AND {what}");
+            let plan = db.ask(&plan).await.concat();
+            assert!(plan.contains(index), "{plan}");
+        }
     });
 }

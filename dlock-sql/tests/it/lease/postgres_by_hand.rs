@@ -626,24 +626,25 @@ fn a_release_says_how_many_others_there_are() {
 
 /// The long way takes twice the time.
 #[test]
-fn a_plain_hand_over_takes_the_short_way() {
+fn a_plain_wait_and_hand_over_take_the_short_way() {
     on_a_database(async |mut db| {
         db.run("SET track_functions = 'pl'").await;
         // Those of the transactions before may be among them.
         let long = "SELECT coalesce(max(calls), 0) FROM pg_stat_xact_user_functions \
                     WHERE funcname = 'dlock_settle'";
         db.says(&[(take("x", 1, -1, 200), "G for 200")]).await;
-        // From one that holds it, from one that it was offered, and to nobody.
-        for (id, plain) in [(1, true), (2, true), (3, false)] {
-            if plain {
-                let next = wait("x", id + 1, -1, 200);
-                db.says(&[(next, "Q for 200 behind 0")]).await;
-            }
+        // Behind one that holds it, behind one that it was offered; and to nobody.
+        for (call, said, plain) in [
+            (wait("x", 2, -1, 200), "Q for 200 behind 0", true),
+            (free("x", 1), "R beside 1", true),
+            (wait("x", 3, -1, 200), "Q for 200 behind 0", true),
+            (free("x", 2), "R beside 1", true),
+            (free("x", 3), "R beside 0", false),
+        ] {
             db.run("BEGIN").await;
             let before = db.number(long).await;
-            let left = format!("R beside {}", u8::from(plain));
-            db.says(&[(free("x", id), &left)]).await;
-            assert_eq!(db.number(long).await == before, plain, "{id}");
+            db.says(&[(call.clone(), said)]).await;
+            assert_eq!(db.number(long).await == before, plain, "{call}");
             db.run("COMMIT").await;
         }
     });

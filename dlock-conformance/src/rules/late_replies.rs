@@ -220,10 +220,7 @@ async fn lost_is_for_ever(cx: Cx) -> Verdict {
     let renewing = cx.renews(&held);
     struck(&cx, &hold, "the reply to A's renewal is kept").await?;
     cx.sleep_until(held.deadline() + ms(5)).await;
-    ensure!(
-        !held.is_valid(),
-        "a guard is valid past its deadline, before its renewal was answered"
-    );
+    held.must_be_over("a guard is valid past its deadline, before its renewal was answered")?;
     let limit = cx.slack() + ms(1);
     let what = "the loss signal of a guard that is past its deadline";
     cx.within(limit, what, held.lost()).await?;

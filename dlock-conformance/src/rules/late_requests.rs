@@ -167,10 +167,7 @@ async fn retry_is_one_level(cx: Cx) -> Verdict {
         };
         if let Some(inner) = inner {
             inner.release().await.seen("releasing the second level")?;
-            ensure!(
-                outer.is_valid(),
-                "the outermost guard is not valid after the second level was released"
-            );
+            outer.must_be_valid("the outermost guard is not valid after the second level was released")?;
             f.b.is_refused(&name, &plain, "one of two levels is released")
                 .await?;
             cx.evidence("levels");

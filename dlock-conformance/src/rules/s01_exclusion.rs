@@ -216,10 +216,7 @@ async fn handles_of_one_client_exclude_each_other(cx: Cx) -> Verdict {
         cx.evidence("refusals");
         refused_wait(&cx, &*client, &name).await?;
         cx.evidence("refusals");
-        ensure!(
-            first.is_valid(),
-            "the first handle lost its lock to the other handle's attempts"
-        );
+        first.must_be_valid("the first handle lost its lock to the other handle's attempts")?;
         let waiting = cx.waits(&client, &name, &ask);
         cx.sleep(ms(10)).await;
         first.release().await.seen("the first handle releases")?;

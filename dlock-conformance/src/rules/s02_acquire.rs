@@ -287,10 +287,7 @@ async fn live_guard_or_timeout(cx: Cx) -> Verdict {
         let answer = cx.within(cx.prompt(), what, waiting).await?;
         match answer {
             Ok(granted) => {
-                ensure!(
-                    granted.is_valid(),
-                    "round {round}: B got a guard that is not valid"
-                );
+                granted.must_be_valid(format_args!("round {round}: B got a guard that is not valid"))?;
                 c.is_refused(&name, &ask, format!("round {round}: while B holds"))
                     .await?;
                 let released = granted.release().await;

@@ -85,12 +85,11 @@ async fn huge_ttls(cx: &Cx) -> Verdict {
     }
     cx.sleep(REST * 2 + cx.skew(REST)).await;
     for (what, name, guard) in &held {
-        ensure!(
-            guard.is_valid(),
+        guard.must_be_valid(format_args!(
             "{what}: the guard is lost, for {:?}, {:?} later",
             guard.loss(),
             REST * 2
-        );
+        ))?;
         b.is_refused(name, &cx.ask(), format!("{what}, {:?} later", REST * 2))
             .await?;
     }

@@ -64,10 +64,7 @@ async fn no_early_grant(cx: Cx) -> Verdict {
     let window = (earliest, asked + ask.ttl * 3 + cx.slack());
     let what = format!("a lease of {:?}", ask.ttl);
     let next = granted_within(&cx, &*b, (&name, &ask), window, "refusals_before_expiry", what).await?;
-    ensure!(
-        !held.is_valid(),
-        "A still believes that it holds the lock after B was granted"
-    );
+    held.must_be_over("A still believes that it holds the lock after B was granted")?;
     drop(next);
     Ok(())
 }

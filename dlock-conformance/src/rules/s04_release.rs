@@ -256,11 +256,10 @@ async fn renewal_ends_with_the_guard(cx: Cx) -> Verdict {
     let held = a.acquire(&name, &ask).await.seen("A acquires a free name")?;
     cx.sleep(held.ttl() + held.ttl() / 2).await;
     // Without a renewal before there would be nothing to end.
-    ensure!(
-        held.is_valid(),
+    held.must_be_valid(format_args!(
         "a guard with auto-renewal is not valid after one and a half ttls of {:?}",
         held.ttl()
-    );
+    ))?;
     b.is_refused(&name, &ask, "while A's guard is renewed automatically")
         .await?;
     cx.evidence("renewed");

@@ -35,10 +35,7 @@ async fn renewal_postpones_the_end(cx: Cx) -> Verdict {
         answered.until(held.deadline())
     );
     granted_within(&cx, &*b, (&name, &ask), window, "refusals", what).await?;
-    ensure!(
-        !held.is_valid(),
-        "A still believes that it holds the lock after B was granted"
-    );
+    held.must_be_over("A still believes that it holds the lock after B was granted")?;
     Ok(())
 }
 
@@ -177,10 +174,7 @@ async fn stale_renewal(cx: &Cx, why: &str, first: &crate::Ask, second: &crate::A
         format!("{why}: B's lease"),
     )
     .await?;
-    ensure!(
-        !successor.is_valid(),
-        "{why}: B's guard is valid after C was granted"
-    );
+    successor.must_be_over(format_args!("{why}: B's guard is valid after C was granted"))?;
     Ok(())
 }
 

@@ -205,10 +205,9 @@ async fn a_short_fault_loses_nothing(cx: Cx) -> Verdict {
                 ask.ttl
             );
         }
-        ensure!(
-            held.is_valid(),
+        held.must_be_valid(format_args!(
             "a guard is not valid after a fault of {short:?} ({fault:?})"
-        );
+        ))?;
         if hits > 0 {
             cx.evidence("faults_survived");
         }

@@ -128,10 +128,7 @@ async fn a_refusal_is_told_soon(cx: Cx) -> Verdict {
     let name = cx.name("renews itself");
     let held = a.acquire(&name, &long).await.seen("A acquires")?;
     cx.sleep(every * 2).await;
-    ensure!(
-        held.is_valid(),
-        "a guard with auto-renewal is not valid after two renewal periods"
-    );
+    held.must_be_valid("a guard with auto-renewal is not valid after two renewal periods")?;
     let lost = held.lost();
     let taken = cx.evict(&*b, &name, &cx.ask()).await?;
     let what = "the loss signal of a guard whose hold was ended at the store";

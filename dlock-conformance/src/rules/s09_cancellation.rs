@@ -296,11 +296,10 @@ async fn cancelled_renewal_promises_nothing(cx: Cx) -> Verdict {
             ends.push(async move {
                 let by = now + ask.ttl + cx.slack();
                 let next = cx.free_by(&*b, &name, &ask, by, &when).await?;
-                ensure!(
-                    !held.is_valid(),
+                held.must_be_over(format_args!(
                     "{when}: A believes for another {:?} that it holds the name that B was granted",
                     held.remaining()
-                );
+                ))?;
                 cx.evidence("ends_seen");
                 next.release().await.seen("B releases")?;
                 Ok::<(), Failure>(())

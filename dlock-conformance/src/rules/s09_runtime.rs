@@ -198,10 +198,7 @@ async fn shutdown_ends_everything(cx: Cx) -> Verdict {
     let over = ask.ttl + cx.skew(ask.ttl) + cx.slack();
     cx.within(over, "the loss signal after the shutdown", lost)
         .await?;
-    ensure!(
-        !held.is_valid(),
-        "a guard is valid although its client's executor is gone"
-    );
+    held.must_be_over("a guard is valid although its client's executor is gone")?;
     let later = cx.name("later");
     let at_once = a.try_acquire(&later, &ask);
     if let Ok(Some(guard)) = cx.within(bound, "a try after the shutdown", at_once).await? {

@@ -136,10 +136,9 @@ async fn last_release_frees(cx: Cx) -> Verdict {
                     }
                     cx.evidence("inner_releases");
                     cx.sleep(rng.duration(Duration::ZERO, ms(3))).await;
-                    ensure!(
-                        outer.is_valid(),
+                    outer.must_be_valid(format_args!(
                         "the outermost guard is not valid any more, with {left} levels left"
-                    );
+                    ))?;
                 }
                 lane.release(&outer).await.seen("the outermost release")?;
             }
@@ -344,10 +343,7 @@ async fn owner_is_the_key(cx: Cx) -> Verdict {
                 .await
                 .seen("the outer release")?;
         }
-        ensure!(
-            inner.is_valid(),
-            "the inner guard is not valid after the outer release"
-        );
+        inner.must_be_valid("the inner guard is not valid after the outer release")?;
         a.is_refused(&name, &other, "another owner, with one level left")
             .await?;
         inner.release().await.seen("the inner release")?;

@@ -61,10 +61,9 @@ async fn downgrade_is_one_step(cx: Cx) -> Verdict {
                 written.load(Ordering::SeqCst) == 0,
                 "round {round}: a writer was admitted after the downgrade, while the downgraded hold lasts"
             );
-            ensure!(
-                held.is_valid(),
+            held.must_be_valid(format_args!(
                 "round {round}: the guard is not valid after its downgrade"
-            );
+            ))?;
             ensure!(
                 held.token() == token,
                 "round {round}: the downgrade turned token {token:?} into {:?}",
@@ -213,10 +212,9 @@ async fn failed_upgrade_keeps_the_read(cx: Cx) -> Verdict {
                 Upgraded::Done => fail!("the {who} reader was upgraded beside another"),
                 Upgraded::Busy | Upgraded::WouldDeadlock => cx.evidence("failed_upgrades"),
             }
-            ensure!(
-                held.is_valid(),
+            held.must_be_valid(format_args!(
                 "the {who} reader is not valid after an upgrade that failed"
-            );
+            ))?;
             if cx.has(Need::Renew) {
                 let renewed = held.renew().await;
                 renewed.seen(format_args!(

@@ -164,10 +164,7 @@ async fn withdrawn_writer_blocks_nobody(cx: Cx) -> Verdict {
             let when = format!("a reader beside a reader, after the waiting writer {how}");
             let second = cx.free_by(&*b, &name, &read, by, &when).await?;
             cx.evidence("readers_let_in");
-            ensure!(
-                reading.is_valid(),
-                "{when}: the first reader is not valid any more"
-            );
+            reading.must_be_valid(format_args!("{when}: the first reader is not valid any more"))?;
             second.release().await.seen("the second reader releases")?;
             reading.release().await.seen("the first reader releases")?;
         }

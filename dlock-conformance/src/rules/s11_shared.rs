@@ -169,14 +169,8 @@ async fn one_share_lapses(cx: &Cx, lapsing_first: bool) -> Verdict {
         cx.evidence("refusals_after_expiry");
         cx.sleep(ms(10)).await;
     }
-    ensure!(
-        !lapsing.is_valid(),
-        "the reader that left is valid after the end of its lease"
-    );
-    ensure!(
-        staying.is_valid(),
-        "the reader that stays is lost although its lease runs on"
-    );
+    lapsing.must_be_over("the reader that left is valid after the end of its lease")?;
+    staying.must_be_valid("the reader that stays is lost although its lease runs on")?;
     if cx.has(Need::Renew) {
         let renewed = staying.renew().await;
         renewed.seen("the reader that stays renews after the other one's expiry")?;

@@ -331,10 +331,7 @@ async fn a_drop_ends_one_hold(cx: Cx) -> Verdict {
             .await?;
         for (name, guard) in &kept {
             let when = "after another guard of its client was dropped";
-            ensure!(
-                guard.is_valid(),
-                "`{name}`, {when}: its guard is not valid any more"
-            );
+            guard.must_be_valid(format_args!("`{name}`, {when}: its guard is not valid any more"))?;
             b.is_refused(name, &long, when).await?;
         }
     }

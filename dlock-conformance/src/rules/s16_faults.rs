@@ -30,10 +30,7 @@ async fn a_reset_is_survived(cx: Cx) -> Verdict {
         if let Some(reason) = cx.timeout(ask.ttl + ask.ttl / 4, lost).await {
             fail!("a guard with auto-renewal was lost to a broken connection ({how:?}): {reason:?}");
         }
-        ensure!(
-            held.is_valid(),
-            "a guard with auto-renewal is not valid after its connection broke"
-        );
+        held.must_be_valid("a guard with auto-renewal is not valid after its connection broke")?;
         cx.evidence("kept");
     }
     let lost = held.lost();

@@ -67,10 +67,9 @@ async fn what_lapsed_is_never_adopted(cx: Cx) -> Verdict {
     );
     cx.evidence("taken_anew");
     for (held, name) in held.iter().zip(&names) {
-        ensure!(
-            !held.is_valid(),
+        held.must_be_over(format_args!(
             "A is back, and its guard of `{name}`, which was lost, is valid"
-        );
+        ))?;
         if cx.has(Need::Renew) {
             is_lost(held.renew().await, "A renews a lost guard")?;
         }

@@ -343,10 +343,7 @@ async fn close_ends_everything(cx: Cx) -> Verdict {
     let by = cx.now() + ask.ttl * 2 + cx.skew(ask.ttl) + cx.slack();
     let when = "after the holder's close";
     let next = cx.free_by(&*b, &name, &ask, by, when).await?;
-    ensure!(
-        !held.is_valid(),
-        "a guard is valid after its client's close, and another client holds the lock"
-    );
+    held.must_be_over("a guard is valid after its client's close, and another client holds the lock")?;
     ensure!(
         matches!(held.loss(), Some(LossReason::Closed | LossReason::Expired)),
         "a guard of a closed client says {:?} of its loss",

@@ -66,11 +66,8 @@ async fn one_leads_at_a_time(cx: Cx) -> Verdict {
                 }
                 cx.evidence("leaderships");
                 cx.sleep(rng.duration(Duration::ZERO, ms(3))).await;
-                ensure!(
-                    leadership.is_valid(),
-                    "a leadership is lost: {:?}",
-                    leadership.loss()
-                );
+                let lost = leadership.loss();
+                ensure!(leadership.is_valid(), "a leadership is lost: {lost:?}");
                 lock(&leads).0 = false;
                 match rng.below(3) {
                     0 => leadership.resign().await.seen("a leader resigns")?,

@@ -62,10 +62,9 @@ pub(super) async fn stale_guard(cx: &Cx, successor: Successor) -> Verdict {
         use_stale(stale, used, &what).await?;
         // What a drop sets going in the background has its time to do harm.
         cx.sleep(ms(10)).await;
-        ensure!(
-            live.is_valid(),
+        live.must_be_valid(format_args!(
             "{what}: the successor's guard is not valid any more"
-        );
+        ))?;
         let then = format!("{what}, while the successor holds");
         c.is_refused(&name, &cx.ask(), then).await?;
         let released = live.release().await;

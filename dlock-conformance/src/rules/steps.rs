@@ -62,6 +62,20 @@ impl dyn Subject + '_ {
     }
 }
 
+impl dyn Held + '_ {
+    /// Breaks the rule, with that sentence, unless the guard is valid.
+    pub(super) fn must_be_valid(&self, otherwise: impl fmt::Display) -> Verdict {
+        ensure!(self.is_valid(), "{otherwise}");
+        Ok(())
+    }
+
+    /// Breaks the rule, with that sentence, if the guard is still valid.
+    pub(super) fn must_be_over(&self, otherwise: impl fmt::Display) -> Verdict {
+        ensure!(!self.is_valid(), "{otherwise}");
+        Ok(())
+    }
+}
+
 impl Cx {
     /// New clients, connected one after the other.
     pub(super) async fn clients(&self, n: usize) -> Verdict<Vec<Arc<dyn Subject>>> {

@@ -37,8 +37,7 @@ async fn a_grant_is_live(cx: Cx) -> Verdict {
                     held.is_valid() && !held.remaining().is_zero(),
                     "{what} handed out a guard that is not valid"
                 );
-                let released = held.release().await;
-                released.seen("A releases what it was granted in the end")?;
+                held.released("A releases what it was granted in the end").await?;
             }
             // `Unavailable`, because the session ended in the meantime: nothing of it is left, and there is
             // no new one yet.

@@ -378,8 +378,7 @@ async fn requests_go_by_their_key(cx: Cx) -> Verdict {
         ));
     };
     let ask = cx.ask();
-    for round in 0..cx.rounds(4, 40) {
-        let name = cx.name(round);
+    for (round, name) in cx.names(4, 40).enumerate() {
         let key = key_of_nobody(&cx, &name);
         let request = Acquire::new(key.clone(), ask.ttl);
         let is_late = round % 2 == 1;

@@ -207,8 +207,7 @@ rule! { "1.07" Must phase 1 [Lock, Try, Wait] Both A D handles_of_one_client_exc
 async fn handles_of_one_client_exclude_each_other(cx: Cx) -> Verdict {
     let client = cx.connect().await?;
     let ask = cx.ask();
-    for round in 0..cx.rounds(5, 50) {
-        let name = cx.name(round);
+    for name in cx.names(5, 50) {
         let first = client.acquire(&name, &ask).await;
         let first = first.seen("one handle acquires a free name")?;
         let when = "another handle of the same client, while the first holds";
@@ -220,14 +219,12 @@ async fn handles_of_one_client_exclude_each_other(cx: Cx) -> Verdict {
         let waiting = cx.waits(&client, &name, &ask);
         cx.sleep(ms(10)).await;
         first.release().await.seen("the first handle releases")?;
-        let second: Box<dyn Held> = cx
-            .done(
-                cx.prompt(),
-                "a waiting handle, after the release by its neighbour",
-                waiting,
-            )
-            .await?;
-        second.release().await.seen("the second handle releases")?;
+        cx.served(
+            cx.prompt(),
+            "a waiting handle, after the release by its neighbour",
+            waiting,
+        )
+        .await?;
         cx.evidence("hand_overs");
     }
     Ok(())
@@ -297,8 +294,7 @@ async fn grant_ids_are_unique(cx: Cx) -> Verdict {
         let mut ids = Vec::new();
         for n in 0..5 {
             let name = cx.name(format_args!("here-{client}-{n}"));
-            let held = subject.acquire(&name, &cx.ask()).await;
-            let held = held.seen("a client acquires")?;
+            let held = subject.takes(&name, &cx.ask(), "a client acquires").await?;
             ids.push(held.id());
             held.release().await.seen("it releases")?;
         }

@@ -86,8 +86,7 @@ async fn a_release_wakes_a_waiter(cx: Cx) -> Verdict {
         held.release().await.seen("A releases")?;
         let bound = cx.prompt();
         let what = format!("round {round}: B's waiting acquire, after A's release");
-        let next = cx.done(bound, what, waiting).await?;
-        next.release().await.seen("B releases")?;
+        cx.served(bound, what, waiting).await?;
         cx.evidence("hand_overs");
     }
     Ok(())
@@ -157,8 +156,7 @@ async fn cycles_leave_nothing_behind(cx: Cx) -> Verdict {
     for cycle in 0..cx.rounds(1_100, 5_000) {
         let held = client.acquire(&name, &ask).await;
         let held = held.seen(format_args!("cycle {cycle}: acquire"))?;
-        let released = held.release().await;
-        released.seen(format_args!("cycle {cycle}: release"))?;
+        held.released(format!("cycle {cycle}: release")).await?;
         cx.evidence("cycles");
     }
     Ok(())
@@ -213,8 +211,7 @@ rule! { "2.05" Must phase 1 [Lock, Try, Wait, WaitLimit] Both A D a_timeout_leav
 async fn a_timeout_leaves_nothing(cx: Cx) -> Verdict {
     let (a, b, c) = (cx.connect().await?, cx.connect().await?, cx.connect().await?);
     let ask = cx.ask();
-    for round in 0..cx.rounds(5, 50) {
-        let name = cx.name(round);
+    for (round, name) in cx.names(5, 50).enumerate() {
         let held = a.acquire(&name, &ask).await.seen("A acquires a free name")?;
         let limit = Duration::from_millis(5 + 10 * (round as u64 % 4));
         cx.expect_timeout(&*b, &name, &ask, limit, "B waits while A holds")
@@ -237,8 +234,7 @@ async fn zero_wait_is_a_try(cx: Cx) -> Verdict {
     let (a, b) = (cx.connect().await?, cx.connect().await?);
     let ask = cx.ask();
     let bound = cx.prompt();
-    for round in 0..cx.rounds(3, 30) {
-        let name = cx.name(round);
+    for name in cx.names(3, 30) {
         let free = a.acquire_timeout(&name, &ask, Duration::ZERO);
         let held = cx.done(bound, "a wait of zero for a free name", free).await?;
         cx.evidence("granted");
@@ -273,15 +269,13 @@ async fn live_guard_or_timeout(cx: Cx) -> Verdict {
     // is slower than the limit gets a longer limit.
     let mut aim = limit;
     for round in 0..cx.rounds(60, 2_000) {
-        let held = a.acquire(&name, &ask).await;
-        let held = held.seen(format_args!("round {round}: A acquires"))?;
+        let held = a.takes(&name, &ask, format!("round {round}: A acquires")).await?;
         let waiting = {
             let (b, name, ask) = (Arc::clone(&b), name.clone(), ask.clone());
             cx.spawn(async move { b.acquire_timeout(&name, &ask, limit).await })
         };
         cx.sleep(aim).await;
-        let released = held.release().await;
-        released.seen(format_args!("round {round}: A releases"))?;
+        held.released(format!("round {round}: A releases")).await?;
         let step = rng.duration(Duration::ZERO, ms(2));
         let what = "B's wait beyond its limit";
         let answer = cx.within(cx.prompt(), what, waiting).await?;
@@ -290,8 +284,7 @@ async fn live_guard_or_timeout(cx: Cx) -> Verdict {
                 granted.must_be_valid(format_args!("round {round}: B got a guard that is not valid"))?;
                 c.is_refused(&name, &ask, format!("round {round}: while B holds"))
                     .await?;
-                let released = granted.release().await;
-                released.seen(format_args!("round {round}: B releases"))?;
+                granted.released(format!("round {round}: B releases")).await?;
                 cx.evidence("grants");
                 aim += step;
             }

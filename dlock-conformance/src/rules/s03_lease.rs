@@ -187,9 +187,8 @@ rule! { "3.08" Must phase 1 [Lock, Wait, Lease] Both A T expiry_wakes_a_waiter, 
 }
 async fn expiry_wakes_a_waiter(cx: Cx) -> Verdict {
     let waiter = cx.connect().await?;
-    for round in 0..cx.rounds(2, 10) {
+    for name in cx.names(2, 10) {
         let holder = cx.connect().await?;
-        let name = cx.name(round);
         let held = holder.acquire(&name, &cx.ask().ttl(brief(&cx))).await;
         let held = held.seen("A acquires a free name")?;
         let by = cx.lapsed_by(held.ttl()) + cx.claims().wake_p99;
@@ -202,8 +201,7 @@ async fn expiry_wakes_a_waiter(cx: Cx) -> Verdict {
         holder.vanish();
         let left = cx.now().until(by);
         let what = format!("B's wait, after A with a lease of {:?} vanished", held.ttl());
-        let taken = cx.done(left, what, waiting).await?;
-        taken.release().await.seen("B releases")?;
+        cx.served(left, what, waiting).await?;
         cx.evidence("taken_over");
     }
     Ok(())

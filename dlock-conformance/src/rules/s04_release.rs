@@ -33,8 +33,8 @@ async fn a_minimum_hold_is_kept(cx: Cx) -> Verdict {
         if round % 2 == 1 && cx.has(Need::Renew) {
             held.renew().await.seen("A renews")?;
         }
-        let released = held.release().await;
-        released.seen("A releases before its minimum hold is over")?;
+        held.released("A releases before its minimum hold is over")
+            .await?;
         let released = cx.now();
         let window = (asked + (least - cx.skew(least)), released + least + cx.slack());
         let (plain, what) = (cx.ask(), format!("released, with a minimum hold of {least:?}"));
@@ -44,8 +44,7 @@ async fn a_minimum_hold_is_kept(cx: Cx) -> Verdict {
         let when = "after B";
         let held = a.is_granted(&name, &cx.ask().min_hold(short), when).await?;
         cx.sleep(short * 3).await;
-        let released = held.release().await;
-        released.seen("A releases after its minimum hold is over")?;
+        held.released("A releases after its minimum hold is over").await?;
         let after = "after a release later than the minimum hold";
         let next = b.is_granted(&name, &cx.ask(), after).await?;
         cx.evidence("free_at_once");
@@ -97,12 +96,10 @@ async fn released_is_free_at_once(cx: Cx) -> Verdict {
     let name = cx.name("released");
     let ask = cx.ask();
     for round in 0..cx.rounds(20, 200) {
-        let held = a.acquire(&name, &ask).await;
-        let held = held.seen(format_args!("round {round}: A acquires"))?;
+        let held = a.takes(&name, &ask, format!("round {round}: A acquires")).await?;
         b.is_refused(&name, &ask, format!("round {round}: while A holds"))
             .await?;
-        let released = held.release().await;
-        released.seen(format_args!("round {round}: A releases"))?;
+        held.released(format!("round {round}: A releases")).await?;
         b.passes(&name, &ask, format!("round {round}: after A's release"))
             .await?;
         cx.evidence("hand_overs");
@@ -131,8 +128,7 @@ rule! { "4.03" Must phase 1 [Lock, Try] Both A D no_second_release, evidence ["s
 async fn no_second_release(cx: Cx) -> Verdict {
     let (a, b, c) = (cx.connect().await?, cx.connect().await?, cx.connect().await?);
     let ask = cx.ask();
-    for round in 0..cx.rounds(6, 60) {
-        let name = cx.name(round);
+    for (round, name) in cx.names(6, 60).enumerate() {
         let held = a.acquire(&name, &ask).await.seen("A acquires a free name")?;
         held.release().await.seen("A releases")?;
         // The successor is another client, or the same one.
@@ -173,8 +169,7 @@ async fn lock_and_unlock_on_one_session(cx: Cx) -> Verdict {
                 let when = format!("cycle {cycle}: a name that this task alone uses");
                 let held = client.is_granted(&name, &ask, when).await?;
                 cx.sleep(rng.duration(Duration::from_micros(500), ms(4))).await;
-                let released = held.release().await;
-                released.seen(format_args!("cycle {cycle}: release"))?;
+                held.released(format!("cycle {cycle}: release")).await?;
                 cx.evidence("cycles");
             }
             Ok::<(), Failure>(())

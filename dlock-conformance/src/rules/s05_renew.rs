@@ -191,10 +191,8 @@ async fn renewal_after_release_is_lost(cx: Cx) -> Verdict {
     let name = cx.name("released");
     let ask = cx.ask();
     for round in 0..cx.rounds(5, 50) {
-        let held = a.acquire(&name, &ask).await;
-        let held = held.seen(format_args!("round {round}: A acquires"))?;
-        let released = held.release().await;
-        released.seen(format_args!("round {round}: A releases"))?;
+        let held = a.takes(&name, &ask, format!("round {round}: A acquires")).await?;
+        held.released(format!("round {round}: A releases")).await?;
         is_lost(
             held.renew().await,
             format_args!("round {round}: A renews a released lease"),
@@ -218,10 +216,8 @@ async fn renewal_racing_release_ends_released(cx: Cx) -> Verdict {
     let ask = cx.ask();
     let mut rng = cx.rng();
     let mut names = Vec::new();
-    for round in 0..cx.rounds(24, 500) {
-        let name = cx.name(round);
-        let held = a.acquire(&name, &ask).await;
-        let held = held.seen(format_args!("round {round}: A acquires"))?;
+    for (round, name) in cx.names(24, 500).enumerate() {
+        let held = a.takes(&name, &ask, format!("round {round}: A acquires")).await?;
         // Both are in flight at once. Every other time one of them starts a little later.
         let pause = rng.duration(Duration::ZERO, ms(1));
         let (renew_first, at_once) = (rng.one_in(2), rng.one_in(2));

@@ -33,8 +33,8 @@ async fn no_loss_signal_after_release(cx: Cx) -> Verdict {
         if how == "dropped" {
             drop(held);
         } else {
-            let released = held.release().await;
-            released.seen(format_args!("A releases the lock that is {how}"))?;
+            held.released(format!("A releases the lock that is {how}"))
+                .await?;
             // One that comes late.
             signals.push(held.lost().map(move |reason| (how, reason)).boxed());
         }
@@ -205,8 +205,7 @@ async fn loss_says_why(cx: Cx) -> Verdict {
     taken.release().await.seen("B releases")?;
 
     let how = "belonged to a client that was closed";
-    let held = c.acquire(&cx.name("is closed"), &cx.ask()).await;
-    let held = held.seen("C acquires")?;
+    let held = c.takes(&cx.name("is closed"), &cx.ask(), "C acquires").await?;
     c.close().await.seen("C is closed")?;
     is(
         reason_of(&cx, &*held, cx.slack(), how).await?,
@@ -219,8 +218,7 @@ async fn loss_says_why(cx: Cx) -> Verdict {
         let how = "reached its maximum hold";
         let most = ms(120);
         let ask = cx.ask().max_hold(most);
-        let held = a.acquire(&cx.name("is too long"), &ask).await;
-        let held = held.seen("A acquires")?;
+        let held = a.takes(&cx.name("is too long"), &ask, "A acquires").await?;
         let told = reason_of(&cx, &*held, most + cx.slack(), how).await?;
         is(told, LossReason::MaxHold, how)?;
         cx.evidence("reasons");
@@ -246,8 +244,7 @@ async fn server_away(cx: &Cx) -> Verdict {
     let how = "could not be renewed because the server was unreachable";
     let client = cx.connect_over(&net).await?;
     let ask = cx.ask().ttl(cx.ttl(ms(250))).auto_renew();
-    let held = client.acquire(&cx.name("away"), &ask).await;
-    let held = held.seen("a client acquires")?;
+    let held = client.takes(&cx.name("away"), &ask, "a client acquires").await?;
     let away = net.begin(Fault::Away);
     let told = reason_of(cx, &*held, held.ttl() + cx.slack(), how).await?;
     is(told, LossReason::Expired, how)?;

@@ -58,8 +58,7 @@ rule! { "7.01" Must phase 1 [Lock, Try, Wait, Fence] Both A D every_grant_has_a_
 async fn every_grant_has_a_token(cx: Cx) -> Verdict {
     let (a, b) = (cx.connect().await?, cx.connect().await?);
     let ask = cx.ask();
-    for round in 0..cx.rounds(5, 50) {
-        let name = cx.name(round);
+    for name in cx.names(5, 50) {
         let tried = a.is_granted(&name, &ask, "a free name").await?;
         token_of(&*tried, "try_acquire")?;
         tried.release().await.seen("A releases")?;
@@ -129,8 +128,7 @@ async fn tokens_increase_across_release(cx: Cx) -> Verdict {
         let held = a.acquire(&name, &cx.ask()).await;
         let held = held.seen(format_args!("round {round}: A acquires"))?;
         tokens.push(token_of(&*held, "acquire")?);
-        let released = held.release().await;
-        released.seen(format_args!("round {round}: A releases"))?;
+        held.released(format!("round {round}: A releases")).await?;
         cx.evidence("grants");
     }
     increasing(&tokens)
@@ -286,8 +284,7 @@ async fn readers_tokens_lie_between(cx: Cx) -> Verdict {
 /// A writer, readers beside one another, a writer.
 async fn in_turn(cx: &Cx) -> Verdict {
     let (a, b) = (cx.connect().await?, cx.connect().await?);
-    for round in 0..cx.rounds(4, 40) {
-        let name = cx.name(round);
+    for (round, name) in cx.names(4, 40).enumerate() {
         let given = Given::default();
         for writes in [true, false, true, false, true] {
             let ask = if writes { cx.ask() } else { cx.ask().reader() };
@@ -300,8 +297,7 @@ async fn in_turn(cx: &Cx) -> Verdict {
                 held.push(guard);
             }
             for guard in held {
-                let released = guard.release().await;
-                released.seen(format_args!("round {round}: releasing"))?;
+                guard.released(format!("round {round}: releasing")).await?;
             }
         }
         between(&given)?;

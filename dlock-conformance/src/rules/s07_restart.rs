@@ -223,9 +223,7 @@ rule! { "7.18" Must phase 2 [Lock, Try, Fence, Raise] Backend A D a_raise_moves_
 async fn a_raise_moves_the_counter(cx: Cx) -> Verdict {
     let a = cx.connect().await?;
     let Some((store, fencing)) = a.backend().and_then(|store| Some((store, store.fencing()?))) else {
-        return Err(Failure::NotRun(
-            "it is not a dlock backend, so it cannot be asked to raise a token".to_owned(),
-        ));
+        not_run!("it is not a dlock backend, so it cannot be asked to raise a token");
     };
     let (name, ask) = (cx.name("raised"), cx.ask());
     let key = key_of_nobody(&cx, &name);

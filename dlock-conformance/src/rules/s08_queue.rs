@@ -16,6 +16,7 @@ pub(super) struct Line {
     cx: Cx,
     name: LockName,
     granted: Arc<Mutex<Vec<usize>>>,
+    waits: Vec<Task<Verdict>>,
 }
 
 impl Line {
@@ -24,35 +25,58 @@ impl Line {
             cx: cx.clone(),
             name,
             granted: Arc::default(),
+            waits: Vec::new(),
         }
     }
 
-    /// A waiter in a task, which holds for a moment and releases.
-    pub(super) fn join(&self, client: &Arc<dyn Subject>, ask: &Ask, number: usize) -> Task<Verdict> {
-        let (cx, client, name, ask) = (self.cx.clone(), client.clone(), self.name.clone(), ask.clone());
-        let granted = self.granted.clone();
-        self.cx.spawn(async move {
-            let held = client.acquire(&name, &ask).await;
-            let held = held.seen(format_args!("waiter {number}"))?;
-            lock(&granted).push(number);
-            cx.sleep(ms(2)).await;
-            let released = held.release().await;
-            released.seen(format_args!("waiter {number} releases"))
-        })
+    /// A line behind a holder.
+    async fn behind(
+        holder: &dyn Subject,
+        cx: &Cx,
+        name: LockName,
+        ask: &Ask,
+    ) -> Verdict<(Self, Box<dyn Held>)> {
+        let held = holder.takes(&name, ask, "the holder acquires").await?;
+        Ok((Self::new(cx, name), held))
     }
 
-    /// No waiter is granted before the holder releases.
-    fn nobody_passed(&self) -> Verdict {
+    /// One more waiter arrives, and is seen to wait.
+    async fn add(&mut self, client: &Arc<dyn Subject>, ask: &Ask, observer: &dyn Subject) -> Verdict {
+        self.join(client, ask);
+        self.until_waiting(observer, self.waits.len()).await
+    }
+
+    /// The holder releases, before which no waiter may have been granted.
+    async fn begin(&self, held: Box<dyn Held>) -> Verdict {
         let passed = self.order();
         ensure!(
             passed.is_empty(),
             "the waiters {passed:?} were granted beside the holder"
         );
-        Ok(())
+        held.released("the holder releases").await
+    }
+
+    /// The holder releases, and all of them get their turn: the order.
+    async fn serve(mut self, held: Box<dyn Held>) -> Verdict<Vec<usize>> {
+        self.begin(held).await?;
+        self.drain().await?;
+        Ok(self.order())
+    }
+
+    /// A waiter in a task, which holds for a moment and releases.
+    fn join(&mut self, client: &Arc<dyn Subject>, ask: &Ask) {
+        let (cx, client, name, ask) = (self.cx.clone(), client.clone(), self.name.clone(), ask.clone());
+        let (granted, number) = (self.granted.clone(), self.waits.len());
+        self.waits.push(self.cx.spawn(async move {
+            let held = client.takes(&name, &ask, format!("waiter {number}")).await?;
+            lock(&granted).push(number);
+            cx.sleep(ms(2)).await;
+            held.released(format!("waiter {number} releases")).await
+        }));
     }
 
     /// The grants so far.
-    pub(super) fn order(&self) -> Vec<usize> {
+    fn order(&self) -> Vec<usize> {
         lock(&self.granted).clone()
     }
 
@@ -81,14 +105,23 @@ impl Line {
     }
 
     /// Waits for all of them.
-    pub(super) async fn drain(&self, waits: Vec<Task<Verdict>>) -> Verdict {
+    async fn drain(&mut self) -> Verdict {
         let bound = self.cx.claims().wake_p99 + self.cx.slack() * 2;
-        for waiting in waits {
+        for waiting in self.waits.drain(..) {
             let what = "the next waiter, after a release";
             self.cx.within(bound, what, waiting).await??;
         }
         Ok(())
     }
+}
+
+/// They arrived in the order of their numbers.
+fn in_order(order: &[usize], when: impl std::fmt::Display) -> Verdict {
+    ensure!(
+        order.is_sorted(),
+        "{when}the waiters were granted in the order {order:?}, but arrived in the order of their numbers"
+    );
+    Ok(())
 }
 
 rule! { "8.04" Must phase 2 [Lock, Wait, Fair] Both A D first_come_first_served,
@@ -113,23 +146,14 @@ async fn granted_in_order(
     name: LockName,
     waiters: usize,
 ) -> Verdict {
-    let (line, ask) = (Line::new(cx, name), cx.ask());
-    let held = holder.acquire(&line.name, &ask).await;
-    let held = held.seen("the holder acquires")?;
-    let mut waits = Vec::new();
-    for number in 0..waiters {
-        // Some waiters share a client: they must not overtake each other either.
-        waits.push(line.join(&clients[number % clients.len()], &ask, number));
-        line.until_waiting(holder, number + 1).await?;
+    let ask = cx.ask();
+    let (mut line, held) = Line::behind(holder, cx, name, &ask).await?;
+    // Some waiters share a client: they must not overtake each other either.
+    for client in clients.iter().cycle().take(waiters) {
+        line.add(client, &ask, holder).await?;
     }
-    line.nobody_passed()?;
-    held.release().await.seen("the holder releases")?;
-    line.drain(waits).await?;
-    let order = line.order();
-    ensure!(
-        order.is_sorted(),
-        "the waiters were granted in the order {order:?}, but arrived in the order of their numbers"
-    );
+    let order = line.serve(held).await?;
+    in_order(&order, "")?;
     cx.evidence_by("hand_overs", order.len() as u64);
     Ok(())
 }
@@ -165,15 +189,11 @@ async fn a_try_does_not_overtake(cx: Cx) -> Verdict {
 async fn tries_during_hand_overs(cx: &Cx) -> Verdict {
     let (holder, waiter, other) = (cx.connect().await?, cx.connect().await?, cx.connect().await?);
     let ask = cx.ask();
-    let line = Line::new(cx, cx.name("exclusive"));
-    let held = holder.acquire(&line.name, &ask).await;
-    let held = held.seen("the holder acquires")?;
-    let mut waits = Vec::new();
-    for number in 0..6 {
-        waits.push(line.join(&waiter, &ask, number));
-        line.until_waiting(&*holder, number + 1).await?;
+    let (mut line, held) = Line::behind(&*holder, cx, cx.name("exclusive"), &ask).await?;
+    let all = 6;
+    for _ in 0..all {
+        line.add(&waiter, &ask, &*holder).await?;
     }
-    let all = waits.len();
     let trying = async {
         loop {
             let granted = other.try_acquire(&line.name, &ask).await.seen("another tries")?;
@@ -195,26 +215,19 @@ async fn tries_during_hand_overs(cx: &Cx) -> Verdict {
     let both = async { futures::try_join!(trying, serving) };
     cx.within(bound, "granting the queue, and then a try", both)
         .await??;
-    line.drain(waits).await
+    line.drain().await
 }
 
 /// A try that is compatible with the holders, but not with the waiter.
 async fn readers_behind_a_writer(cx: &Cx) -> Verdict {
     let (reader, writer, other) = (cx.connect().await?, cx.connect().await?, cx.connect().await?);
     for round in 0..cx.rounds(2, 20) {
-        let line = Line::new(cx, cx.name(format_args!("shared-{round}")));
-        let held = reader.acquire(&line.name, &cx.ask().reader()).await;
-        let held = held.seen("a reader acquires")?;
-        let waits = vec![line.join(&writer, &cx.ask(), 0)];
-        line.until_waiting(&*reader, 1).await?;
-        let ask = cx.ask().reader();
+        let (name, ask) = (cx.name(format_args!("shared-{round}")), cx.ask().reader());
+        let (mut line, held) = Line::behind(&*reader, cx, name, &ask).await?;
+        line.add(&writer, &cx.ask(), &*reader).await?;
         for _ in 0..3 {
-            let granted = other.try_acquire(&line.name, &ask).await;
-            let granted = granted.seen("another reader tries")?;
-            ensure!(
-                granted.is_none(),
-                "a reader's try was granted while a writer waits for the first reader"
-            );
+            let when = "a writer waits for the first reader, and another reader tries";
+            other.is_refused(&line.name, &ask, when).await?;
             cx.evidence("tries");
         }
         let limit = ms(15);
@@ -222,7 +235,7 @@ async fn readers_behind_a_writer(cx: &Cx) -> Verdict {
         cx.expect_timeout(&*other, &line.name, &ask, limit, when).await?;
         cx.evidence("tries");
         held.release().await.seen("the reader releases")?;
-        line.drain(waits).await?;
+        line.drain().await?;
     }
     Ok(())
 }
@@ -235,38 +248,25 @@ rule! { "8.07" Must phase 2 [Lock, Wait, Fair] Both A T a_live_waiter_keeps_its_
     check "What keeps a queue entry alive, and does that continue for as long as the waiter waits?"
 }
 async fn a_live_waiter_keeps_its_place(cx: Cx) -> Verdict {
-    let holder = cx.connect().await?;
-    let client = cx.connect().await?;
-    let line = Line::new(&cx, cx.name("waited-for-long"));
-    let held = holder.acquire(&line.name, &cx.ask()).await;
-    let held = held.seen("the holder acquires")?;
+    let (holder, client) = (cx.connect().await?, cx.connect().await?);
+    let name = cx.name("waited-for-long");
+    let (mut line, held) = Line::behind(&*holder, &cx, name, &cx.ask()).await?;
     // A short ttl: what keeps a place in the queue alive is often as long as that.
     let ask = cx.ask().ttl(cx.short_ttl());
     let from = cx.now();
-    let mut waits = Vec::new();
     // Uneven, so that a waiter that is dropped after a fixed time, and comes back, changes the order at any
     // time.
-    for (number, percent) in [0, 37, 61, 113, 149].into_iter().enumerate() {
+    for percent in [0, 37, 61, 113, 149] {
         cx.sleep_until(from + ask.ttl * percent / 100).await;
-        waits.push(line.join(&client, &ask, number));
-        line.until_waiting(&*holder, number + 1).await?;
+        line.add(&client, &ask, &*holder).await?;
     }
-    let long = ask.ttl * 5;
-    let long = if cx.is_virtual() {
-        long.max(endurance(&cx))
-    } else {
-        long
+    let long = match cx.is_virtual() {
+        true => (ask.ttl * 5).max(endurance(&cx)),
+        false => ask.ttl * 5,
     };
     cx.sleep_until(from + long).await;
-    line.nobody_passed()?;
-    held.release().await.seen("the holder releases")?;
-    line.drain(waits).await?;
-    let order = line.order();
-    ensure!(
-        order.is_sorted(),
-        "after {long:?} of waiting the waiters were granted in the order {order:?}, but arrived in the order \
-            of their numbers"
-    );
+    let order = line.serve(held).await?;
+    in_order(&order, format_args!("after {long:?} of waiting "))?;
     cx.note(format_args!("waited for {long:?}, {:?} each", ask.ttl));
     cx.evidence_by("kept_places", order.len() as u64);
     Ok(())
@@ -283,22 +283,14 @@ async fn the_most_urgent_is_next(cx: Cx) -> Verdict {
     let holder = cx.connect().await?;
     let clients = [cx.connect().await?, cx.connect().await?];
     let mut rng = cx.rng();
-    for round in 0..cx.rounds(3, 30) {
-        let line = Line::new(&cx, cx.name(round));
-        let held = holder.acquire(&line.name, &cx.ask()).await;
-        let held = held.seen("the holder acquires")?;
+    for name in cx.names(3, 30) {
+        let (mut line, held) = Line::behind(&*holder, &cx, name, &cx.ask()).await?;
         let mut priorities = [5, 1, 10, 5, 10, 7, 1, 5];
         rng.shuffle(&mut priorities);
-        let mut waits = Vec::new();
-        for (number, priority) in priorities.into_iter().enumerate() {
-            let ask = cx.ask().priority(priority);
-            waits.push(line.join(&clients[number % 2], &ask, number));
-            line.until_waiting(&*holder, number + 1).await?;
+        for (client, priority) in clients.iter().cycle().zip(priorities) {
+            line.add(client, &cx.ask().priority(priority), &*holder).await?;
         }
-        line.nobody_passed()?;
-        held.release().await.seen("the holder releases")?;
-        line.drain(waits).await?;
-        let order = line.order();
+        let order = line.serve(held).await?;
         let mut due: Vec<usize> = (0..priorities.len()).collect();
         // A stable sort: within one priority by arrival.
         due.sort_by_key(|n| std::cmp::Reverse(priorities[*n]));
@@ -318,20 +310,15 @@ async fn the_most_urgent_is_next(cx: Cx) -> Verdict {
 /// Whether they read or write. In the due order no two readers are adjacent, because they would be granted
 /// together.
 async fn urgent_readers_are_next(cx: &Cx, holder: &dyn Subject, clients: &[Arc<dyn Subject>; 2]) -> Verdict {
-    let line = Line::new(cx, cx.name("readers-and-writers"));
-    let held = holder.acquire(&line.name, &cx.ask()).await;
-    let held = held.seen("the holder acquires")?;
-    let mut waits = Vec::new();
+    let name = cx.name("readers-and-writers");
+    let (mut line, held) = Line::behind(holder, cx, name, &cx.ask()).await?;
     let asks = [(false, 5), (true, 9), (true, 2), (false, 7), (false, 3)];
-    for (number, (reads, priority)) in asks.into_iter().enumerate() {
+    for (client, (reads, priority)) in clients.iter().cycle().zip(asks) {
         let ask = cx.ask().priority(priority);
         let ask = if reads { ask.reader() } else { ask };
-        waits.push(line.join(&clients[number % 2], &ask, number));
-        line.until_waiting(holder, number + 1).await?;
+        line.add(client, &ask, holder).await?;
     }
-    held.release().await.seen("the holder releases")?;
-    line.drain(waits).await?;
-    let (order, due) = (line.order(), [1, 3, 0, 4, 2]);
+    let (order, due) = (line.serve(held).await?, [1, 3, 0, 4, 2]);
     ensure!(
         order == due,
         "waiters (whether they read, and their priority) {asks:?} were granted in the order {order:?} \
@@ -349,42 +336,32 @@ rule! { "8.09" Should phase 3 [Lock, Wait, Fair, Priority] Both A X the_least_ur
     check "Does the end of a hold with a higher priority check the whole queue, however that hold ends?"
 }
 async fn the_least_urgent_is_served(cx: Cx) -> Verdict {
+    const LOW: usize = 0;
     let (holder, low) = (cx.connect().await?, cx.connect().await?);
-    let ageing = cx.claims().ageing;
-    for round in 0..cx.rounds(2, 10) {
-        let line = Line::new(&cx, cx.name(round));
-        let held = holder.acquire(&line.name, &cx.ask()).await;
-        let held = held.seen("the holder acquires")?;
-        const LOW: usize = 0;
-        let waiting = line.join(&low, &cx.ask().priority(1), LOW);
+    let urgent = cx.ask().priority(9);
+    for name in cx.names(2, 10) {
+        let (mut line, held) = Line::behind(&*holder, &cx, name, &cx.ask()).await?;
         let from = cx.now();
-        line.until_waiting(&*holder, 1).await?;
-        let mut storm = Vec::new();
-        for number in 1..=6 {
-            storm.push(line.join(&holder, &cx.ask().priority(9), number));
-            line.until_waiting(&*holder, number + 1).await?;
+        line.add(&low, &cx.ask().priority(1), &*holder).await?;
+        for _ in 0..6 {
+            line.add(&holder, &urgent, &*holder).await?;
         }
-        line.nobody_passed()?;
-        held.release().await.seen("the holder releases")?;
-        match ageing {
-            // Strict: it is granted when all the others have been.
-            None => line.drain(storm).await?,
+        line.begin(held).await?;
+        if let Some(bound) = cx.claims().ageing {
             // As many more as it takes.
-            Some(bound) => {
-                let end = from + bound + cx.slack();
-                while cx.now() < end && !line.order().contains(&LOW) {
-                    let next = storm.len() + 1;
-                    storm.push(line.join(&holder, &cx.ask().priority(9), next));
-                    cx.sleep(ms(1)).await;
-                }
-                ensure!(
-                    line.order().contains(&LOW),
-                    "the waiter with the lowest priority was not granted within {bound:?}, the claimed bound"
-                );
-                line.drain(storm).await?;
+            let end = from + bound + cx.slack();
+            while cx.now() < end && !line.order().contains(&LOW) {
+                line.join(&holder, &urgent);
+                cx.sleep(ms(1)).await;
             }
+            ensure!(
+                line.order().contains(&LOW),
+                "the waiter with the lowest priority was not granted within {bound:?}, the claimed bound"
+            );
         }
-        line.drain(vec![waiting]).await?;
+        // If priorities are strict, it is granted when all the others have been: it is waited for last.
+        line.waits.rotate_left(1);
+        line.drain().await?;
         let overtaken = line.order().iter().position(|n| *n == LOW).unwrap_or(0);
         cx.evidence_by("overtaken", overtaken as u64);
         cx.evidence("served");

@@ -118,8 +118,7 @@ async fn cancelled_waiters_pass_it_on(cx: Cx) -> Verdict {
     let ask = cx.ask();
     let bound = cx.claims().wake_p99 + cx.slack() * 2;
     let mut rng = cx.rng();
-    for round in 0..cx.rounds(30, 300) {
-        let name = cx.name(round);
+    for (round, name) in cx.names(30, 300).enumerate() {
         let held = clients[6]
             .acquire(&name, &ask)
             .await
@@ -256,8 +255,7 @@ async fn every_waiter_once(cx: Cx) -> Verdict {
             let is_new = lock(&ids).insert(held.id());
             ensure!(is_new, "waiter {number} got another waiter's grant");
             inside.fetch_sub(1, Ordering::SeqCst);
-            let released = held.release().await;
-            released.seen(format_args!("waiter {number} releases"))
+            held.released(format!("waiter {number} releases")).await
         }));
         if number % 50 == 49 {
             // They arrive in bursts, since no store gets five hundred requests in one instant.
@@ -296,8 +294,7 @@ pub(super) async fn stop_outside(cx: &Cx, child: &Child, client: &dyn Subject, r
             .timeout(cx.claims().op_bound, client.try_acquire(&probe, &cx.ask()))
             .await;
         if let Some(Ok(Some(held))) = tried {
-            let released = held.release().await;
-            released.seen("a lock without other users is released")?;
+            held.released("a lock without other users is released").await?;
             return Ok(());
         }
         child.resume()?;

@@ -229,8 +229,7 @@ async fn cancelled_release_still_ends_it(cx: Cx) -> Verdict {
         let mut sweep = Sweep::new(waking, MOST_POLLS);
         for k in 0.. {
             let name = cx.name(format_args!("{waking:?}-{k}"));
-            let held = stage.a.acquire(&name, &stage.ask).await;
-            let held = held.seen("A acquires a free name")?;
+            let held = stage.a.takes(&name, &stage.ask, "A acquires a free name").await?;
             let Some(cut) = sweep.next(held.release()).await else {
                 break;
             };
@@ -271,8 +270,7 @@ async fn cancelled_renewal_promises_nothing(cx: Cx) -> Verdict {
         let mut sweep = Sweep::new(waking, MOST_POLLS);
         for k in 0.. {
             let name = cx.name(format_args!("{waking:?}-{k}"));
-            let held = stage.a.acquire(&name, &stage.ask).await;
-            let held = held.seen("A acquires a free name")?;
+            let held = stage.a.takes(&name, &stage.ask, "A acquires a free name").await?;
             cx.sleep(stage.ask.ttl / 20).await;
             let old = held.deadline();
             let Some(cut) = sweep.next(held.renew()).await else {
@@ -372,8 +370,7 @@ async fn ten_operations(stage: &Stage, when: &str, name: &LockName) -> Verdict {
             format!("{when}; then A tries a name that B holds ({n})"),
         )
         .await?;
-        let released = own.release().await;
-        released.seen(format_args!("{when}; then A releases ({n})"))?;
+        own.released(format!("{when}; then A releases ({n})")).await?;
     }
     theirs.release().await.seen("B releases")?;
     a.passes(

@@ -33,8 +33,7 @@ async fn close_ends_everything(cx: Cx) -> Verdict {
             cx.name(format_args!("own-{round}")),
         );
         let blocking = b.acquire(&theirs, &ask).await.seen("B acquires")?;
-        let held = a.acquire(&own, &ask.clone().auto_renew()).await;
-        let held = held.seen("A acquires")?;
+        let held = a.takes(&own, &ask.clone().auto_renew(), "A acquires").await?;
         let (lost, waiting) = (held.lost(), cx.waits(&a, &theirs, &ask));
         cx.sleep(ms(8)).await;
         let closing = {
@@ -84,8 +83,7 @@ rule! { "9.09" Must phase 1 [Lock, Wait, DropFrees, AnyExecutor] Both A K future
 async fn futures_may_change_threads(cx: Cx) -> Verdict {
     let (a, b) = (cx.connect().await?, cx.connect().await?);
     let ask = cx.ask();
-    for round in 0..cx.rounds(4, 40) {
-        let name = cx.name(round);
+    for (round, name) in cx.names(4, 40).enumerate() {
         let blocking: Box<dyn Held> = b.acquire(&name, &ask).await.seen("B acquires")?;
         may_move(&blocking);
         may_move(&blocking.lost());
@@ -169,8 +167,7 @@ async fn blocked_acquire_is_quiet(cx: Cx) -> Verdict {
     const MOST_PER_SECOND: f64 = 200.0;
     let (a, b) = (cx.connect().await?, cx.connect().await?);
     let ask = cx.ask();
-    for round in 0..cx.rounds(3, 30) {
-        let name = cx.name(round);
+    for (round, name) in cx.names(3, 30).enumerate() {
         let held = b.acquire(&name, &ask).await.seen("B acquires")?;
         let polls = AtomicUsize::new(0);
         let mut waiting = a.acquire(&name, &ask);

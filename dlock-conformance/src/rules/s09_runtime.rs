@@ -163,9 +163,7 @@ rule! { "9.08" Must phase 2 [Lock, Try, Wait, Lease, PerGrantTtl, GivenRuntime] 
 async fn shutdown_ends_everything(cx: Cx) -> Verdict {
     let executor = Executor::new(&cx);
     let Some(a) = cx.connect_on(&executor).await? else {
-        return Err(Failure::NotRun(
-            "the harness connects on no other runtime than its own (connect_on)".to_owned(),
-        ));
+        not_run!("the harness connects on no other runtime than its own (connect_on)");
     };
     let b = cx.connect().await?;
     let mut ask = cx.ask().ttl(cx.short_ttl());

@@ -168,8 +168,7 @@ async fn others_are_excluded_at_every_depth(cx: Cx) -> Verdict {
     ];
     let (lane, try_lane) = (cx.lane(&a), [cx.lane(&b), cx.lane(&a)]);
     let mut rng = cx.rng();
-    for round in 0..cx.rounds(4, 40) {
-        let name = cx.name(round);
+    for name in cx.names(4, 40) {
         let outer = lane.acquire(&name, &mine).await.seen("the owner acquires")?;
         let mut inner: Vec<Box<dyn Held>> = Vec::new();
         // Up at first, so that depth is certain; then up and down.
@@ -316,8 +315,7 @@ rule! { "10.06" Must phase 2 [Reentrant, Try, Wait] Engine A D owner_is_the_key,
 async fn owner_is_the_key(cx: Cx) -> Verdict {
     let a = cx.connect().await?;
     let (mine, other) = (cx.ask().reentrant(OWNER), cx.ask().reentrant(OWNER + 1));
-    for round in 0..cx.rounds(6, 60) {
-        let name = cx.name(round);
+    for (round, name) in cx.names(6, 60).enumerate() {
         let held = a.acquire(&name, &mine).await.seen("the owner acquires")?;
         let entering = {
             let (a, name, mine, limit) = (a.clone(), name.clone(), mine.clone(), cx.claims().op_bound);

@@ -36,8 +36,7 @@ async fn downgrade_is_one_step(cx: Cx) -> Verdict {
     let (read, write) = (cx.ask().reader(), cx.ask());
     let mut rng = cx.rng();
     let bound = cx.claims().wake_p99 + cx.slack();
-    for round in 0..cx.rounds(6, 60) {
-        let name = cx.name(round);
+    for (round, name) in cx.names(6, 60).enumerate() {
         // What a writer writes as soon as it is admitted.
         let written = Arc::new(AtomicU64::new(0));
         let held = a.is_granted(&name, &write, "the first writer").await?;
@@ -104,8 +103,7 @@ async fn downgrade_admits_readers(cx: Cx) -> Verdict {
     let clients = cx.clients(3).await?;
     // Longer than the wait may take: the end of a lease admits as well.
     let (write, read) = (cx.ask().ttl(cx.long_ttl()), cx.ask().ttl(cx.long_ttl()).reader());
-    for round in 0..cx.rounds(3, 20) {
-        let name = cx.name(round);
+    for name in cx.names(3, 20) {
         let held = clients[0].is_granted(&name, &write, "the writer").await?;
         let mut reader = cx.waits(&clients[1], &name, &read);
         cx.in_line(&*clients[2], &name, 1).await?;
@@ -117,11 +115,9 @@ async fn downgrade_admits_readers(cx: Cx) -> Verdict {
         converts(&*held)?.downgrade().await.seen("the downgrade")?;
         // No other client uses the name, since any request might admit the readers.
         let bound = cx.claims().wake_p99 + cx.slack();
-        let read = cx
-            .done(bound, "admitting a reader after a downgrade", reader)
+        cx.served(bound, "admitting a reader after a downgrade", reader)
             .await?;
         cx.evidence("readers_admitted");
-        read.release().await.seen("the reader releases")?;
         held.release().await.seen("the downgraded hold is released")?;
     }
     Ok(())
@@ -139,8 +135,7 @@ async fn upgraders_never_deadlock(cx: Cx) -> Verdict {
     let clients = cx.clients(3).await?;
     let (read, write) = (cx.ask().reader(), cx.ask());
     let bound = cx.claims().op_bound;
-    for round in 0..cx.rounds(4, 40) {
-        let name = cx.name(round);
+    for (round, name) in cx.names(4, 40).enumerate() {
         let upgraders = 2 + round % 2;
         let mut tasks = Vec::new();
         let mut reading = Vec::new();
@@ -202,8 +197,7 @@ rule! { "11.12" Must phase 3 [Shared, Upgrade, Try] Both A D failed_upgrade_keep
 async fn failed_upgrade_keeps_the_read(cx: Cx) -> Verdict {
     let (a, b, w) = (cx.connect().await?, cx.connect().await?, cx.connect().await?);
     let (read, write) = (cx.ask().reader(), cx.ask());
-    for round in 0..cx.rounds(2, 20) {
-        let name = cx.name(round);
+    for name in cx.names(2, 20) {
         let first = a.is_granted(&name, &read, "the first reader").await?;
         let second = b.is_granted(&name, &read, "the second reader").await?;
         let token = first.token();

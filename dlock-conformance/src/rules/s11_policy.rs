@@ -95,8 +95,7 @@ async fn new_readers_wait_behind_a_writer(cx: Cx) -> Verdict {
     let (a, w, b) = (cx.connect().await?, cx.connect().await?, cx.connect().await?);
     let (read, write) = (cx.ask().reader(), cx.ask());
     let bound = cx.claims().wake_p99 + cx.slack();
-    for round in 0..cx.rounds(3, 30) {
-        let name = cx.name(round);
+    for (round, name) in cx.names(3, 30).enumerate() {
         let reading = a.is_granted(&name, &read, "the first reader").await?;
         let mut writer = cx.waits(&w, &name, &write);
         cx.in_line(&*b, &name, 1).await?;
@@ -125,8 +124,7 @@ async fn new_readers_wait_behind_a_writer(cx: Cx) -> Verdict {
         }
         writing.release().await.seen("the writer releases")?;
         let what = "admitting the waiting reader, after the writer before it";
-        let last = cx.done(bound, what, reader).await?;
-        last.release().await.seen("the last reader releases")?;
+        cx.served(bound, what, reader).await?;
     }
     Ok(())
 }
@@ -259,8 +257,7 @@ async fn write_beside_own_read_ends(cx: Cx) -> Verdict {
     let (a, b) = (cx.connect().await?, cx.connect().await?);
     let (read, write) = (cx.ask().reader(), cx.ask());
     let bound = cx.claims().op_bound;
-    for round in 0..cx.rounds(3, 30) {
-        let name = cx.name(round);
+    for name in cx.names(3, 30) {
         let reading = a.is_granted(&name, &read, "the reader").await?;
         let what = "trying to write beside one's own read";
         let tried = cx.within(bound, what, a.try_acquire(&name, &write)).await?;

@@ -96,8 +96,7 @@ async fn last_reader_admits_the_writer(cx: Cx) -> Verdict {
             let when = format!("a writer, with {} of 4 readers left", 4 - gone);
             w.is_refused(&name, &write, when).await?;
             cx.evidence("refusals_with_readers_left");
-            let released = held[i].release().await;
-            released.seen(format_args!("reader {i} releases"))?;
+            held[i].released(format!("reader {i} releases")).await?;
         }
         w.passes(&name, &write, "a writer, after the last reader").await?;
         cx.evidence("writer_grants");
@@ -115,9 +114,8 @@ async fn last_reader_admits_the_writer(cx: Cx) -> Verdict {
     held[1].release().await.seen("the last reader releases")?;
     let bound = cx.claims().wake_p99 + cx.slack();
     let what = "admitting the waiting writer after the last reader";
-    let writer = cx.done(bound, what, waits).await?;
     cx.evidence("writer_grants");
-    writer.release().await.seen("the writer releases")
+    cx.served(bound, what, waits).await
 }
 
 rule! { "11.04" Must phase 1 [Shared, Lease, PerGrantTtl, Try] Both A T expiry_frees_one_share,

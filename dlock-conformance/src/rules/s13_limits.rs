@@ -156,8 +156,7 @@ async fn many_names_are_held(cx: Cx) -> Verdict {
         let part = held.split_off(held.len().saturating_sub(count.div_ceil(LANES)));
         tasks.push(cx.spawn(async move {
             for (name, guard) in part {
-                let released = guard.release().await;
-                released.seen(format_args!("releasing `{name}`, one of many"))?;
+                guard.released(format!("releasing `{name}`, one of many")).await?;
             }
             Ok::<(), Failure>(())
         }));
@@ -257,9 +256,7 @@ async fn limits_are_exact(cx: Cx) -> Verdict {
     let caps = &cx.claims().capabilities;
     let limits = [caps.max_held, caps.max_waiters];
     if limits.into_iter().flatten().all(|limit| limit > MOST) {
-        return Err(Failure::NotRun(format!(
-            "limits above {MOST} take too long to reach"
-        )));
+        not_run!("limits above {MOST} take too long to reach");
     }
     if let Some(most) = caps.max_held.filter(|n| *n <= MOST) {
         holds_are_limited(&cx, most).await?;

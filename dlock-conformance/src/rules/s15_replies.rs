@@ -46,8 +46,7 @@ async fn a_lost_reply_lapses(cx: Cx) -> Verdict {
         match cx.within(patience(&cx) + ask.ttl, what, acquiring).await? {
             Ok(held) => {
                 ensure!(held.is_valid(), "{what} ended as a guard that is not valid");
-                let released = held.release().await;
-                released.seen("A releases what it was granted after all")?;
+                held.released("A releases what it was granted after all").await?;
                 cx.evidence("guards");
             }
             Err(e) if e.kind() == ErrorKind::Unknown => cx.evidence("unknown"),
@@ -287,10 +286,9 @@ async fn duplicates_are_harmless(cx: Cx) -> Verdict {
     let net = cx.network()?;
     let twice = Fault::Duplicate(LATER);
     if !net.offers(twice) {
-        return Err(Failure::NotRun(
+        not_run!(
             "it needs a network that sends requests twice, and the kit's proxy knows no requests, only bytes"
-                .to_owned(),
-        ));
+        );
     }
     let name = cx.name("contended");
     let ask = cx.ask();

@@ -196,8 +196,7 @@ async fn a_server_comes_back(cx: Cx) -> Verdict {
         let doing = "an acquire after the server came back";
         let again = cx.within(patience(&cx), doing, f.a.acquire(&name, &ask));
         let held = again.await?.seen("A acquires after the server came back")?;
-        let released = held.release().await;
-        released.seen("A releases after the server came back")?;
+        held.released("A releases after the server came back").await?;
         cx.evidence("recovered");
     }
     Ok(())
@@ -319,8 +318,7 @@ async fn lapsed_place_is_not_granted(cx: Cx) -> Verdict {
             match cx.within(patience(&cx) + short.ttl, what, waiting).await? {
                 Ok(held) => {
                     ensure!(held.is_valid(), "{what} got a guard that is not valid");
-                    let released = held.release().await;
-                    released.seen("A releases what it was granted in the end")?;
+                    held.released("A releases what it was granted in the end").await?;
                 }
                 Err(e) => cx.note(format_args!("{what} got {:?}", e.kind())),
             }
@@ -366,9 +364,8 @@ async fn partition_costs_one_client(cx: Cx) -> Verdict {
             let cx = &cx;
             async move {
                 let what = "B's wait for a lock of the client that is cut off";
-                let held = cx.done(from.until(by), what, task).await?;
                 cx.evidence("handed_over");
-                held.release().await.seen("B releases")
+                cx.served(from.until(by), what, task).await
             }
         }));
         let undisturbed = async {
@@ -401,8 +398,7 @@ async fn partition_costs_one_client(cx: Cx) -> Verdict {
         hole.heal();
         let what = "the client that was cut off, once it is not";
         let again = f.a.acquire(&names[0], &plain);
-        let again = cx.done(patience(&cx) + ttl, what, again).await?;
-        again.release().await.seen("A releases again")?;
+        cx.served(patience(&cx) + ttl, what, again).await?;
         cx.evidence("back_again");
     }
     Ok(())

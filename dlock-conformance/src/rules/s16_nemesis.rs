@@ -256,11 +256,10 @@ async fn all_at_once_and_then_healed(cx: Cx) -> Verdict {
     if if_offered(cx.child().await)?.is_some() {
         processes.extend((0..OF_EACH).map(|_| Slot::default()));
     } else if networks.is_empty() {
-        return Err(Failure::NotRun(
+        not_run!(
             "it needs a network before the server or processes that can be killed, and the harness offers \
                 neither"
-                .to_owned(),
-        ));
+        );
     }
     let mut work: Vec<Task<Verdict>> = Vec::new();
     for client in &clients {

@@ -161,8 +161,7 @@ async fn a_short_stop_loses_nothing(cx: Cx) -> Verdict {
     // slack.
     let ttl = cx.ttl((cx.slack() * 3).max(ms(800)));
     let ask = cx.ask().ttl(ttl).auto_renew();
-    for round in 0..cx.rounds(1, 5) {
-        let name = cx.name(round);
+    for name in cx.names(1, 5) {
         let held = child.wait_for(&name, &ask, Some(cx.claims().op_bound)).await;
         let held = held.seen("the child acquires")?.value;
         let signal = held.signal();

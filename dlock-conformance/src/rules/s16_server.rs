@@ -22,9 +22,9 @@ async fn a_restart_is_survived(cx: Cx) -> Verdict {
     let ways = cx.restarts()?;
     let claimed = cx.claims().restart;
     if !ways.iter().any(|how| Some(*how) <= claimed) {
-        return Err(Failure::NotRun(format!(
+        not_run!(
             "holds are claimed to survive a restart ({claimed:?}), and the harness offers only {ways:?}"
-        )));
+        );
     }
     for how in ways {
         let name = cx.name(format_args!("{how:?}"));

@@ -97,8 +97,7 @@ rule! { "8.14" Must phase 2 [Lock, Wait, Fair, OutlivesConnection] Both P T
 async fn a_turn_reaches_a_waiter_that_was_cut_off(cx: Cx) -> Verdict {
     let f = faulty(&cx).await?;
     let (c, ask) = (cx.connect().await?, cx.ask());
-    for round in 0..cx.rounds(2, 10) {
-        let name = cx.name(round);
+    for name in cx.names(2, 10) {
         let before = c.acquire(&name, &ask).await.seen("C acquires a free name")?;
         let mut first = f.a_acquires(&cx, &name, &ask, None);
         cx.in_line(&*c, &name, 1).await?;
@@ -135,8 +134,7 @@ async fn a_turn_reaches_a_waiter_that_was_cut_off(cx: Cx) -> Verdict {
             "{what} is granted after two waiters that stood behind it"
         );
         held.release().await.seen("the second of them releases")?;
-        let last = cx.done(patience(&cx), "the last waiter", third).await?;
-        last.release().await.seen("the last of them releases")?;
+        cx.served(patience(&cx), "the last waiter", third).await?;
     }
     Ok(())
 }

@@ -256,9 +256,7 @@ rule! { "17.06" Must phase 1 [] Both A K errors_keep_their_cause, evidence ["cau
 }
 async fn errors_keep_their_cause(cx: Cx) -> Verdict {
     let Some(connected) = cx.connect_nowhere().await else {
-        return Err(Failure::NotRun(
-            "the harness offers no client of a store that cannot be reached (connect_nowhere)".to_owned(),
-        ));
+        not_run!("the harness offers no client of a store that cannot be reached (connect_nowhere)");
     };
     let failed = match connected {
         Err(e) => e,

@@ -98,11 +98,10 @@ async fn secrets_stay_secret(cx: Cx) -> Verdict {
     ] {
         match cx.connect_with_secret(&password).await {
             None => {
-                return Err(Failure::NotRun(
+                not_run!(
                     "the harness gives no client a password (connect_with_secret); if the store has none, \
                         claim without(Need::Secrets)"
-                        .to_owned(),
-                ));
+                );
             }
             Some(Err(e)) => reader.read_error("connecting", &e)?,
             Some(Ok(client)) => reader.use_client(&*client).await?,
@@ -185,9 +184,7 @@ rule! { "17.08" Should phase 3 [Lock, Try, Wait, Events] Engine A D each_turn_is
 }
 async fn each_turn_is_told_once(cx: Cx) -> Verdict {
     let Some(ear) = cx.listen() else {
-        return Err(Failure::NotRun(
-            "this process has its own tracing subscriber".to_owned(),
-        ));
+        not_run!("this process has its own tracing subscriber");
     };
     let tale = Tale { cx: &cx, ear };
     let (a, b) = (cx.connect().await?, cx.connect().await?);

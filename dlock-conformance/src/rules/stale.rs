@@ -67,8 +67,7 @@ pub(super) async fn stale_guard(cx: &Cx, successor: Successor) -> Verdict {
         ))?;
         let then = format!("{what}, while the successor holds");
         c.is_refused(&name, &cx.ask(), then).await?;
-        let released = live.release().await;
-        released.seen(format_args!("{what}: the successor releases"))?;
+        live.released(format!("{what}: the successor releases")).await?;
         cx.evidence("stale_ends");
     }
     Ok(())

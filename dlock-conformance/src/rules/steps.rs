@@ -8,6 +8,14 @@ use dlock_core::{Error, Timestamp, Token};
 use super::prelude::*;
 use crate::task::Task;
 
+/// Ends the rule as not run, with the reason.
+macro_rules! not_run {
+    ($($why:tt)+) => {
+        return Err(Failure::NotRun(format!($($why)+)))
+    };
+}
+pub(super) use not_run;
+
 /// A waiter in a task.
 pub(super) type Waiting = Task<dlock_core::Result<Box<dyn Held>>>;
 
@@ -49,6 +57,16 @@ impl dyn Subject + '_ {
         Ok(())
     }
 
+    /// Waits for the lock.
+    pub(super) async fn takes(
+        &self,
+        name: &LockName,
+        ask: &Ask,
+        doing: impl fmt::Display + Send,
+    ) -> Verdict<Box<dyn Held>> {
+        self.acquire(name, ask).await.seen(doing)
+    }
+
     /// It is granted at once, and releases.
     pub(super) async fn passes(
         &self,
@@ -57,12 +75,16 @@ impl dyn Subject + '_ {
         when: impl fmt::Display + Send + Sync,
     ) -> Verdict {
         let held = self.is_granted(name, ask, &when).await?;
-        let done = held.release().await;
-        done.seen(format_args!("{when}: the release"))
+        held.released(format!("{when}: the release")).await
     }
 }
 
 impl dyn Held + '_ {
+    /// Releases.
+    pub(super) async fn released(&self, doing: impl fmt::Display + Send) -> Verdict {
+        self.release().await.seen(doing)
+    }
+
     /// Breaks the rule, with that sentence, unless the guard is valid.
     pub(super) fn must_be_valid(&self, otherwise: impl fmt::Display) -> Verdict {
         ensure!(self.is_valid(), "{otherwise}");
@@ -84,6 +106,11 @@ impl Cx {
             clients.push(self.connect().await?);
         }
         Ok(clients)
+    }
+
+    /// Names that were not used before, one for each round.
+    pub(super) fn names(&self, quick: usize, full: usize) -> impl Iterator<Item = LockName> + Send {
+        (0..self.rounds(quick, full)).map(|round| self.name(round))
     }
 
     /// How long an operation without a wait may take.
@@ -132,6 +159,17 @@ impl Cx {
         self.within(limit, &what, doing).await?.seen(what)
     }
 
+    /// It is granted within that time, and releases.
+    pub(super) async fn served(
+        &self,
+        limit: Duration,
+        what: impl fmt::Display + Send + Sync,
+        waiting: impl Future<Output = Result<Box<dyn Held>, Error>>,
+    ) -> Verdict {
+        let held = self.done(limit, &what, waiting).await?;
+        held.released(format!("{what}: the release")).await
+    }
+
     /// It is granted by then, as by [`free_by`](Self::free_by), and releases.
     pub(super) async fn passes_by(
         &self,
@@ -142,8 +180,7 @@ impl Cx {
         when: impl fmt::Display + Send + Sync,
     ) -> Verdict {
         let held = self.free_by(client, name, ask, by, &when).await?;
-        let done = held.release().await;
-        done.seen(format_args!("{when}: the release"))
+        held.released(format!("{when}: the release")).await
     }
 
     /// Returns when that many waiters are queued, as far as the store shows it.

@@ -3,8 +3,8 @@
 use std::fmt;
 
 use super::prelude::*;
+use super::steps::Waiting;
 use crate::network::{Cut, Direction, Fault, FaultGuard, Network};
-use crate::task::Task;
 
 /// A over a network that can fail, and B over one that does not.
 pub(super) struct Faulty {
@@ -13,17 +13,14 @@ pub(super) struct Faulty {
     pub(super) b: Arc<dyn Subject>,
 }
 
-pub(super) type Acquiring = Task<dlock_core::Result<Box<dyn Held>>>;
-
 /// Both are connected, so that later faults hit established connections.
 pub(super) async fn faulty(cx: &Cx) -> Verdict<Faulty> {
     let net = cx.network()?;
     let (a, b) = (cx.connect_over(&net).await?, cx.connect().await?);
     for (who, client) in [("a", &a), ("b", &b)] {
-        let first = client.acquire(&cx.name(format!("first-{who}")), &cx.ask()).await;
-        let first = first.seen(format_args!("{who} acquires over a healthy network"))?;
-        let released = first.release().await;
-        released.seen(format_args!("{who} releases over a healthy network"))?;
+        let name = cx.name(format!("first-{who}"));
+        let when = format!("{who}, over a healthy network");
+        client.cycles(&name, &cx.ask(), &when).await?;
     }
     if net.traffic().connections == 0 {
         inconclusive!(
@@ -49,20 +46,11 @@ impl Faulty {
     }
 
     /// A acquires in a separate task.
-    pub(super) fn a_acquires(
-        &self,
-        cx: &Cx,
-        name: &LockName,
-        ask: &Ask,
-        limit: Option<Duration>,
-    ) -> Acquiring {
-        let (a, name, ask) = (Arc::clone(&self.a), name.clone(), ask.clone());
-        cx.spawn(async move {
-            match limit {
-                Some(limit) => a.acquire_timeout(&name, &ask, limit).await,
-                None => a.acquire(&name, &ask).await,
-            }
-        })
+    pub(super) fn a_acquires(&self, cx: &Cx, name: &LockName, ask: &Ask, limit: Option<Duration>) -> Waiting {
+        match limit {
+            Some(limit) => cx.waits_for(&self.a, name, ask, limit),
+            None => cx.waits(&self.a, name, ask),
+        }
     }
 
     /// A acquires and the store answers, but A does not get the answer while the guard lives.
@@ -72,7 +60,7 @@ impl Faulty {
         name: &LockName,
         ask: &Ask,
         limit: Option<Duration>,
-    ) -> Verdict<(Acquiring, FaultGuard)> {
+    ) -> Verdict<(Waiting, FaultGuard)> {
         let hold = self.net.begin(Fault::Hold(Direction::ToClient));
         let acquiring = self.a_acquires(cx, name, ask, limit);
         struck(cx, &hold, "the reply to A's acquire is kept").await?;

@@ -213,14 +213,9 @@ async fn what_is_late_is_refused(cx: Cx) -> Verdict {
             let name = cx.name(format_args!("{late:?}-{taken}"));
             let held = f.a_holds(&name, &ask).await?;
             let kept = f.net.begin(Fault::DeliverLate);
-            let saying = {
-                let held = Arc::clone(&held);
-                cx.spawn(async move {
-                    match late {
-                        Late::Release => held.release().await,
-                        Late::Renewal => held.renew().await,
-                    }
-                })
+            let saying = match late {
+                Late::Release => cx.releases(&held),
+                Late::Renewal => cx.renews(&held),
             };
             struck(&cx, &kept, format!("A's {late:?} is delayed on its way")).await?;
             let what = format!("A's {late:?}, whose connection broke");
@@ -288,16 +283,7 @@ async fn given_up(
     before: Box<dyn Held>,
 ) -> Verdict {
     let kept = f.net.begin(Fault::DeliverLate);
-    let asking = {
-        let (a, name, ask) = (Arc::clone(&f.a), name.clone(), ask.clone());
-        cx.spawn(async move {
-            if tries {
-                return a.try_acquire(&name, &ask).await;
-            }
-            let limit = ms(150);
-            a.acquire_timeout(&name, &ask, limit).await.map(Some)
-        })
-    };
+    let asking = cx.asks(&f.a, name, ask, (!tries).then_some(ms(150)));
     struck(cx, &kept, "A's request is delayed on its way").await?;
     let what = if tries { "a try" } else { "an acquire" };
     match cx.within(patience(cx), what, asking).await? {

@@ -28,19 +28,14 @@ async fn try_never_waits(cx: Cx) -> Verdict {
         cx.evidence("refusals");
         if round == 2 {
             // A queue must not make a try wait either.
-            let (c, name, ask) = (Arc::clone(&c), name.clone(), ask.clone());
-            waiting = Some(cx.spawn(async move { c.acquire(&name, &ask).await }));
+            waiting = Some(cx.waits(&c, &name, &ask));
             cx.sleep(ms(5)).await;
         }
     }
     held.release().await.seen("A releases")?;
     if let Some(waiting) = waiting {
-        waiting
-            .await
-            .seen("C waits for A")?
-            .release()
-            .await
-            .seen("C releases")?;
+        let held = waiting.await.seen("C waits for A")?;
+        held.release().await.seen("C releases")?;
     }
     Ok(())
 }
@@ -56,10 +51,9 @@ async fn no_spurious_refusal(cx: Cx) -> Verdict {
     let ask = cx.ask();
     for round in 0..cx.rounds(120, 1000) {
         // The same name repeatedly, and new names.
-        let name = if round % 3 == 2 {
-            cx.name(format!("new-{round}"))
-        } else {
-            cx.name("same")
+        let name = match round % 3 {
+            2 => cx.name(format!("new-{round}")),
+            _ => cx.name("same"),
         };
         let when = format!("round {round}: a free name without other users");
         client.passes(&name, &ask, when).await?;
@@ -154,9 +148,7 @@ async fn cycles_leave_nothing_behind(cx: Cx) -> Verdict {
     let client = cx.connect().await?;
     let (name, ask) = (cx.name("cycle"), cx.ask());
     for cycle in 0..cx.rounds(1_100, 5_000) {
-        let held = client.acquire(&name, &ask).await;
-        let held = held.seen(format_args!("cycle {cycle}: acquire"))?;
-        held.released(format!("cycle {cycle}: release")).await?;
+        client.cycles(&name, &ask, format!("cycle {cycle}")).await?;
         cx.evidence("cycles");
     }
     Ok(())
@@ -270,10 +262,7 @@ async fn live_guard_or_timeout(cx: Cx) -> Verdict {
     let mut aim = limit;
     for round in 0..cx.rounds(60, 2_000) {
         let held = a.takes(&name, &ask, format!("round {round}: A acquires")).await?;
-        let waiting = {
-            let (b, name, ask) = (Arc::clone(&b), name.clone(), ask.clone());
-            cx.spawn(async move { b.acquire_timeout(&name, &ask, limit).await })
-        };
+        let waiting = cx.waits_for(&b, &name, &ask, limit);
         cx.sleep(aim).await;
         held.released(format!("round {round}: A releases")).await?;
         let step = rng.duration(Duration::ZERO, ms(2));

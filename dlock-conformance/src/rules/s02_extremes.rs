@@ -156,10 +156,7 @@ async fn unbounded_wait_has_no_end(cx: Cx) -> Verdict {
     let (a, b) = (cx.connect().await?, cx.connect().await?);
     let name = cx.name("held-long");
     let long = endurance(&cx);
-    let mut ask = cx.ask();
-    if cx.has(Need::AutoRenew) {
-        ask = ask.auto_renew();
-    }
+    let ask = cx.renewing(cx.ask());
     let held = a.acquire(&name, &ask).await.seen("A acquires a free name")?;
     let mut waiting = cx.waits(&b, &name, &ask);
     let from = cx.now();

@@ -31,14 +31,13 @@ async fn an_unrenewed_lease_lapses(cx: Cx) -> Verdict {
         let holder = cx.connect().await?;
         let held = holder.acquire(&name, &ask).await.seen("A acquires a free name")?;
         let by = cx.lapsed_by(held.ttl());
+        let when = match vanishes {
+            true => "after its holder vanished",
+            false => "held by an idle guard",
+        };
         if vanishes {
             holder.vanish();
         }
-        let when = if vanishes {
-            "after its holder vanished"
-        } else {
-            "held by an idle guard"
-        };
         cx.free_by(&*next, &name, &ask, by, when).await?;
         cx.evidence("lapsed");
     }
@@ -192,10 +191,7 @@ async fn expiry_wakes_a_waiter(cx: Cx) -> Verdict {
         let held = holder.acquire(&name, &cx.ask().ttl(brief(&cx))).await;
         let held = held.seen("A acquires a free name")?;
         let by = cx.lapsed_by(held.ttl()) + cx.claims().wake_p99;
-        let waiting = {
-            let (waiter, name, ask) = (std::sync::Arc::clone(&waiter), name.clone(), cx.ask());
-            cx.spawn(async move { waiter.acquire(&name, &ask).await })
-        };
+        let waiting = cx.waits(&waiter, &name, &cx.ask());
         cx.sleep(ms(10)).await;
         ensure!(!waiting.is_done(), "B does not wait while A holds");
         holder.vanish();
@@ -236,21 +232,12 @@ async fn the_least_ttl_works(cx: Cx) -> Verdict {
         cx.free_by(&*next, &name, &cx.ask(), by, when).await?;
         cx.evidence("lapsed");
     }
-    let mut smaller = vec![Duration::ZERO];
-    if least / 2 > Duration::ZERO {
-        smaller.push(least / 2);
-    }
-    for ttl in smaller {
+    for ttl in [Duration::ZERO, least / 2] {
         let name = cx.name(format!("below-{}", ttl.as_nanos()));
-        match next.try_acquire(&name, &cx.ask().ttl(ttl)).await {
-            Ok(_) => fail!("a ttl of {ttl:?} was accepted, although the minimum is {least:?}"),
-            Err(e) if e.kind() == ErrorKind::InvalidInput => cx.evidence("refusals"),
-            Err(e) => {
-                return Err(e).seen(format_args!(
-                    "a ttl of {ttl:?}, below the minimum: InvalidInput expected"
-                ));
-            }
-        }
+        let what = format!("a ttl of {ttl:?}, below the minimum of {least:?}");
+        let tried = next.try_acquire(&name, &cx.ask().ttl(ttl)).await;
+        refused(tried, ErrorKind::InvalidInput, what)?;
+        cx.evidence("refusals");
         next.is_granted(&name, &cx.ask(), "after a refused ttl").await?;
     }
     Ok(())

@@ -64,10 +64,7 @@ async fn every_grant_has_a_token(cx: Cx) -> Verdict {
         tried.release().await.seen("A releases")?;
         let held = a.acquire(&name, &ask).await.seen("A acquires")?;
         token_of(&*held, "acquire")?;
-        let waiting = {
-            let (b, name, ask, limit) = (b.clone(), name.clone(), ask.clone(), cx.long_ttl());
-            cx.spawn(async move { b.acquire_timeout(&name, &ask, limit).await })
-        };
+        let waiting = cx.waits_for(&b, &name, &ask, cx.long_ttl());
         cx.sleep(ms(8)).await;
         held.release().await.seen("A releases while B waits")?;
         let doing = "B waits for A's lock";

@@ -38,17 +38,10 @@ async fn no_lost_wake_up(cx: Cx) -> Verdict {
             !waiting.is_done(),
             "hand-off {round}: the waiter does not wait while the name is held"
         );
-        held.release()
-            .await
-            .seen(format_args!("hand-off {round}: the holder releases"))?;
-        held = cx
-            .within(
-                bound,
-                format!("hand-off {round}: the waiter of a released lock"),
-                waiting,
-            )
-            .await?
-            .seen(format_args!("hand-off {round}: the waiter"))?;
+        let what = format!("hand-off {round}: the holder releases");
+        held.released(what).await?;
+        let what = format!("hand-off {round}: the waiter of a released lock");
+        held = cx.done(bound, what, waiting).await?;
         cx.evidence("hand_overs");
     }
     Ok(())
@@ -79,15 +72,10 @@ async fn prompt_hand_over(cx: Cx) -> Verdict {
             "hand-off {round}: the waiter does not wait while the name is held"
         );
         let from = cx.now();
-        let released = held.release().await;
-        released.seen(format_args!("hand-off {round}: the holder releases"))?;
-        held = cx
-            .done(
-                cx.long_ttl(),
-                format!("hand-off {round}: the waiter of a released lock"),
-                waiting,
-            )
-            .await?;
+        let what = format!("hand-off {round}: the holder releases");
+        held.released(what).await?;
+        let what = format!("hand-off {round}: the waiter of a released lock");
+        held = cx.done(cx.long_ttl(), what, waiting).await?;
         took.push(from.until(cx.now()));
         cx.evidence("hand_overs");
         late.extend(took.last().copied().filter(|took| *took > bound));
@@ -119,10 +107,7 @@ async fn cancelled_waiters_pass_it_on(cx: Cx) -> Verdict {
     let bound = cx.claims().wake_p99 + cx.slack() * 2;
     let mut rng = cx.rng();
     for (round, name) in cx.names(30, 300).enumerate() {
-        let held = clients[6]
-            .acquire(&name, &ask)
-            .await
-            .seen("the holder acquires")?;
+        let held = clients[6].takes(&name, &ask, "the holder acquires").await?;
         let mut waiting = Vec::new();
         for client in &clients[..6] {
             let (task, client, name, ask) = (cx.clone(), client.clone(), name.clone(), ask.clone());
@@ -272,11 +257,7 @@ async fn every_waiter_once(cx: Cx) -> Verdict {
     let each = cx.claims().wake_p99 * u32::try_from(crowd).unwrap_or(u32::MAX);
     let bound = each + cx.prompt();
     let what = format!("granting each of {crowd} waiters");
-    cx.within(bound, what, async {
-        all(waits).await?;
-        Ok::<(), Failure>(())
-    })
-    .await??;
+    cx.within(bound, what, all(waits)).await??;
     let granted = lock(&ids).len();
     ensure!(granted == crowd, "{granted} of {crowd} waiters were granted");
     cx.evidence_by("granted", granted as u64);
@@ -289,11 +270,9 @@ async fn every_waiter_once(cx: Cx) -> Verdict {
 pub(super) async fn stop_outside(cx: &Cx, child: &Child, client: &dyn Subject, round: usize) -> Verdict {
     for attempt in 0..20 {
         child.stop()?;
-        let probe = cx.name(format_args!("probe-{round}-{attempt}"));
-        let tried = cx
-            .timeout(cx.claims().op_bound, client.try_acquire(&probe, &cx.ask()))
-            .await;
-        if let Some(Ok(Some(held))) = tried {
+        let (probe, ask) = (cx.name(format_args!("probe-{round}-{attempt}")), cx.ask());
+        let trying = client.try_acquire(&probe, &ask);
+        if let Some(Ok(Some(held))) = cx.timeout(cx.claims().op_bound, trying).await {
             held.released("a lock without other users is released").await?;
             return Ok(());
         }
@@ -325,11 +304,8 @@ async fn a_dead_head_does_not_block(cx: Cx) -> Verdict {
             let held = a.acquire(&name, &cx.ask()).await.seen("A acquires")?;
             let head: Asked<Hold> = child.wait_for(&name, &ask, None);
             Line::new(&cx, name.clone()).until_waiting(&*a, 1).await?;
-            let waiting = {
-                // With a queue entry that does not lapse, however busy this machine is.
-                let (b, name, ask) = (b.clone(), name.clone(), cx.ask());
-                cx.spawn(async move { b.acquire(&name, &ask).await })
-            };
+            // With a queue entry that does not lapse, however busy this machine is.
+            let waiting = cx.waits(&b, &name, &cx.ask());
             Line::new(&cx, name.clone()).until_waiting(&*a, 2).await?;
             let bound = match how {
                 "cancelled" => {

@@ -166,10 +166,7 @@ async fn shutdown_ends_everything(cx: Cx) -> Verdict {
         not_run!("the harness connects on no other runtime than its own (connect_on)");
     };
     let b = cx.connect().await?;
-    let mut ask = cx.ask().ttl(cx.short_ttl());
-    if cx.has(Need::AutoRenew) {
-        ask = ask.auto_renew();
-    }
+    let ask = cx.renewing(cx.ask().ttl(cx.short_ttl()));
     let (own, dropped, theirs) = (cx.name("held"), cx.name("dropped"), cx.name("waited-for"));
     let held = a.is_granted(&own, &ask, "before the shutdown").await?;
     let other = a.is_granted(&dropped, &ask, "before the shutdown").await?;

@@ -23,10 +23,7 @@ async fn everyone_admissible_is_admitted(cx: Cx) -> Verdict {
         let name = cx.name(format!("withdrawn-{cancels}"));
         let reading = a.is_granted(&name, &read, "the first reader").await?;
         let patience = if cancels { cx.long_ttl() } else { ms(120) };
-        let writer = cx.spawn({
-            let (b, name, write) = (b.clone(), name.clone(), write.clone());
-            async move { b.acquire_timeout(&name, &write, patience).await.map(drop) }
-        });
+        let writer = cx.waits_for(&b, &name, &write, patience);
         cx.sleep(queued).await;
         let reader = cx.waits(&c, &name, &read);
         cx.sleep(queued).await;
@@ -48,12 +45,8 @@ async fn everyone_admissible_is_admitted(cx: Cx) -> Verdict {
     }
     let name = cx.name("all");
     let writing = a.is_granted(&name, &write, "the writer").await?;
-    let mut waiting = Vec::new();
-    for i in 0..8 {
-        let client = if i % 2 == 0 { b.clone() } else { c.clone() };
-        let (name, read) = (name.clone(), read.clone());
-        waiting.push(cx.spawn(async move { client.acquire(&name, &read).await }));
-    }
+    let readers = [&b, &c].into_iter().cycle().take(8);
+    let waiting: Vec<_> = readers.map(|client| cx.waits(client, &name, &read)).collect();
     cx.sleep(queued).await;
     writing.release().await.seen("the writer releases")?;
     let mut reading = Vec::new();
@@ -106,31 +99,15 @@ async fn mismatched_permits_are_refused(cx: Cx) -> Verdict {
     let three = cx.ask().permit(3);
     let when = "the first of 3 permits";
     let first = a.is_granted(&name, &three, when).await?;
-    refused_as_mismatch(
-        &cx,
-        &*b,
-        &name,
-        &cx.ask().permit(5),
-        "5 permits while 3 are in use",
-    )
-    .await?;
-    refused_as_mismatch(
-        &cx,
-        &*b,
-        &name,
-        &cx.ask().permit(2),
-        "2 permits while 3 are in use",
-    )
-    .await?;
+    let mut others = vec![
+        (cx.ask().permit(5), "5 permits while 3 are in use"),
+        (cx.ask().permit(2), "2 permits while 3 are in use"),
+    ];
     if cx.has(Need::Shared) {
-        refused_as_mismatch(
-            &cx,
-            &*b,
-            &name,
-            &cx.ask().reader(),
-            "a reader while permits are in use",
-        )
-        .await?;
+        others.push((cx.ask().reader(), "a reader while permits are in use"));
+    }
+    for (ask, what) in others {
+        refused_as_mismatch(&cx, &*b, &name, &ask, what).await?;
     }
     let what = "the second of 3 permits";
     let second = b.is_granted(&name, &three, what).await?;

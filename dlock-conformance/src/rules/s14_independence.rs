@@ -30,8 +30,7 @@ async fn no_head_of_line_blocking(cx: Cx) -> Verdict {
     for i in 0..limit {
         let name = cx.name(format!("contended-{i}"));
         held.push(b.is_granted(&name, &ask, "before the first wait").await?);
-        let (a, ask) = (a.clone(), ask.clone());
-        waiting.push(cx.spawn(async move { a.acquire(&name, &ask).await.map(drop) }));
+        waiting.push(cx.waits(&a, &name, &ask));
     }
     cx.sleep(ms(50)).await;
     let bound = cx.prompt();
@@ -187,8 +186,7 @@ async fn clones_share_no_ownership(cx: Cx) -> Verdict {
                     .await?
             }
             "is cancelled while it waits" => {
-                let name = name.clone();
-                let task = cx.spawn(async move { clone.acquire(&name, &ask).await.map(drop) });
+                let task = cx.waits(&clone, &name, &ask);
                 cx.sleep(patience).await;
                 ensure!(
                     task.cancel().await.is_none(),

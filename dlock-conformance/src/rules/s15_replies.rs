@@ -72,10 +72,7 @@ async fn a_retry_knows_its_own_grant(cx: Cx) -> Verdict {
     let f = faulty(&cx).await?;
     let (name, ask) = (cx.name("tried"), cx.ask());
     let hold = f.net.begin(Fault::Hold(Direction::ToClient));
-    let trying = {
-        let (a, name, ask) = (Arc::clone(&f.a), name.clone(), ask.clone());
-        cx.spawn(async move { a.try_acquire(&name, &ask).await })
-    };
+    let trying = cx.asks(&f.a, &name, &ask, None);
     struck(&cx, &hold, "the reply to A's try is kept").await?;
     f.cut(Cut::Reset)?;
     drop(hold);
@@ -239,16 +236,7 @@ async fn unknown_is_said(cx: Cx) -> Verdict {
         let f = faulty(&cx).await?;
         let name = cx.name(if tries { "tried" } else { "waited for" });
         let slow = f.net.begin(Fault::Delay(Direction::ToClient, SLOW));
-        let asking = {
-            let (a, name, ask) = (Arc::clone(&f.a), name.clone(), ask.clone());
-            cx.spawn(async move {
-                if tries {
-                    return a.try_acquire(&name, &ask).await;
-                }
-                let limit = SLOW * 8;
-                a.acquire_timeout(&name, &ask, limit).await.map(Some)
-            })
-        };
+        let asking = cx.asks(&f.a, &name, &ask, (!tries).then_some(SLOW * 8));
         let what = if tries { "a try" } else { "an acquire" };
         let (hold, _) = kept(&cx, &f, &slow, (&name, &ask), false).await?;
         if asking.is_done() {

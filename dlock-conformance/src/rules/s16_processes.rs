@@ -17,10 +17,7 @@ rule! { "16.05" Must phase 1 [Lock, Wait, Try, Lease] Both C T a_killed_holder_i
 }
 async fn a_killed_holder_is_replaced(cx: Cx) -> Verdict {
     let b = cx.connect().await?;
-    let mut ask = cx.ask().ttl(cx.short_ttl());
-    if cx.has(Need::AutoRenew) {
-        ask = ask.auto_renew();
-    }
+    let ask = cx.renewing(cx.ask().ttl(cx.short_ttl()));
     for round in 0..cx.rounds(1, 20) {
         for how in ["tries", "waits"] {
             let name = cx.name(format_args!("{how}-{round}"));

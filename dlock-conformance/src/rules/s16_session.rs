@@ -23,10 +23,7 @@ rule! { "16.04" Must phase 2 [Lock, Try, LossSignal] Both P T what_lapsed_is_nev
 }
 async fn what_lapsed_is_never_adopted(cx: Cx) -> Verdict {
     let f = faulty(&cx).await?;
-    let mut ask = cx.ask().ttl(cx.short_ttl());
-    if cx.has(Need::AutoRenew) {
-        ask = ask.auto_renew();
-    }
+    let ask = cx.renewing(cx.ask().ttl(cx.short_ttl()));
     let (plain, names) = (cx.ask(), [0, 1, 2].map(|n| cx.name(n)));
     let mut held = Vec::new();
     for name in &names {

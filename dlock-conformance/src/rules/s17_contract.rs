@@ -199,10 +199,7 @@ async fn no_panic_escapes(cx: Cx) -> Verdict {
     for i in 0..8 {
         let name = cx.name(format!("dropped-{i}"));
         let guard = a.is_granted(&name, &ask, "at first").await?;
-        let waits = cx.spawn({
-            let (b, name, ask) = (b.clone(), name.clone(), ask.clone());
-            async move { b.acquire(&name, &ask).await.map(drop) }
-        });
+        let waits = cx.waits(&b, &name, &ask);
         cx.sleep(ms(5)).await;
         // The future of a wait is dropped, a release is dropped before and after its first poll, guards
         // later.
@@ -329,10 +326,7 @@ rule! { "17.09" Must phase 1 [Lock, Try, Wait] Both A D close_ends_everything,
 async fn close_ends_everything(cx: Cx) -> Verdict {
     let (a, b) = (cx.connect().await?, cx.connect().await?);
     let name = cx.name("closed");
-    let mut ask = cx.ask().ttl(cx.steady_ttl());
-    if cx.has(Need::AutoRenew) {
-        ask = ask.auto_renew();
-    }
+    let ask = cx.renewing(cx.ask().ttl(cx.steady_ttl()));
     let held = a.is_granted(&name, &ask, "at first").await?;
     b.is_refused(&name, &ask, "before the close").await?;
     let bound = cx.prompt();

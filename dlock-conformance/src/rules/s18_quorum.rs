@@ -35,10 +35,8 @@ async fn party(cx: &Cx, who: &str, unreached: impl Iterator<Item = usize>) -> Ve
     let net = cx.network()?;
     let client = cx.connect_over(&net).await?;
     let name = cx.name(format_args!("first-{who}"));
-    let first = client.acquire(&name, &cx.ask()).await;
-    let first = first.seen(format_args!("{who} acquires while it reaches every member"))?;
-    let released = first.release().await;
-    released.seen(format_args!("{who} releases while it reaches every member"))?;
+    let what = format!("{who}, while it reaches every member");
+    client.cycles(&name, &cx.ask(), what).await?;
     let mut party = Party {
         client,
         net,

@@ -6,6 +6,7 @@ use std::future::Future;
 use dlock_core::{Error, Timestamp, Token};
 
 use super::prelude::*;
+use crate::network::Network;
 use crate::task::Task;
 
 /// Ends the rule as not run, with the reason.
@@ -65,6 +66,17 @@ impl dyn Subject + '_ {
         doing: impl fmt::Display + Send,
     ) -> Verdict<Box<dyn Held>> {
         self.acquire(name, ask).await.seen(doing)
+    }
+
+    /// Acquires, and releases.
+    pub(super) async fn cycles(
+        &self,
+        name: &LockName,
+        ask: &Ask,
+        what: impl fmt::Display + Send + Sync,
+    ) -> Verdict {
+        let held = self.takes(name, ask, &what).await?;
+        held.released(format!("{what}: the release")).await
     }
 
     /// It is granted at once, and releases.
@@ -127,6 +139,54 @@ impl Cx {
     pub(super) fn waits(&self, client: &Arc<dyn Subject>, name: &LockName, ask: &Ask) -> Waiting {
         let (client, name, ask) = (client.clone(), name.clone(), ask.clone());
         self.spawn(async move { client.acquire(&name, &ask).await })
+    }
+
+    /// A client waits for the lock for at most so long, in a task.
+    pub(super) fn waits_for(
+        &self,
+        client: &Arc<dyn Subject>,
+        name: &LockName,
+        ask: &Ask,
+        limit: Duration,
+    ) -> Waiting {
+        let (client, name, ask) = (client.clone(), name.clone(), ask.clone());
+        self.spawn(async move { client.acquire_timeout(&name, &ask, limit).await })
+    }
+
+    /// A client tries, or waits for at most so long, in a task.
+    pub(super) fn asks(
+        &self,
+        client: &Arc<dyn Subject>,
+        name: &LockName,
+        ask: &Ask,
+        limit: Option<Duration>,
+    ) -> Task<Result<Option<Box<dyn Held>>, Error>> {
+        let (client, name, ask) = (client.clone(), name.clone(), ask.clone());
+        self.spawn(async move {
+            match limit {
+                Some(limit) => client.acquire_timeout(&name, &ask, limit).await.map(Some),
+                None => client.try_acquire(&name, &ask).await,
+            }
+        })
+    }
+
+    /// With auto-renewal, where that is claimed.
+    pub(super) fn renewing(&self, ask: Ask) -> Ask {
+        match self.has(Need::AutoRenew) {
+            true => ask.auto_renew(),
+            false => ask,
+        }
+    }
+
+    /// A network. Without one there is a note of what was not tested.
+    pub(super) fn network_if_any(&self, otherwise: &str) -> Verdict<Option<Arc<dyn Network>>> {
+        match self.network() {
+            Err(Failure::NotRun(why)) => {
+                self.note(format_args!("{otherwise}: {why}"));
+                Ok(None)
+            }
+            network => network.map(Some),
+        }
     }
 
     /// The holder renews, in a task.

@@ -13,8 +13,7 @@ rules! { one_of_many_ends_alone, many_unheard_are_each_unknown, one_of_many_fail
 fn names(cx: &Cx, of: &str) -> Verdict<Vec<LockName>> {
     let most = cx.claims().capabilities.max_held.unwrap_or(96) / 2;
     if most < 7 {
-        let why = "it needs a client that can hold at least fourteen locks".to_owned();
-        return Err(Failure::NotRun(why));
+        not_run!("it needs a client that can hold at least fourteen locks");
     }
     let names = (0..most.min(48)).map(|n| cx.name(format_args!("{of} {n}")));
     Ok(names.collect())
@@ -125,10 +124,7 @@ async fn many_unheard_are_each_unknown(cx: Cx) -> Verdict {
     let holding = join_all(held.iter().map(|name| f.a_holds(name, &ask))).await;
     let guards = holding.into_iter().collect::<Verdict<Vec<_>>>()?;
     let hold = f.net.begin(Fault::Hold(Direction::ToClient));
-    let trying = asked.iter().map(|name| {
-        let (a, name, ask) = (Arc::clone(&f.a), name.clone(), ask.clone());
-        cx.spawn(async move { a.try_acquire(&name, &ask).await })
-    });
+    let trying = asked.iter().map(|name| cx.asks(&f.a, name, &ask, None));
     let trying: Vec<_> = trying.collect();
     struck(&cx, &hold, "the replies to A are kept").await?;
     let releasing: Vec<_> = guards.iter().map(|guard| cx.releases(guard)).collect();

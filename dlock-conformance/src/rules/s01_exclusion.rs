@@ -52,34 +52,27 @@ async fn compete(
     (least, most): (Duration, Duration),
     drops: fn(&mut Rng) -> bool,
 ) -> Verdict {
-    let name = cx.name("one");
-    let asking = Arc::new(AtomicU64::new(0));
-    let mut tasks = Vec::new();
-    for client in clients {
-        let (cx, name, asking, mut rng) = (cx.clone(), name.clone(), Arc::clone(&asking), cx.rng());
-        tasks.push(cx.clone().spawn(async move {
-            let (ask, lane) = (cx.ask(), cx.lane(&client));
-            for _ in 0..rounds {
-                asking.fetch_add(1, Ordering::SeqCst);
-                let held = lane.acquire(&name, &ask).await.seen("one of them acquires")?;
-                cx.evidence("grants");
-                // Granted while others try: a race was won.
-                if asking.fetch_sub(1, Ordering::SeqCst) > 1 {
-                    cx.evidence("contended");
-                }
-                cx.sleep(rng.duration(least, most)).await;
-                match drops(&mut rng) && cx.has(Need::DropFrees) {
-                    true => lane.drop_guard(held),
-                    false => lane.release(&held).await.seen("the holder releases")?,
-                }
+    let shared = (cx.name("one"), Arc::new(AtomicU64::new(0)));
+    let tasks = cx.at_work(clients, &shared, move |worker, (name, asking)| async move {
+        let (cx, lane, mut rng, ..) = worker;
+        let ask = cx.ask();
+        for _ in 0..rounds {
+            asking.fetch_add(1, Ordering::SeqCst);
+            let held = lane.acquire(&name, &ask).await.seen("one of them acquires")?;
+            cx.evidence("grants");
+            // Granted while others try: a race was won.
+            if asking.fetch_sub(1, Ordering::SeqCst) > 1 {
+                cx.evidence("contended");
             }
-            Ok::<(), Failure>(())
-        }));
-    }
-    let mut ended = Ok(());
-    for task in tasks {
-        ended = ended.and(task.await);
-    }
+            cx.sleep(rng.duration(least, most)).await;
+            match drops(&mut rng) && cx.has(Need::DropFrees) {
+                true => lane.drop_guard(held),
+                false => lane.release(&held).await.seen("the holder releases")?,
+            }
+        }
+        Ok::<(), Failure>(())
+    });
+    let ended = every(tasks).await;
     // The history is checked first: it explains why a release failed.
     cx.check_history()?;
     ended
@@ -144,47 +137,34 @@ rule! { "1.04" Must phase 1 [Lock, Wait] Both A X no_lost_update,
     check "Is the lock released when the guard ends, or at an earlier end of scope?"
 }
 async fn no_lost_update(cx: Cx) -> Verdict {
-    let name = cx.name("set");
     let rounds = cx.rounds(10, 100) as u64;
     let set: Arc<Mutex<Vec<u64>>> = Arc::default();
-    let asking = Arc::new(AtomicU64::new(0));
-    let mut tasks = Vec::new();
-    for (client, number) in clients(&cx, 8).await?.into_iter().zip(0_u64..) {
-        let (task, name, set, asking, mut rng) = (
-            cx.clone(),
-            name.clone(),
-            Arc::clone(&set),
-            Arc::clone(&asking),
-            cx.rng(),
-        );
-        tasks.push(cx.spawn(async move {
-            let cx = task;
-            let ask = cx.ask();
-            let mut added = Vec::new();
-            for round in 0..rounds {
-                asking.fetch_add(1, Ordering::SeqCst);
-                let held = client.acquire(&name, &ask).await.seen("one of eight acquires")?;
-                // Granted while others try: a race was won.
-                if asking.fetch_sub(1, Ordering::SeqCst) > 1 {
-                    cx.evidence("contended");
-                }
-                // Read, compute, write. The mutex does not span the three, only the lock under test does.
-                let mut copy = lock(&set).clone();
-                cx.sleep(rng.duration(ms(1), ms(4))).await;
-                let element = number * 1_000_000 + round;
-                copy.push(element);
-                *lock(&set) = copy;
-                added.push(element);
-                cx.evidence("updates");
-                held.release().await.seen("the holder releases")?;
+    let shared = (cx.name("set"), Arc::clone(&set), Arc::new(AtomicU64::new(0)));
+    let eight = clients(&cx, 8).await?;
+    let tasks = cx.at_work(eight, &shared, move |worker, (name, set, asking)| async move {
+        let (cx, lane, mut rng, number) = worker;
+        let (client, ask) = (lane.client(), cx.ask());
+        let mut added = Vec::new();
+        for round in 0..rounds {
+            asking.fetch_add(1, Ordering::SeqCst);
+            let held = client.acquire(&name, &ask).await.seen("one of eight acquires")?;
+            // Granted while others try: a race was won.
+            if asking.fetch_sub(1, Ordering::SeqCst) > 1 {
+                cx.evidence("contended");
             }
-            Ok::<_, Failure>(added)
-        }));
-    }
-    let mut added = Vec::new();
-    for task in tasks {
-        added.extend(task.await?);
-    }
+            // Read, compute, write. The mutex does not span the three, only the lock under test does.
+            let mut copy = lock(&set).clone();
+            cx.sleep(rng.duration(ms(1), ms(4))).await;
+            let element = number as u64 * 1_000_000 + round;
+            copy.push(element);
+            *lock(&set) = copy;
+            added.push(element);
+            cx.evidence("updates");
+            held.release().await.seen("the holder releases")?;
+        }
+        Ok(added)
+    });
+    let added = all(tasks).await?.concat();
     let found = lock(&set).clone();
     let lost = LostUpdates::count(added, [], found);
     cx.note(format_args!("lost updates: {:.1} %", lost.percentage()));

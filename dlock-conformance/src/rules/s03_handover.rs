@@ -87,46 +87,40 @@ rule! { "3.12" Must phase 2 [Lock, Wait, Lease, PerGrantTtl] Both A X beliefs_do
     check "Is the drift margin subtracted from the lease, and from which moment is the deadline counted?"
 }
 async fn beliefs_do_not_overlap(cx: Cx) -> Verdict {
-    let name = cx.name("handed-over");
     let ask = cx.ask().ttl(cx.ttl(ms(120)));
-    let last = LastDeadline::default();
+    let shared = (cx.name("handed-over"), ask, LastDeadline::default());
     let rounds = cx.rounds(4, 30);
-    let renews = cx.has(Need::Renew);
-    let mut tasks = Vec::new();
-    for number in 0..3 {
-        let (client, task, name, ask) = (cx.connect().await?, cx.clone(), name.clone(), ask.clone());
-        let (last, mut rng) = (last.clone(), cx.rng());
-        tasks.push(cx.spawn(async move {
-            let (cx, lane) = (task.clone(), task.lane(&client));
-            for _ in 0..rounds {
-                let held = lane.acquire(&name, &ask).await;
-                let held = held.seen(format_args!("holder {number} acquires"))?;
-                let granted = cx.now();
-                if let Some(before) = believes(&last, held.deadline()) {
-                    ensure!(
-                        before <= granted + cx.skew(held.ttl()),
-                        "holder {number} was granted {:?} before the deadline of the holder before it",
-                        granted.until(before)
-                    );
-                    cx.evidence("hand_overs");
-                }
-                if renews && rng.one_in(2) {
-                    cx.sleep(ask.ttl / 4).await;
-                    // A stalled machine may have lost it by now. Then it ends here.
-                    if lane.renew(&held).await.is_ok() {
-                        believes(&last, held.deadline());
-                    }
-                }
-                // It is not released: it expires.
-                while held.is_valid() {
-                    cx.sleep(held.remaining().max(ms(1))).await;
-                }
-                lane.lost(&held);
-                lane.drop_guard(held);
+    let clients = cx.clients(3).await?;
+    let tasks = cx.at_work(clients, &shared, move |worker, (name, ask, last)| async move {
+        let (cx, lane, mut rng, number) = worker;
+        for _ in 0..rounds {
+            let held = lane.acquire(&name, &ask).await;
+            let held = held.seen(format_args!("holder {number} acquires"))?;
+            let granted = cx.now();
+            if let Some(before) = believes(&last, held.deadline()) {
+                ensure!(
+                    before <= granted + cx.skew(held.ttl()),
+                    "holder {number} was granted {:?} before the deadline of the holder before it",
+                    granted.until(before)
+                );
+                cx.evidence("hand_overs");
             }
-            Ok::<(), Failure>(())
-        }));
-    }
+            if cx.has(Need::Renew) && rng.one_in(2) {
+                cx.sleep(ask.ttl / 4).await;
+                // A stalled machine may have lost it by now. Then it ends here.
+                if lane.renew(&held).await.is_ok() {
+                    believes(&last, held.deadline());
+                }
+            }
+            // It is not released: it expires.
+            while held.is_valid() {
+                cx.sleep(held.remaining().max(ms(1))).await;
+            }
+            lane.lost(&held);
+            lane.drop_guard(held);
+        }
+        Ok::<(), Failure>(())
+    });
     all(tasks).await?;
     cx.check_history()
 }

@@ -159,27 +159,21 @@ rule! { "4.07" Must phase 1 [Lock, Try] Backend A D lock_and_unlock_on_one_sessi
 async fn lock_and_unlock_on_one_session(cx: Cx) -> Verdict {
     const TASKS: usize = 20;
     let client = cx.connect().await?;
-    let mut tasks = Vec::new();
-    for task in 0..TASKS {
-        let (inner, client, mut rng) = (cx.clone(), Arc::clone(&client), cx.rng());
-        tasks.push(cx.spawn(async move {
-            let cx = inner;
-            let (name, ask) = (cx.name(task), cx.ask());
-            for cycle in 0..cx.rounds(10, 100) {
-                let when = format!("cycle {cycle}: a name that this task alone uses");
-                let held = client.is_granted(&name, &ask, when).await?;
-                cx.sleep(rng.duration(Duration::from_micros(500), ms(4))).await;
-                held.released(format!("cycle {cycle}: release")).await?;
-                cx.evidence("cycles");
-            }
-            Ok::<(), Failure>(())
-        }));
-    }
-    let mut ended = Ok(());
-    for task in tasks {
-        ended = ended.and(task.await);
-    }
-    ended?;
+    let clients = vec![client; TASKS];
+    let tasks = cx.at_work(clients, &(), |worker, ()| async move {
+        let (cx, lane, mut rng, number) = worker;
+        let client = lane.client();
+        let (name, ask) = (cx.name(number), cx.ask());
+        for cycle in 0..cx.rounds(10, 100) {
+            let when = format!("cycle {cycle}: a name that this task alone uses");
+            let held = client.is_granted(&name, &ask, when).await?;
+            cx.sleep(rng.duration(Duration::from_micros(500), ms(4))).await;
+            held.released(format!("cycle {cycle}: release")).await?;
+            cx.evidence("cycles");
+        }
+        Ok::<(), Failure>(())
+    });
+    every(tasks).await?;
     let stranger = cx.connect().await?;
     for task in 0..TASKS {
         let what = "after all cycles, for another client";

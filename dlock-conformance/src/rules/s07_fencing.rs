@@ -86,26 +86,23 @@ rule! { "7.02" Must phase 1 [Lock, Wait, Fence] Both A X tokens_increase, eviden
     check "Is the counter incremented for each grant, in the same step? (A clock is no counter: it repeats.)"
 }
 async fn tokens_increase(cx: Cx) -> Verdict {
-    let name = cx.name("contended");
     let rounds = cx.rounds(10, 250);
     let order = InOrder::default();
-    let mut tasks = Vec::new();
-    for _ in 0..4 {
-        let (client, task, order, name) = (cx.connect().await?, cx.clone(), order.clone(), name.clone());
-        let mut rng = cx.rng();
-        tasks.push(cx.spawn(async move {
-            let (lane, ask) = (task.lane(&client), task.ask());
-            for _ in 0..rounds {
-                let held = lane.acquire_timeout(&name, &ask, task.long_ttl()).await;
-                let held = held.seen("acquire")?;
-                order.push(token_of(&*held, "acquire_timeout")?);
-                task.evidence("grants");
-                task.sleep(rng.duration(Duration::ZERO, ms(2))).await;
-                lane.release(&held).await.seen("release")?;
-            }
-            Ok::<(), Failure>(())
-        }));
-    }
+    let shared = (cx.name("contended"), order.clone());
+    let clients = cx.clients(4).await?;
+    let tasks = cx.at_work(clients, &shared, move |worker, (name, order)| async move {
+        let (cx, lane, mut rng, ..) = worker;
+        let ask = cx.ask();
+        for _ in 0..rounds {
+            let held = lane.acquire_timeout(&name, &ask, cx.long_ttl()).await;
+            let held = held.seen("acquire")?;
+            order.push(token_of(&*held, "acquire_timeout")?);
+            cx.evidence("grants");
+            cx.sleep(rng.duration(Duration::ZERO, ms(2))).await;
+            lane.release(&held).await.seen("release")?;
+        }
+        Ok::<(), Failure>(())
+    });
     all(tasks).await?;
     increasing(&order.take())?;
     cx.check_history()
@@ -217,44 +214,40 @@ rule! { "7.09" Must phase 1 [Lock, Try, Fence] Both A X token_and_grant_are_one_
     check "Is the counter incremented by a separate request, before the one that takes the lock?"
 }
 async fn token_and_grant_are_one_step(cx: Cx) -> Verdict {
-    let name: LockName = cx.name("raced");
     let rounds = cx.rounds(20, 150);
     let order = InOrder::default();
+    let shared = (cx.name("raced"), order.clone());
     // All are connected before the first one tries, since connecting may take longer than all operations of
     // one client.
     let clients = cx.clients(6).await?;
-    let mut tasks = Vec::new();
-    for client in clients {
-        let (task, order, name) = (cx.clone(), order.clone(), name.clone());
-        let mut rng = cx.rng();
-        tasks.push(cx.spawn(async move {
-            let (lane, mut ask) = (task.lane(&client), task.ask());
-            let mut grants = 0;
-            for _ in 0..rounds * 10 {
-                if task.claims().has(Need::Priority) {
-                    ask = ask.priority(1 + rng.below(10) as u8);
-                }
-                // Tries, not waits: clients race for a grant only while the name is free for an instant.
-                match lane.try_acquire(&name, &ask).await.seen("try_acquire")? {
-                    Some(held) => {
-                        order.push(token_of(&*held, "try_acquire")?);
-                        task.evidence("grants");
-                        // Held for a moment, because otherwise no client would be refused by a store that
-                        // takes a microsecond.
-                        task.sleep(rng.duration(Duration::ZERO, ms(1))).await;
-                        lane.release(&held).await.seen("release")?;
-                        grants += 1;
-                    }
-                    None => task.evidence("refusals"),
-                }
-                if grants == rounds {
-                    break;
-                }
-                task.sleep(rng.duration(Duration::ZERO, ms(3))).await;
+    let tasks = cx.at_work(clients, &shared, move |worker, (name, order)| async move {
+        let (cx, lane, mut rng, ..) = worker;
+        let mut ask = cx.ask();
+        let mut grants = 0;
+        for _ in 0..rounds * 10 {
+            if cx.has(Need::Priority) {
+                ask = ask.priority(1 + rng.below(10) as u8);
             }
-            Ok::<(), Failure>(())
-        }));
-    }
+            // Tries, not waits: clients race for a grant only while the name is free for an instant.
+            match lane.try_acquire(&name, &ask).await.seen("try_acquire")? {
+                Some(held) => {
+                    order.push(token_of(&*held, "try_acquire")?);
+                    cx.evidence("grants");
+                    // Held for a moment, because otherwise no client would be refused by a store that
+                    // takes a microsecond.
+                    cx.sleep(rng.duration(Duration::ZERO, ms(1))).await;
+                    lane.release(&held).await.seen("release")?;
+                    grants += 1;
+                }
+                None => cx.evidence("refusals"),
+            }
+            if grants == rounds {
+                break;
+            }
+            cx.sleep(rng.duration(Duration::ZERO, ms(3))).await;
+        }
+        Ok::<(), Failure>(())
+    });
     all(tasks).await?;
     increasing(&order.take())?;
     cx.check_history()
@@ -303,28 +296,23 @@ async fn in_turn(cx: &Cx) -> Verdict {
 }
 
 async fn all_at_once(cx: &Cx) -> Verdict {
-    let name = cx.name("mixed");
-    let given = Given::default();
-    let rounds = cx.rounds(10, 150);
-    let mut tasks = Vec::new();
-    for _ in 0..5 {
-        let (client, task, name, given) = (cx.connect().await?, cx.clone(), name.clone(), given.clone());
-        let mut rng = cx.rng();
-        tasks.push(cx.spawn(async move {
-            let (cx, lane) = (task.clone(), task.lane(&client));
-            for _ in 0..rounds {
-                let writes = rng.one_in(3);
-                let ask = if writes { cx.ask() } else { cx.ask().reader() };
-                let held = lane.acquire(&name, &ask).await.seen("acquiring")?;
-                // While it is held, so that conflicting grants come before or after it, in the list as in
-                // reality.
-                note(&cx, &given, writes, token_of(&*held, "a grant")?);
-                cx.sleep(rng.duration(Duration::ZERO, ms(2))).await;
-                lane.release(&held).await.seen("releasing")?;
-            }
-            Ok::<(), Failure>(())
-        }));
-    }
+    let (given, rounds) = (Given::default(), cx.rounds(10, 150));
+    let shared = (cx.name("mixed"), given.clone());
+    let clients = cx.clients(5).await?;
+    let tasks = cx.at_work(clients, &shared, move |worker, (name, given)| async move {
+        let (cx, lane, mut rng, ..) = worker;
+        for _ in 0..rounds {
+            let writes = rng.one_in(3);
+            let ask = if writes { cx.ask() } else { cx.ask().reader() };
+            let held = lane.acquire(&name, &ask).await.seen("acquiring")?;
+            // While it is held, so that conflicting grants come before or after it, in the list as in
+            // reality.
+            note(&cx, &given, writes, token_of(&*held, "a grant")?);
+            cx.sleep(rng.duration(Duration::ZERO, ms(2))).await;
+            lane.release(&held).await.seen("releasing")?;
+        }
+        Ok::<(), Failure>(())
+    });
     all(tasks).await?;
     between(&given)?;
     cx.check_history()

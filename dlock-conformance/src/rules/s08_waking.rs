@@ -150,7 +150,6 @@ rule! { "8.03" Should phase 2 [Lock, Wait, BoundedWaits] Both A X nobody_starves
 }
 async fn nobody_starves(cx: Cx) -> Verdict {
     const CLIENTS: usize = 6;
-    let (name, ask) = (cx.name("churn"), cx.ask());
     // How many grants there are in all, and of how many turns one begins with a wait that is given up soon.
     let (total, one_in) = if cx.is_virtual() {
         (240, 8)
@@ -159,37 +158,36 @@ async fn nobody_starves(cx: Cx) -> Verdict {
     };
     let granted = Arc::new(AtomicUsize::new(0));
     let waits: Arc<Mutex<Vec<(Duration, usize)>>> = Arc::default();
-    let mut tasks = Vec::new();
-    for number in 0..CLIENTS {
-        let (client, task, name, ask) = (cx.connect().await?, cx.clone(), name.clone(), ask.clone());
-        let (granted, waits, mut rng) = (granted.clone(), waits.clone(), cx.rng());
-        tasks.push(cx.spawn(async move {
-            let cx = task;
-            // A client that still waits when the others are done was overtaken by all of them.
-            while granted.load(Ordering::Relaxed) < total {
-                if rng.one_in(one_in) {
-                    let limit = rng.duration(Duration::ZERO, ms(2));
-                    match client.acquire_timeout(&name, &ask, limit).await {
-                        Ok(held) => held.release().await.seen("releasing")?,
-                        // `Unknown` is a withdrawal that the store was slow to confirm.
-                        Err(e) if matches!(e.kind(), ErrorKind::Timeout | ErrorKind::Unknown) => {
-                            cx.evidence("gave_up");
-                        }
-                        Err(e) => return Err(Failure::from(e)),
+    let shared = (cx.name("churn"), granted, waits.clone());
+    let clients = cx.clients(CLIENTS).await?;
+    let tasks = cx.at_work(clients, &shared, move |worker, shared| async move {
+        let (cx, lane, mut rng, number) = worker;
+        let client = lane.client();
+        let (ask, (name, granted, waits)) = (cx.ask(), shared);
+        // A client that still waits when the others are done was overtaken by all of them.
+        while granted.load(Ordering::Relaxed) < total {
+            if rng.one_in(one_in) {
+                let limit = rng.duration(Duration::ZERO, ms(2));
+                match client.acquire_timeout(&name, &ask, limit).await {
+                    Ok(held) => held.release().await.seen("releasing")?,
+                    // `Unknown` is a withdrawal that the store was slow to confirm.
+                    Err(e) if matches!(e.kind(), ErrorKind::Timeout | ErrorKind::Unknown) => {
+                        cx.evidence("gave_up");
                     }
+                    Err(e) => return Err(Failure::from(e)),
                 }
-                let asked = cx.now();
-                let held = client.acquire(&name, &ask).await.seen("acquiring")?;
-                let took = asked.until(cx.now());
-                lock(&waits).push((took, number));
-                granted.fetch_add(1, Ordering::Relaxed);
-                cx.evidence("grants");
-                cx.sleep(rng.duration(ms(1), ms(3))).await;
-                held.release().await.seen("releasing")?;
             }
-            Ok::<(), Failure>(())
-        }));
-    }
+            let asked = cx.now();
+            let held = client.acquire(&name, &ask).await.seen("acquiring")?;
+            let took = asked.until(cx.now());
+            lock(&waits).push((took, number));
+            granted.fetch_add(1, Ordering::Relaxed);
+            cx.evidence("grants");
+            cx.sleep(rng.duration(ms(1), ms(3))).await;
+            held.release().await.seen("releasing")?;
+        }
+        Ok::<(), Failure>(())
+    });
     all(tasks).await?;
     let waits = std::mem::take(&mut *lock(&waits));
     let sum: Duration = waits.iter().map(|(took, _)| *took).sum();

@@ -102,49 +102,44 @@ rule! { "10.02" Must phase 2 [Reentrant, Wait] Engine A X last_release_frees,
     check "Does the release of one level decrease the count, or end the lease?"
 }
 async fn last_release_frees(cx: Cx) -> Verdict {
-    let name = cx.name("nested");
-    let rounds = cx.rounds(10, 100);
-    let mut tasks = Vec::new();
-    for n in 0..4 {
-        let (task, name, mut rng) = (cx.clone(), name.clone(), cx.rng());
-        let client = cx.connect().await?;
-        tasks.push(cx.spawn(async move {
-            let cx = task;
-            // The history has only the outermost hold: no other client may be granted during it.
-            let (lane, ask) = (cx.lane(&client), cx.ask().reentrant(n));
-            for _ in 0..rounds {
-                let outer = lane.acquire(&name, &ask).await.seen("the outermost acquire")?;
-                cx.evidence("grants");
-                let mut inner = Vec::new();
-                for level in 2..2 + rng.below(4) {
-                    let entered = enter(&*client, &name, &ask, u32::try_from(level).unwrap_or(0));
-                    match entered.await.seen(format_args!("level {level}"))? {
-                        Some(guard) => inner.push(guard),
-                        None => fail!("level {level}: the owner is refused a lock that it holds"),
-                    }
-                    cx.sleep(rng.duration(Duration::ZERO, ms(1))).await;
+    let (rounds, clients) = (cx.rounds(10, 100), cx.clients(4).await?);
+    let tasks = cx.at_work(clients, &cx.name("nested"), move |worker, name| async move {
+        let (cx, lane, mut rng, number) = worker;
+        let client = lane.client();
+        // The history has only the outermost hold: no other client may be granted during it.
+        let ask = cx.ask().reentrant(number as u32);
+        for _ in 0..rounds {
+            let outer = lane.acquire(&name, &ask).await.seen("the outermost acquire")?;
+            cx.evidence("grants");
+            let mut inner = Vec::new();
+            for level in 2..2 + rng.below(4) {
+                let entered = enter(&**client, &name, &ask, u32::try_from(level).unwrap_or(0));
+                match entered.await.seen(format_args!("level {level}"))? {
+                    Some(guard) => inner.push(guard),
+                    None => fail!("level {level}: the owner is refused a lock that it holds"),
                 }
-                while !inner.is_empty() {
-                    let which = usize::try_from(rng.below(inner.len() as u64)).unwrap_or(0);
-                    let guard = inner.swap_remove(which);
-                    let left = inner.len() + 1;
-                    if rng.one_in(3) {
-                        drop(guard);
-                    } else {
-                        let what = format!("releasing a level, with {left} left");
-                        guard.release().await.seen(what)?;
-                    }
-                    cx.evidence("inner_releases");
-                    cx.sleep(rng.duration(Duration::ZERO, ms(3))).await;
-                    outer.must_be_valid(format_args!(
-                        "the outermost guard is not valid any more, with {left} levels left"
-                    ))?;
-                }
-                lane.release(&outer).await.seen("the outermost release")?;
+                cx.sleep(rng.duration(Duration::ZERO, ms(1))).await;
             }
-            Ok::<(), Failure>(())
-        }));
-    }
+            while !inner.is_empty() {
+                let which = usize::try_from(rng.below(inner.len() as u64)).unwrap_or(0);
+                let guard = inner.swap_remove(which);
+                let left = inner.len() + 1;
+                if rng.one_in(3) {
+                    drop(guard);
+                } else {
+                    let what = format!("releasing a level, with {left} left");
+                    guard.release().await.seen(what)?;
+                }
+                cx.evidence("inner_releases");
+                cx.sleep(rng.duration(Duration::ZERO, ms(3))).await;
+                outer.must_be_valid(format_args!(
+                    "the outermost guard is not valid any more, with {left} levels left"
+                ))?;
+            }
+            lane.release(&outer).await.seen("the outermost release")?;
+        }
+        Ok::<(), Failure>(())
+    });
     all(tasks).await?;
     cx.check_history()
 }

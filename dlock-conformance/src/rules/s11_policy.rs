@@ -42,26 +42,23 @@ async fn nobody_starves(cx: Cx) -> Verdict {
 /// A client acquires while others come and go without a gap.
 async fn storm(cx: &Cx, name: &LockName, gust: &Ask, (who, ask): (&str, &Ask)) -> Verdict {
     let (over, inside) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
-    let mut tasks = Vec::new();
-    for n in 0..STORMERS {
-        let (task, over, name, gust) = (cx.clone(), over.clone(), name.clone(), gust.clone());
-        let inside = inside.clone();
-        let (client, mut rng) = (cx.connect().await?, cx.rng());
-        tasks.push(cx.spawn(async move {
-            let cx = task;
-            cx.sleep(GUST / STORMERS * n).await;
-            while !over.load(Ordering::Relaxed) {
-                let held = client.acquire(&name, &gust).await.seen("one of the storm")?;
-                inside.fetch_add(1, Ordering::SeqCst);
-                cx.evidence("storm_grants");
-                // Not in step: while one of them goes others stay.
-                cx.sleep(rng.duration(GUST / 3, GUST)).await;
-                inside.fetch_sub(1, Ordering::SeqCst);
-                held.release().await.seen("one of the storm releases")?;
-            }
-            Ok::<(), Failure>(())
-        }));
-    }
+    let shared = (name.clone(), gust.clone(), over.clone(), inside.clone());
+    let clients = cx.clients(STORMERS as usize).await?;
+    let tasks = cx.at_work(clients, &shared, |worker, shared| async move {
+        let (cx, lane, mut rng, number) = worker;
+        let (client, (name, gust, over, inside)) = (lane.client(), shared);
+        cx.sleep(GUST / STORMERS * number as u32).await;
+        while !over.load(Ordering::Relaxed) {
+            let held = client.acquire(&name, &gust).await.seen("one of the storm")?;
+            inside.fetch_add(1, Ordering::SeqCst);
+            cx.evidence("storm_grants");
+            // Not in step: while one of them goes others stay.
+            cx.sleep(rng.duration(GUST / 3, GUST)).await;
+            inside.fetch_sub(1, Ordering::SeqCst);
+            held.release().await.seen("one of the storm releases")?;
+        }
+        Ok::<(), Failure>(())
+    });
     let client = cx.connect().await?;
     cx.sleep(GUST * 4).await;
     // The holders, and all of the others if they came before.

@@ -44,29 +44,23 @@ rule! { "11.02" Must phase 1 [Shared, Wait] Both A X writers_exclude_everybody,
     check "Is the check for a writer and the entry of the reader one step in the store?"
 }
 async fn writers_exclude_everybody(cx: Cx) -> Verdict {
-    let name = cx.name("rw");
-    let rounds = cx.rounds(12, 120);
-    let mut tasks = Vec::new();
-    for _ in 0..6 {
-        let (task_cx, name, mut rng) = (cx.clone(), name.clone(), cx.rng());
-        let lane = cx.lane(&cx.connect().await?);
-        tasks.push(cx.spawn(async move {
-            let cx = task_cx;
-            for _ in 0..rounds {
-                let writes = rng.one_in(3);
-                let ask = if writes { cx.ask() } else { cx.ask().reader() };
-                let held = lane.acquire(&name, &ask).await.seen("acquiring")?;
-                cx.evidence(if writes { "writer_grants" } else { "reader_grants" });
-                cx.sleep(rng.duration(Duration::ZERO, ms(4))).await;
-                if rng.one_in(4) && cx.has(Need::DropFrees) {
-                    lane.drop_guard(held);
-                } else {
-                    lane.release(&held).await.seen("releasing")?;
-                }
+    let (rounds, clients) = (cx.rounds(12, 120), cx.clients(6).await?);
+    let tasks = cx.at_work(clients, &cx.name("rw"), move |worker, name| async move {
+        let (cx, lane, mut rng, ..) = worker;
+        for _ in 0..rounds {
+            let writes = rng.one_in(3);
+            let ask = if writes { cx.ask() } else { cx.ask().reader() };
+            let held = lane.acquire(&name, &ask).await.seen("acquiring")?;
+            cx.evidence(if writes { "writer_grants" } else { "reader_grants" });
+            cx.sleep(rng.duration(Duration::ZERO, ms(4))).await;
+            if rng.one_in(4) && cx.has(Need::DropFrees) {
+                lane.drop_guard(held);
+            } else {
+                lane.release(&held).await.seen("releasing")?;
             }
-            Ok::<(), Failure>(())
-        }));
-    }
+        }
+        Ok::<(), Failure>(())
+    });
     all(tasks).await?;
     cx.check_history()
 }

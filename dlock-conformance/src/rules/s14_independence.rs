@@ -221,35 +221,27 @@ async fn names_do_not_meet(cx: Cx) -> Verdict {
     let (clients, names) = (cx.rounds(20, 50), cx.rounds(60, 100));
     let rounds = cx.rounds(15, 30);
     let names: Vec<LockName> = (0..names).map(|i| cx.name(format!("n{i}"))).collect();
-    let names = Arc::new(names);
     // All are connected before the first one asks: to connect may take longer than all that one of them does.
-    let mut lanes = Vec::new();
-    for _ in 0..clients {
-        lanes.push(cx.lane(&cx.connect().await?));
-    }
-    let mut tasks = Vec::new();
-    for lane in lanes {
-        let (task_cx, names, mut rng) = (cx.clone(), names.clone(), cx.rng());
-        tasks.push(cx.spawn(async move {
-            let cx = task_cx;
-            let ask = cx.ask();
-            for _ in 0..rounds {
-                let name = &names[rng.index(names.len())];
-                let held = match lane.try_acquire(name, &ask).await.seen("trying")? {
-                    Some(held) => held,
-                    None => {
-                        cx.evidence("held_by_others");
-                        lane.acquire(name, &ask).await.seen("acquiring")?
-                    }
-                };
-                cx.evidence("grants");
-                cx.sleep(rng.duration(Duration::ZERO, ms(4))).await;
-                let released = lane.release(&held).await;
-                released.seen(format_args!("releasing `{name}`"))?;
-            }
-            Ok::<(), Failure>(())
-        }));
-    }
+    let clients = cx.clients(clients).await?;
+    let tasks = cx.at_work(clients, &Arc::new(names), move |worker, names| async move {
+        let (cx, lane, mut rng, ..) = worker;
+        let ask = cx.ask();
+        for _ in 0..rounds {
+            let name = &names[rng.index(names.len())];
+            let held = match lane.try_acquire(name, &ask).await.seen("trying")? {
+                Some(held) => held,
+                None => {
+                    cx.evidence("held_by_others");
+                    lane.acquire(name, &ask).await.seen("acquiring")?
+                }
+            };
+            cx.evidence("grants");
+            cx.sleep(rng.duration(Duration::ZERO, ms(4))).await;
+            let released = lane.release(&held).await;
+            released.seen(format_args!("releasing `{name}`"))?;
+        }
+        Ok::<(), Failure>(())
+    });
     all(tasks).await?;
     cx.check_history()
 }

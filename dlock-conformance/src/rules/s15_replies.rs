@@ -131,37 +131,32 @@ rule! { "15.04" Must phase 1 [Lock, Wait, OutlivesConnection] Both P X retries_m
     check "What does the driver return for a request that was sent and not answered?"
 }
 async fn retries_make_no_second_holder(cx: Cx) -> Verdict {
-    let name = cx.name("contended");
-    let ask = cx.ask().ttl(cx.short_ttl());
     let rounds = cx.rounds(12, 200);
     // Where it takes long to connect few requests get through between two cuts: then there are more rounds.
-    let granted = Arc::new(AtomicUsize::new(0));
-    let (mut tasks, mut networks) = (Vec::new(), Vec::new());
+    let shared = (cx.name("contended"), Arc::new(AtomicUsize::new(0)));
+    let (mut clients, mut networks) = (Vec::new(), Vec::new());
     for _ in 0..4 {
-        let granted = Arc::clone(&granted);
         let net = cx.network()?;
-        let client = cx.connect_over(&net).await?;
+        clients.push(cx.connect_over(&net).await?);
         networks.push(net);
-        let (cx, name, ask, mut rng) = (cx.clone(), name.clone(), ask.clone(), cx.rng());
-        let task_cx = cx.clone();
-        tasks.push(cx.spawn(async move {
-            let cx = task_cx;
-            let lane = cx.lane(&client);
-            for round in 0..3 * rounds {
-                if round >= rounds && granted.load(Ordering::Relaxed) >= 20 {
-                    break;
-                }
-                // Other rules check its outcome under these circumstances.
-                if let Ok(held) = lane.acquire_timeout(&name, &ask, ask.ttl * 5).await {
-                    cx.evidence("grants");
-                    granted.fetch_add(1, Ordering::Relaxed);
-                    cx.sleep(rng.duration(Duration::ZERO, ms(6))).await;
-                    drop(lane.release(&held).await);
-                }
-            }
-            Ok::<(), Failure>(())
-        }));
     }
+    let tasks = cx.at_work(clients, &shared, move |worker, (name, granted)| async move {
+        let (cx, lane, mut rng, ..) = worker;
+        let ask = cx.ask().ttl(cx.short_ttl());
+        for round in 0..3 * rounds {
+            if round >= rounds && granted.load(Ordering::Relaxed) >= 20 {
+                break;
+            }
+            // Other rules check its outcome under these circumstances.
+            if let Ok(held) = lane.acquire_timeout(&name, &ask, ask.ttl * 5).await {
+                cx.evidence("grants");
+                granted.fetch_add(1, Ordering::Relaxed);
+                cx.sleep(rng.duration(Duration::ZERO, ms(6))).await;
+                drop(lane.release(&held).await);
+            }
+        }
+        Ok::<(), Failure>(())
+    });
     let nemesis = {
         let (task_cx, mut rng) = (cx.clone(), cx.rng());
         cx.spawn(async move {
@@ -286,29 +281,26 @@ async fn duplicates_are_harmless(cx: Cx) -> Verdict {
         clients.push(cx.connect_over(&net).await?);
     }
     let twice = net.begin(twice);
-    let mut tasks = Vec::new();
-    for client in clients {
-        let (task, name, ask, mut rng) = (cx.clone(), name.clone(), ask.clone(), cx.rng());
-        tasks.push(cx.spawn(async move {
-            let lane = task.lane(&client);
-            for _ in 0..rounds {
-                let held = lane.acquire_timeout(&name, &ask, task.long_ttl()).await;
-                let held = held.seen("acquires")?;
-                task.evidence("grants");
-                task.sleep(rng.duration(ms(1), ms(12))).await;
-                match rng.below(4) {
-                    0 => lane.renew(&held).await.seen("renews its lock")?,
-                    1 if task.has(Need::DropFrees) => {
-                        lane.drop_guard(held);
-                        continue;
-                    }
-                    _ => {}
+    let shared = (name.clone(), ask.clone());
+    let tasks = cx.at_work(clients, &shared, move |worker, (name, ask)| async move {
+        let (cx, lane, mut rng, ..) = worker;
+        for _ in 0..rounds {
+            let held = lane.acquire_timeout(&name, &ask, cx.long_ttl()).await;
+            let held = held.seen("acquires")?;
+            cx.evidence("grants");
+            cx.sleep(rng.duration(ms(1), ms(12))).await;
+            match rng.below(4) {
+                0 => lane.renew(&held).await.seen("renews its lock")?,
+                1 if cx.has(Need::DropFrees) => {
+                    lane.drop_guard(held);
+                    continue;
                 }
-                lane.release(&held).await.seen("releases its lock")?;
+                _ => {}
             }
-            Ok::<(), Failure>(())
-        }));
-    }
+            lane.release(&held).await.seen("releases its lock")?;
+        }
+        Ok::<(), Failure>(())
+    });
     all(tasks).await?;
     cx.evidence_by("duplicates", twice.hits());
     twice.heal();

@@ -45,39 +45,36 @@ rule! { "19.01" Must phase 3 [Lock, Wait, Election] Both A X one_leads_at_a_time
 async fn one_leads_at_a_time(cx: Cx) -> Verdict {
     let name = cx.name("leader");
     let leads: Arc<Mutex<(bool, Option<Token>)>> = Arc::default();
-    let rounds = cx.rounds(6, 60);
-    let mut tasks = Vec::new();
-    for _ in 0..3 {
-        let election = election(&*cx.connect().await?, &name, &cx.ask())?;
-        let (task, leads, mut rng) = (cx.clone(), Arc::clone(&leads), cx.rng());
-        tasks.push(cx.spawn(async move {
-            let cx = task;
-            for _ in 0..rounds {
-                let leadership = election.campaign().await.seen("a campaign")?;
-                {
-                    let mut leads = lock(&leads);
-                    let (others, newest) = std::mem::replace(&mut *leads, (true, leadership.token()));
-                    ensure!(!others, "two lead at once");
-                    ensure!(
-                        newest.is_none() || leadership.token() > newest,
-                        "a leader with token {:?} came after one with {newest:?}",
-                        leadership.token()
-                    );
-                }
-                cx.evidence("leaderships");
-                cx.sleep(rng.duration(Duration::ZERO, ms(3))).await;
-                let lost = leadership.loss();
-                ensure!(leadership.is_valid(), "a leadership is lost: {lost:?}");
-                lock(&leads).0 = false;
-                match rng.below(3) {
-                    0 => leadership.resign().await.seen("a leader resigns")?,
-                    1 => leadership.step_down().await.seen("a leader steps down")?,
-                    _ => drop(leadership),
-                }
+    let (rounds, clients) = (cx.rounds(6, 60), cx.clients(3).await?);
+    let tasks = cx.at_work(clients, &(name, leads), move |worker, (name, leads)| async move {
+        let (cx, lane, mut rng, ..) = worker;
+        let client = lane.client();
+        let election = election(&**client, &name, &cx.ask())?;
+        for _ in 0..rounds {
+            let leadership = election.campaign().await.seen("a campaign")?;
+            {
+                let mut leads = lock(&leads);
+                let (others, newest) = std::mem::replace(&mut *leads, (true, leadership.token()));
+                ensure!(!others, "two lead at once");
+                ensure!(
+                    newest.is_none() || leadership.token() > newest,
+                    "a leader with token {:?} came after one with {newest:?}",
+                    leadership.token()
+                );
             }
-            Ok::<(), Failure>(())
-        }));
-    }
+            cx.evidence("leaderships");
+            cx.sleep(rng.duration(Duration::ZERO, ms(3))).await;
+            let lost = leadership.loss();
+            ensure!(leadership.is_valid(), "a leadership is lost: {lost:?}");
+            lock(&leads).0 = false;
+            match rng.below(3) {
+                0 => leadership.resign().await.seen("a leader resigns")?,
+                1 => leadership.step_down().await.seen("a leader steps down")?,
+                _ => drop(leadership),
+            }
+        }
+        Ok::<(), Failure>(())
+    });
     all(tasks).await.map(|_| ())
 }
 

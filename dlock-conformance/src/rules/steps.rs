@@ -6,7 +6,9 @@ use std::future::Future;
 use dlock_core::{Error, Timestamp, Token};
 
 use super::prelude::*;
+use crate::history::Lane;
 use crate::network::Network;
+use crate::rng::Rng;
 use crate::task::Task;
 
 /// Ends the rule as not run, with the reason.
@@ -88,6 +90,30 @@ impl dyn Subject + '_ {
     ) -> Verdict {
         let held = self.is_granted(name, ask, &when).await?;
         held.released(format!("{when}: the release")).await
+    }
+}
+
+/// One of several clients that work at once, by its number.
+pub(super) type Worker = (Cx, Lane, Rng, usize);
+
+impl Cx {
+    /// Each of these clients works in a task of its own. Each gets a clone of what they share.
+    pub(super) fn at_work<S, F, T>(
+        &self,
+        clients: impl IntoIterator<Item = Arc<dyn Subject>>,
+        shared: &S,
+        work: impl Fn(Worker, S) -> F,
+    ) -> Vec<Task<Verdict<T>>>
+    where
+        S: Clone,
+        F: Future<Output = Verdict<T>> + Send + 'static,
+        T: Send + 'static,
+    {
+        let start = |(number, client)| {
+            let worker = (self.clone(), self.lane(&client), self.rng(), number);
+            self.spawn(work(worker, shared.clone()))
+        };
+        clients.into_iter().enumerate().map(start).collect()
     }
 }
 
@@ -267,6 +293,15 @@ pub(super) async fn all<T>(tasks: impl IntoIterator<Item = Task<Verdict<T>>>) ->
         done.push(task.await?);
     }
     Ok(done)
+}
+
+/// Waits for all of them, also after one has failed.
+pub(super) async fn every(tasks: Vec<Task<Verdict>>) -> Verdict {
+    let mut ended = Ok(());
+    for task in tasks {
+        ended = ended.and(task.await);
+    }
+    ended
 }
 
 /// Breaks the rule unless this is an error of that kind.

@@ -71,11 +71,8 @@ impl Faulty {
 /// Waits until the fault has struck. A fault that struck nothing proves nothing.
 pub(super) async fn struck(cx: &Cx, fault: &FaultGuard, what: impl fmt::Display + Send) -> Verdict {
     let by = cx.now() + cx.prompt();
-    while fault.hits() == 0 {
-        if cx.now() >= by {
-            inconclusive!("{what}: the fault struck nothing");
-        }
-        cx.sleep(ms(1)).await;
+    if !cx.comes(by, || fault.hits() > 0).await {
+        inconclusive!("{what}: the fault struck nothing");
     }
     Ok(())
 }
@@ -106,11 +103,8 @@ pub(super) async fn kept(
             held.release().await.seen("B releases")?;
         }
         drop(hold);
-        while slow.hits() == before {
-            if cx.now() >= by {
-                inconclusive!("the store has not carried out A's request, and answers nothing more");
-            }
-            cx.sleep(ms(1)).await;
+        if !cx.comes(by, || slow.hits() > before).await {
+            inconclusive!("the store has not carried out A's request, and answers nothing more");
         }
     }
 }

@@ -199,12 +199,8 @@ async fn handles_of_one_client_exclude_each_other(cx: Cx) -> Verdict {
         let waiting = cx.waits(&client, &name, &ask);
         cx.sleep(ms(10)).await;
         first.release().await.seen("the first handle releases")?;
-        cx.served(
-            cx.prompt(),
-            "a waiting handle, after the release by its neighbour",
-            waiting,
-        )
-        .await?;
+        let what = "a waiting handle, after the release by its neighbour";
+        cx.served(cx.prompt(), what, waiting).await?;
         cx.evidence("hand_overs");
     }
     Ok(())

@@ -153,12 +153,8 @@ async fn renewal_ends_with_the_hold(cx: Cx) -> Verdict {
             _ => {
                 let away = f.net.begin(Fault::Away);
                 let limit = ask.ttl + cx.slack();
-                cx.within(
-                    limit,
-                    "the loss of a guard whose server is unreachable",
-                    held.lost(),
-                )
-                .await?;
+                let when = "the loss of a guard whose server is unreachable";
+                cx.within(limit, when, held.lost()).await?;
                 away.heal();
                 drop(held);
             }

@@ -9,7 +9,7 @@ rules! {
     resource_refuses_stale_tokens, check_and_write_are_one_step, a_zombie_is_refused,
 }
 
-fn gate_of(client: &dyn Subject) -> Verdict<&dyn FenceGate> {
+pub(super) fn gate_of(client: &dyn Subject) -> Verdict<&dyn FenceGate> {
     match client.gate() {
         Some(gate) => Ok(gate),
         None => fail!("a fenced resource is claimed, and `gate()` gives none"),
@@ -42,22 +42,13 @@ struct AtResource<'a> {
 
 impl AtResource<'_> {
     async fn admits(&self, token: Token, value: &[u8], what: &str) -> Verdict {
-        admitted(
-            self.gate
-                .write(self.resource, token, value)
-                .await
-                .seen("writes")?,
-            what,
-        )
+        let answer = self.gate.write(self.resource, token, value).await;
+        admitted(answer.seen("writes")?, what)
     }
 
     async fn refuses(&self, token: Token, highest: Token, what: &str) -> Verdict {
-        let answer = self
-            .gate
-            .write(self.resource, token, b"stale")
-            .await
-            .seen("writes")?;
-        refused(answer, highest, what)
+        let answer = self.gate.write(self.resource, token, b"stale").await;
+        refused(answer.seen("writes")?, highest, what)
     }
 
     /// Without a write.
@@ -95,15 +86,10 @@ rule! { "7.12" Must phase 1 [Lock, Fence, Resource] Both A D resource_refuses_st
 async fn resource_refuses_stale_tokens(cx: Cx) -> Verdict {
     let (a, b) = (cx.connect().await?, cx.connect().await?);
     let (name, resource) = (cx.name("lock"), cx.name("resource"));
-    let (gate, other) = (gate_of(&*a)?, gate_of(&*b)?);
-    let resource = &resource;
-    let (here, there) = (
-        AtResource { gate, resource },
-        AtResource {
-            gate: other,
-            resource,
-        },
-    );
+    let [here, there] = [gate_of(&*a)?, gate_of(&*b)?].map(|gate| AtResource {
+        gate,
+        resource: &resource,
+    });
     let [old, mid, new, newest] = tokens(&cx, &*a, &name, 4).await?[..] else {
         return Err(Failure::Kit("four tokens were taken".to_owned()));
     };
@@ -123,7 +109,7 @@ async fn resource_refuses_stale_tokens(cx: Cx) -> Verdict {
     refused(here.asks(mid, Access::Shared).await?, new, "a stale reader")?;
     cx.evidence_by("stale_writes", 2);
     there.admits(new, b"newer", "the holder's second write").await?;
-    let value = read(gate, resource).await?;
+    let value = read(here.gate, &resource).await?;
     ensure!(
         value.value == b"newer",
         "the resource has {:?} after the last admitted write of \"newer\"",
@@ -154,19 +140,13 @@ async fn resources_are_independent(cx: &Cx, client: &dyn Subject, old: Token, ne
         AtResource { gate, resource }.admits(token, b"mine", what).await?;
     }
     for other in 0..cx.rounds(150, 2_000) {
-        let resource = cx.name(format_args!("other-{other}"));
-        let other = AtResource {
-            gate,
-            resource: &resource,
-        };
-        other
-            .admits(old, b"other", "a write to one of many resources")
-            .await?;
+        let resource = &cx.name(format_args!("other-{other}"));
+        let other = AtResource { gate, resource };
+        let what = "a write to one of many resources";
+        other.admits(old, b"other", what).await?;
     }
-    let first = AtResource {
-        gate,
-        resource: &first,
-    };
+    let resource = &first;
+    let first = AtResource { gate, resource };
     let what = "a stale write, after writes to many other resources";
     first.refuses(old, new, what).await?;
     cx.evidence("stale_writes");
@@ -274,24 +254,15 @@ rule! { "7.15" Must phase 1 [Lock, Wait, Try, Lease, Fence, Resource] Backend C 
 }
 async fn a_zombie_is_refused(cx: Cx) -> Verdict {
     let (b, a) = (cx.connect().await?, cx.child().await?);
-    let Some(gate) = b.gate() else {
-        fail!("a fenced resource is claimed, and `gate()` gives none");
-    };
+    let gate = gate_of(&*b)?;
     for round in 0..cx.rounds(2, 10) {
         let (name, resource) = (cx.name(round), cx.name(format_args!("resource-{round}")));
         let ask = cx.ask().ttl(cx.short_ttl());
         let held = a.wait_for(&name, &ask, Some(cx.claims().op_bound)).await;
         let held = held.seen("A acquires")?.value;
         let old = token_of(&held, "A")?;
-        let first = a
-            .write(&resource, old, b"A's first")
-            .await
-            .seen("A writes")?
-            .value;
-        ensure!(
-            first.is_admitted(),
-            "A's write under its lock was refused: {first:?}"
-        );
+        let first = a.write(&resource, old, b"A's first").await;
+        admitted(first.seen("A writes")?.value, "A's write under its lock")?;
         // A has no request in flight now, and sends none on its own. So it is not stopped within a
         // transaction.
         let stopped = a.stop()?;
@@ -300,10 +271,7 @@ async fn a_zombie_is_refused(cx: Cx) -> Verdict {
         let next = cx.free_by(&*b, &name, &cx.ask(), by, when).await?;
         let new = token_of(&*next, "B")?;
         let written = gate.write(&resource, new, b"B's").await.seen("B writes")?;
-        ensure!(
-            written.is_admitted(),
-            "the newest holder's write was refused: {written:?}"
-        );
+        admitted(written, "the newest holder's write")?;
         // Sent before A continues, so that it is the first thing that A does. And once more, like a client
         // that retries.
         let late = [
@@ -323,18 +291,14 @@ async fn a_zombie_is_refused(cx: Cx) -> Verdict {
             );
             cx.evidence("late_writes");
         }
-        let value = gate.read(&resource).await.seen("B reads")?;
-        let value = value.ok_or_else(|| Failure::Broken("B's value is gone".to_owned()))?;
+        let value = read(gate, &resource).await?;
         ensure!(
             value.value == b"B's",
             "the resource holds {:?} after a late write that was refused",
             String::from_utf8_lossy(&value.value)
         );
-        let again = gate
-            .write(&resource, new, b"B's second")
-            .await
-            .seen("B writes again")?;
-        ensure!(again.is_admitted(), "B's second write was refused: {again:?}");
+        let again = gate.write(&resource, new, b"B's second").await;
+        admitted(again.seen("B writes again")?, "B's second write")?;
         next.release().await.seen("B releases")?;
         drop(held.release().await);
         cx.evidence("stories");

@@ -5,6 +5,7 @@ use dlock_core::{Admission, FenceGate, Token};
 
 use super::prelude::*;
 use super::probes::key_of_nobody;
+use super::s07_resource::gate_of;
 use crate::hooks::Step;
 
 rules! {
@@ -176,20 +177,14 @@ async fn resource_survives_a_restart(cx: Cx) -> Verdict {
         let before = cx.connect().await?;
         let stale = a_token(&cx, &*before, &name, "before a restart").await?;
         let newest = a_token(&cx, &*before, &name, "before a restart").await?;
-        let Some(gate) = before.gate() else {
-            fail!("a fenced resource is claimed, and `gate()` gives none");
-        };
+        let gate = gate_of(&*before)?;
         let written = gate.write(&resource, newest, b"kept").await.seen("writes")?;
         ensure!(written.is_admitted(), "the first write is refused: {written:?}");
         cx.restart(how).await?;
         let after = cx.connect().await?;
-        let Some(gate) = after.gate() else {
-            fail!("a fenced resource is claimed, and `gate()` gives none after a restart");
-        };
-        let answer = gate
-            .write(&resource, stale, b"stale")
-            .await
-            .seen("writes with a token of before the restart")?;
+        let gate = gate_of(&*after).seen("after a restart")?;
+        let answer = gate.write(&resource, stale, b"stale").await;
+        let answer = answer.seen("writes with a token of before the restart")?;
         ensure!(
             answer == Admission::Refused { highest: newest },
             "after a restart ({how:?}) a write with token {} answers {answer:?}, although token {} was \
@@ -244,10 +239,8 @@ async fn a_raise_moves_the_counter(cx: Cx) -> Verdict {
         );
         cx.evidence("raised");
     }
-    store
-        .release(&key, Release::Now)
-        .await
-        .seen("releasing the lease")?;
+    let released = store.release(&key, Release::Now).await;
+    released.seen("releasing the lease")?;
     let what = "a raise of a lease that is over";
     let stale = fencing.raise(&key, far(9)).await.seen(what)?;
     ensure!(stale == Raised::NotHeld, "{what} answers {stale:?}");

@@ -129,6 +129,14 @@ impl Stage {
         Ok(())
     }
 
+    /// What is left behind by the `n`-th drop.
+    async fn look(&self, name: &LockName, n: usize, bound: Option<Duration>, when: String) -> Verdict {
+        match bound {
+            Some(bound) => self.is_free(name, bound, n % 2 == 1, when).await,
+            None => ten_operations(self, &when, name).await,
+        }
+    }
+
     /// The name must be free within `bound`, with an empty queue.
     async fn is_free(&self, name: &LockName, bound: Duration, contend: bool, when: String) -> Verdict {
         let cx = &self.cx;
@@ -161,8 +169,9 @@ impl Stage {
     }
 }
 
-/// Sweeps every kind of acquire under every way of waking, and probes the name after each drop.
-async fn sweep_acquires(cx: &Cx, ask: Ask, bound: Duration) -> Verdict {
+/// Sweeps every kind of acquire under every way of waking. After each drop the name must be free within the
+/// bound, or, without one, the client must answer ten further operations.
+async fn sweep_acquires(cx: &Cx, ask: Ask, on_their_way: usize, bound: Option<Duration>) -> Verdict {
     let mut stage = Stage::new(cx, ask).await?;
     for waking in Waking::ALL {
         for kind in KINDS {
@@ -173,16 +182,16 @@ async fn sweep_acquires(cx: &Cx, ask: Ask, bound: Duration) -> Verdict {
                     break;
                 };
                 let when = format!("{kind:?}, {waking}, {}", cut.how(k));
-                stage.is_free(&name, bound, k % 2 == 1, when).await?;
+                stage.look(&name, k, bound, when).await?;
             }
             swept(cx, &sweep, &format!("{kind:?}, {waking}"))?;
         }
     }
-    for n in 0..cx.rounds(6, 60) {
+    for n in 0..on_their_way {
         let name = cx.name(format_args!("granted-{n}"));
         stage.drop_with_a_grant_on_its_way(&name).await?;
         let when = format!("drop {n} of an acquire whose grant was on its way");
-        stage.is_free(&name, bound, n % 2 == 1, when).await?;
+        stage.look(&name, n, bound, when).await?;
     }
     Ok(())
 }
@@ -199,7 +208,7 @@ rule! { "9.01" Must phase 1 [Lock, Try, Wait, Lease, PerGrantTtl] Both A Z cance
 async fn cancelled_acquire_leaves_nothing(cx: Cx) -> Verdict {
     let ask = cx.ask().ttl(cx.short_ttl());
     let bound = ask.ttl + cx.slack();
-    sweep_acquires(&cx, ask, bound).await
+    sweep_acquires(&cx, ask, cx.rounds(6, 60), Some(bound)).await
 }
 
 rule! { "9.02" Should phase 1 [Lock, Try, Wait, CancelFrees] Both A Z cancelled_acquire_is_undone_promptly,
@@ -212,7 +221,7 @@ rule! { "9.02" Should phase 1 [Lock, Try, Wait, CancelFrees] Both A Z cancelled_
 }
 async fn cancelled_acquire_is_undone_promptly(cx: Cx) -> Verdict {
     let bound = cx.claims().cancel_prompt + cx.slack();
-    sweep_acquires(&cx, cx.ask(), bound).await
+    sweep_acquires(&cx, cx.ask(), cx.rounds(6, 60), Some(bound)).await
 }
 
 rule! { "9.03" Must phase 1 [Lock, Try, Lease, AutoRenew, PerGrantTtl] Engine A Z
@@ -319,66 +328,35 @@ rule! { "9.05" Must phase 1 [Lock, Try, Wait] Both A Z client_is_sane_after_a_dr
     check "Are replies matched by an id, or by their order on the connection?"
 }
 async fn client_is_sane_after_a_drop(cx: Cx) -> Verdict {
-    let mut stage = Stage::new(&cx, cx.ask()).await?;
-    for waking in Waking::ALL {
-        for kind in KINDS {
-            let mut sweep = Sweep::new(waking, MOST_POLLS);
-            for k in 0.. {
-                let name = cx.name(format_args!("{kind:?}-{waking:?}-{k}"));
-                let Some(cut) = stage.cut(&mut sweep, kind, &name).await? else {
-                    break;
-                };
-                let when = format!("{kind:?}, {waking}, {}", cut.how(k));
-                let then = cx.name(format_args!("then-{kind:?}-{waking:?}-{k}"));
-                ten_operations(&stage, &when, &then).await?;
-            }
-            swept(&cx, &sweep, &format!("{kind:?}, {waking}"))?;
-        }
-    }
-    for n in 0..cx.rounds(3, 30) {
-        let name = cx.name(format_args!("granted-{n}"));
-        stage.drop_with_a_grant_on_its_way(&name).await?;
-        let when = format!("drop {n} of an acquire whose grant was on its way");
-        let then = cx.name(format_args!("then-granted-{n}"));
-        ten_operations(&stage, &when, &then).await?;
-    }
-    Ok(())
+    sweep_acquires(&cx, cx.ask(), cx.rounds(3, 30), None).await
 }
 
 /// Ten operations whose right answers are known.
 async fn ten_operations(stage: &Stage, when: &str, name: &LockName) -> Verdict {
     let Stage { cx, a, b, .. } = stage;
     let ask = cx.ask();
-    let theirs = b.acquire(name, &ask).await.seen("B acquires")?;
-    let mut ids = vec![theirs.id()];
-    let fresh = |n: usize| {
-        let mut bytes = name.as_bytes().to_vec();
-        bytes.extend_from_slice(format!("-{n}").as_bytes());
+    let other = |n: usize| {
+        let bytes = [name.as_bytes(), format!("-then-{n}").as_bytes()].concat();
         LockName::new(bytes).map_err(|e| Failure::Kit(e.to_string()))
     };
-    for n in 0..3 {
+    let name = &other(0)?;
+    let theirs = b.acquire(name, &ask).await.seen("B acquires")?;
+    let mut ids = vec![theirs.id()];
+    for n in 1..=3 {
         let meant = format!("{when}; then A tries a free name ({n})");
-        let own = a.is_granted(&fresh(n)?, &ask, meant).await?;
+        let own = a.is_granted(&other(n)?, &ask, meant).await?;
         ensure!(
             !ids.contains(&own.id()),
             "{when}; then A got a grant with the id of another grant"
         );
         ids.push(own.id());
-        a.is_refused(
-            name,
-            &ask,
-            format!("{when}; then A tries a name that B holds ({n})"),
-        )
-        .await?;
+        let what = format!("{when}; then A tries a name that B holds ({n})");
+        a.is_refused(name, &ask, what).await?;
         own.released(format!("{when}; then A releases ({n})")).await?;
     }
     theirs.release().await.seen("B releases")?;
-    a.passes(
-        name,
-        &ask,
-        format!("{when}; then A tries a name that B has released"),
-    )
-    .await?;
+    let then = format!("{when}; then A tries a name that B has released");
+    a.passes(name, &ask, then).await?;
     cx.evidence_by("further_operations", 13);
     Ok(())
 }

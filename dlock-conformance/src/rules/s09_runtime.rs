@@ -10,6 +10,7 @@ use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt};
 
 use super::prelude::*;
+use super::s07_fencing::footprint;
 use super::s09_contract::on_changing_threads;
 use super::watching::observer;
 use crate::executor::Executor;
@@ -28,14 +29,9 @@ struct Count {
 
 impl Count {
     async fn take(cx: &Cx, executor: Option<&Executor>) -> Verdict<Self> {
-        let records = match cx.footprint().await {
-            None => None,
-            Some(Ok(records)) => Some(records),
-            Some(Err(e)) => {
-                return Err(Failure::Kit(format!(
-                    "the harness could not count the records of its store: {e}"
-                )));
-            }
+        let records = match footprint(cx).await {
+            Err(Failure::NotRun(_)) => None,
+            counted => Some(counted?),
         };
         // In a simulation, they are of other runs.
         let descriptors = (!cx.is_virtual()).then(|| std::fs::read_dir("/dev/fd").ok());

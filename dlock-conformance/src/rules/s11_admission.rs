@@ -144,9 +144,8 @@ async fn n_are_held_and_no_more(cx: &Cx, clients: &[&dyn Subject; 2], n: u32) ->
         let when = format!("round {round}: with one of {n} permits given back");
         held.push(client(round).is_granted(&name, &ask, when).await?);
     }
-    clients[0]
-        .is_refused(&name, &cx.ask(), "exclusively, beside permits")
-        .await?;
+    let what = "exclusively, beside permits";
+    clients[0].is_refused(&name, &cx.ask(), what).await?;
     for permit in held {
         permit.release().await.seen("a permit's release")?;
     }

@@ -160,9 +160,8 @@ async fn upgraders_never_deadlock(cx: Cx) -> Verdict {
                                 held.token()
                             );
                             within_its_ttl(&*held, ttl, "an upgrade")?;
-                            other
-                                .is_refused(&name, &read, "a reader, beside an upgraded one")
-                                .await?;
+                            let when = "a reader, beside an upgraded one";
+                            other.is_refused(&name, &read, when).await?;
                             held.release().await.seen("the upgraded reader releases")?;
                             return Ok::<bool, Failure>(true);
                         }

@@ -73,10 +73,8 @@ async fn names_in_use_are_listed(cx: Cx) -> Verdict {
         names.insert(name);
     }
     for name in &elsewhere {
-        held.push(
-            a.is_granted(name, &ask, "a name that only resembles the prefix")
-                .await?,
-        );
+        let when = "a name that only resembles the prefix";
+        held.push(a.is_granted(name, &ask, when).await?);
     }
     let seen = listed(&*operator, &all, "while all are held").await?;
     ensure!(seen == names, "{names:?} are held, and {seen:?} are listed");
@@ -101,9 +99,8 @@ async fn names_in_use_are_listed(cx: Cx) -> Verdict {
     for guard in held {
         guard.release().await.seen("A releases")?;
     }
-    let next = cx
-        .within(cx.prompt(), "B's wait, after A's release", waiting)
-        .await?;
+    let then = "B's wait, after A's release";
+    let next = cx.within(cx.prompt(), then, waiting).await?;
     let next = next.seen("B waits for A")?;
     let seen = listed(&*operator, &all, "after all but one were released").await?;
     ensure!(
@@ -118,9 +115,8 @@ async fn names_in_use_are_listed(cx: Cx) -> Verdict {
     // No client has used the name since its lease expired.
     let (ttl, gone) = (cx.short_ttl(), cx.connect().await?);
     let ask = ask.ttl(ttl);
-    let held = gone
-        .is_granted(&of(b"lapsing"), &ask, "a name whose holder vanishes")
-        .await?;
+    let doing = "a name whose holder vanishes";
+    let held = gone.is_granted(&of(b"lapsing"), &ask, doing).await?;
     gone.vanish();
     cx.sleep(ttl + cx.skew(ttl) + cx.slack()).await;
     let seen = listed(&*operator, &all, "after the last lease had expired").await?;

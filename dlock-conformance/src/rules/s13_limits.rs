@@ -2,6 +2,7 @@
 
 use super::prelude::*;
 use super::s07_fencing::footprint;
+use super::watching::observer;
 
 rules! {
     namespaces_isolate, many_names_are_held, dead_names_leave_nothing, limits_are_exact, labels_come_back,
@@ -289,26 +290,18 @@ async fn holds_are_limited(cx: &Cx, most: u64) -> Verdict {
     let beyond = cx.name("one too many");
     let what = format!("one hold more than the {most} that are declared");
     let bound = cx.claims().op_bound;
-    is_at_limit(
-        cx,
-        &what,
-        cx.within(bound, &what, a.try_acquire(&beyond, &ask)).await?,
-    )?;
-    is_at_limit(
-        cx,
-        &what,
-        cx.within(bound, &what, a.acquire(&beyond, &ask)).await?,
-    )?;
+    let tried = cx.within(bound, &what, a.try_acquire(&beyond, &ask));
+    is_at_limit(cx, &what, tried.await?)?;
+    let waited = cx.within(bound, &what, a.acquire(&beyond, &ask));
+    is_at_limit(cx, &what, waited.await?)?;
     // It is that client's limit, and nothing was taken by asking.
     b.passes(&beyond, &ask, "another client, which holds nothing")
         .await?;
     if let Some(one) = held.pop() {
         one.release().await.seen("releasing one of all")?;
     }
-    held.push(
-        a.is_granted(&beyond, &ask, "in the place of one that was released")
-            .await?,
-    );
+    let when = "in the place of one that was released";
+    held.push(a.is_granted(&beyond, &ask, when).await?);
     // At their limit, all of them can still be released.
     for guard in held {
         guard.release().await.seen("releasing one of all")?;
@@ -330,11 +323,8 @@ async fn waits_are_limited(cx: &Cx, most: u64) -> Verdict {
         .await?;
     let what = format!("one waiter more than the {most} that are declared");
     let bound = cx.claims().op_bound;
-    is_at_limit(
-        cx,
-        &what,
-        cx.within(bound, &what, late.acquire(&name, &ask)).await?,
-    )?;
+    let waited = cx.within(bound, &what, late.acquire(&name, &ask));
+    is_at_limit(cx, &what, waited.await?)?;
     let when = "a try, which does not wait, while the queue is full";
     late.is_refused(&name, &ask, when).await?;
     // One who goes makes room for one.
@@ -394,9 +384,7 @@ async fn labels_come_back(cx: Cx) -> Verdict {
     ensure!(max > 0, "labels are claimed, with a maximum length of 0");
     // Labels of more than 64 KiB prove no more than labels of that length.
     let longest = max.min(64 * 1024);
-    let Some(observer) = b.observe() else {
-        fail!("inspecting is claimed, and the subject offers none");
-    };
+    let observer = observer(&*b)?;
     for (n, label) in labels(longest).into_iter().enumerate() {
         let name = cx.name(format_args!("labelled-{n}"));
         let ask = cx.ask().label(label.as_str());
@@ -439,13 +427,10 @@ rule! { "13.16" Must phase 3 [Lock, Try, OwnerLabel, Inspect, Renew] Both A D la
 }
 async fn labels_outlast_renewals(cx: Cx) -> Verdict {
     let client = cx.connect().await?;
-    let Some(observer) = client.observe() else {
-        fail!("inspecting is claimed, and the subject offers none");
-    };
+    let observer = observer(&*client)?;
     let (name, label) = (cx.name("labelled"), "nightly@web-3");
-    let held = client
-        .is_granted(&name, &cx.ask().label(label), "with a label")
-        .await?;
+    let when = "with a label";
+    let held = client.is_granted(&name, &cx.ask().label(label), when).await?;
     let shown = async |after: &str| -> Verdict {
         let seen = observer.inspect(&name).await.seen("inspecting")?;
         let owner = seen.holders.first().and_then(|holder| holder.owner.as_deref());

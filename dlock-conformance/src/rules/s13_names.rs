@@ -57,22 +57,9 @@ async fn names_up_to_the_limit_work(cx: Cx) -> Verdict {
     for length in lengths {
         let name = name_of_length(&cx, length, b"");
         let doing = format!("a name of {length} bytes");
-        let guard = match a
-            .try_acquire(&name, &ask)
-            .await
-            .seen(format_args!("{doing}: A tries"))?
-        {
-            Some(guard) => guard,
-            None => fail!("{doing} is refused although it is free"),
-        };
-        ensure!(
-            b.try_acquire(&name, &ask)
-                .await
-                .seen(format_args!("{doing}: B tries"))?
-                .is_none(),
-            "{doing} is granted twice"
-        );
-        guard.release().await.seen(format_args!("{doing}: A releases"))?;
+        let guard = a.is_granted(&name, &ask, &doing).await?;
+        b.is_refused(&name, &ask, &doing).await?;
+        guard.released(doing).await?;
         cx.evidence("lengths");
     }
     Ok(())
@@ -89,14 +76,14 @@ rule! { "13.02" Must phase 1 [Lock, Try] Both A D different_bytes_different_lock
 }
 async fn different_bytes_different_locks(cx: Cx) -> Verdict {
     let max = longest(&cx);
-    let mut long: Vec<LockName> = [b"a", b"b", b"A"]
-        .into_iter()
-        .map(|ending| name_of_length(&cx, max, ending))
-        .collect();
-    long.extend([
-        name_of_length(&cx, max - 1, b"a"),
-        name_of_length(&cx, max / 2, b"a"),
-    ]);
+    let long = [
+        (max, b"a"),
+        (max, b"b"),
+        (max, b"A"),
+        (max - 1, b"a"),
+        (max / 2, b"a"),
+    ];
+    let long = long.map(|(length, ending)| name_of_length(&cx, length, ending));
     all_apart(&cx, &long, Refusal::No).await?;
     all_apart(&cx, &names(&cx, &["a", "b", "aa", "ab", "ba"]), Refusal::No).await?;
     let raw: [&[u8]; 8] = [
@@ -379,10 +366,8 @@ pub(super) async fn all_apart(cx: &Cx, names: &[LockName], refusal: Refusal) -> 
     while !held.is_empty() {
         let (name, guard) = held.remove(0);
         guard.release().await.seen(format_args!("releasing `{name}`"))?;
-        taken.push(
-            b.is_granted(name, &ask, "after its own release, the others still held")
-                .await?,
-        );
+        let when = "after its own release, the others still held";
+        taken.push(b.is_granted(name, &ask, when).await?);
         for (other, _) in &held {
             b.is_refused(other, &ask, format!("after the release of `{name}`"))
                 .await?;

@@ -20,11 +20,8 @@ rule! { "14.01" Must phase 1 [Lock, Try, Wait] Both A T no_head_of_line_blocking
 async fn no_head_of_line_blocking(cx: Cx) -> Verdict {
     let (a, b) = (cx.connect().await?, cx.connect().await?);
     let ask = cx.ask();
-    let limit = cx
-        .claims()
-        .capabilities
-        .max_held
-        .map_or(100, |n| n.saturating_sub(1).min(100));
+    let limit = cx.claims().capabilities.max_held;
+    let limit = limit.map_or(100, |n| n.saturating_sub(1).min(100));
     let mut held = Vec::new();
     let mut waiting = Vec::new();
     for i in 0..limit {
@@ -63,26 +60,21 @@ async fn one_client_many_operations(cx: Cx) -> Verdict {
     let mut held = Vec::new();
     for i in 0..names {
         let name = cx.name(format!("n{i}"));
-        held.push(
-            other
-                .is_granted(&name, &cx.ask(), "before the first wait")
-                .await?,
-        );
+        let when = "before the first wait";
+        held.push(other.is_granted(&name, &cx.ask(), when).await?);
     }
     let at_once = Arc::new(AtomicU64::new(0));
     let mut running = Vec::new();
     for i in 0..tasks {
-        let (task_cx, at_once) = (cx.clone(), at_once.clone());
-        let lane = cx.lane(&one);
+        let (cx, lane, at_once) = (cx.clone(), cx.lane(&one), at_once.clone());
         let name = cx.name(format!("n{}", i % names));
-        running.push(cx.spawn(async move {
-            let (cx, ask) = (task_cx, task_ask(i));
-            let ask = ask(&cx);
+        running.push(cx.clone().spawn(async move {
+            // Some with another ttl, so that grants can be distinguished.
+            let ask = cx.ask().ttl(cx.ttl(Duration::from_secs(40 + i % 20)));
             at_once.fetch_add(1, Ordering::Relaxed);
-            let tried = if i % 4 == 1 {
-                lane.try_acquire(&name, &ask).await.seen("trying")?
-            } else {
-                None
+            let tried = match i % 4 {
+                1 => lane.try_acquire(&name, &ask).await.seen("trying")?,
+                _ => None,
             };
             let held = match tried {
                 Some(held) => held,
@@ -103,14 +95,9 @@ async fn one_client_many_operations(cx: Cx) -> Verdict {
     }
     // All the names are held: each must come to wait beside the others, however slow the store. A few may
     // still have failed.
-    let mut seen = 0;
-    for _ in 0..200 {
-        cx.sleep(ms(50)).await;
-        seen = at_once.load(Ordering::Relaxed);
-        if seen == tasks {
-            break;
-        }
-    }
+    let by = cx.now() + Duration::from_secs(10);
+    cx.comes(by, || at_once.load(Ordering::Relaxed) == tasks).await;
+    let seen = at_once.load(Ordering::Relaxed);
     cx.note(format_args!("{seen} operations of one client at once"));
     // Of fewer where the store's limits allow fewer.
     cx.evidence_by("at_once", seen * 256 / tasks.max(1));
@@ -122,11 +109,6 @@ async fn one_client_many_operations(cx: Cx) -> Verdict {
             .await??;
     }
     cx.check_history()
-}
-
-/// Every task acquires exclusively, some with another ttl, so that grants can be distinguished.
-fn task_ask(i: u64) -> impl Fn(&Cx) -> crate::subject::Ask {
-    move |cx| cx.ask().ttl(cx.ttl(Duration::from_secs(40 + i % 20)))
 }
 
 rule! { "14.03" Must phase 1 [Lock, Wait] Both A D release_passes_the_waiter,
@@ -167,36 +149,23 @@ async fn clones_share_no_ownership(cx: Cx) -> Verdict {
     let name = cx.name("kept");
     let guard = a.is_granted(&name, &ask, "at first").await?;
     let patience = ms(40);
+    let another = "another task of the client";
     for what in [
         "tries",
         "waits until it times out",
         "is cancelled while it waits",
         "takes and releases another name",
     ] {
-        let (clone, name, ask) = (a.clone(), name.clone(), ask.clone());
-        let other = cx.name("other");
         match what {
-            "tries" => {
-                clone
-                    .is_refused(&name, &ask, "another task of the client")
-                    .await?
-            }
-            "waits until it times out" => {
-                cx.expect_timeout(&*clone, &name, &ask, patience, "another task of the client")
-                    .await?
-            }
+            "tries" => a.is_refused(&name, &ask, another).await?,
+            "waits until it times out" => cx.expect_timeout(&*a, &name, &ask, patience, another).await?,
             "is cancelled while it waits" => {
-                let task = cx.waits(&clone, &name, &ask);
+                let task = cx.waits(&a, &name, &ask);
                 cx.sleep(patience).await;
-                ensure!(
-                    task.cancel().await.is_none(),
-                    "another task of the client got a held name"
-                );
+                ensure!(task.cancel().await.is_none(), "{another} got a held name");
                 cx.sleep(cx.claims().cancel_prompt).await;
             }
-            _ => {
-                clone.passes(&other, &ask, "another name").await?;
-            }
+            _ => a.passes(&cx.name("other"), &ask, "another name").await?,
         }
         let when = format!("after another task of the holder's client {what}");
         b.is_refused(&name, &cx.ask(), &when).await?;

@@ -279,11 +279,8 @@ async fn lapsed_place_is_not_granted(cx: Cx) -> Verdict {
         let answered = f.net.traffic().replies;
         let mut waiting = f.a_acquires(&cx, &name, &short, None);
         let by = cx.now() + cx.claims().op_bound;
-        while f.net.traffic().replies == answered {
-            if cx.now() >= by {
-                inconclusive!("A, which waits, was not answered");
-            }
-            cx.sleep(ms(1)).await;
+        if !cx.comes(by, || f.net.traffic().replies > answered).await {
+            inconclusive!("A, which waits, was not answered");
         }
         // Queueing may take more than one request.
         cx.sleep(IN_LINE).await;

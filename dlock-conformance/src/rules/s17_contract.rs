@@ -53,10 +53,8 @@ async fn errors_have_their_kinds(cx: Cx) -> Verdict {
     if let Some(max) = caps.max_held.filter(|n| *n <= 1000 && cx.has(Need::Limits)) {
         let mut all = Vec::new();
         for i in 0..max {
-            all.push(
-                b.is_granted(&cx.name(format!("of-{i}")), &ask, "below the limit")
-                    .await?,
-            );
+            let when = "below the limit";
+            all.push(b.is_granted(&cx.name(format!("of-{i}")), &ask, when).await?);
         }
         let beyond = b.try_acquire(&cx.name("beyond"), &ask).await.map(drop);
         note(

@@ -135,9 +135,7 @@ impl Tale<'_> {
     async fn told(&self, kind: &str, held: &Guarded, times: usize, what: &str) -> Verdict {
         let cx = self.cx;
         let by = cx.now() + cx.claims().drop_prompt + cx.slack();
-        while self.of(kind, held).len() < times && cx.now() < by {
-            cx.sleep(ms(2)).await;
-        }
+        cx.comes(by, || self.of(kind, held).len() >= times).await;
         let told = self.of(kind, held);
         if told.len() == times {
             return Ok(());
@@ -191,10 +189,7 @@ async fn each_turn_is_told_once(cx: Cx) -> Verdict {
     let ask = cx.ask();
     let name = cx.name("told");
     // Taken, refused, waited for, handed over, let go, dropped.
-    let held = a.try_acquire(&name, &ask).await.seen("A tries")?;
-    let Some(held) = held else {
-        fail!("a free name is refused");
-    };
+    let held = a.is_granted(&name, &ask, "A tries").await?;
     let first = Guarded::new(&name, &*held);
     tale.told(".acquired", &first, 1, "a try").await?;
     cx.evidence("grants_told");

@@ -261,12 +261,11 @@ impl AtWork {
 
     /// The work so far ends, at the latest as late as this machine may be.
     async fn takes_over(&self, cx: &Cx, begun: u64) {
-        let ended = async {
-            while self.0.ended.load(Ordering::SeqCst) < begun {
-                cx.sleep(ms(1)).await;
-            }
-        };
-        if cx.timeout(cx.slack(), ended).await.is_none() {
+        let by = cx.now() + cx.slack();
+        if !cx
+            .comes(by, || self.0.ended.load(Ordering::SeqCst) >= begun)
+            .await
+        {
             self.0.beside.fetch_add(1, Ordering::SeqCst);
         }
     }
@@ -489,17 +488,14 @@ async fn cut_off_work_ends_before_the_next(cx: Cx) -> Verdict {
     let cut_off = leads(&cx, election(&*f.a, &name, &ask)?, &work, u64::MAX);
     let next = election(&*f.b, &name, &ask)?;
     let by = cx.now() + cx.prompt();
-    while work.begun.load(Ordering::SeqCst) == 0 {
-        ensure!(cx.now() < by, "A does not lead");
-        cx.sleep(ms(1)).await;
-    }
+    let begun = cx.comes(by, || work.begun.load(Ordering::SeqCst) > 0).await;
+    ensure!(begun, "A does not lead");
     let hole = f.net.begin(Fault::BlackHole(Direction::Both));
     let next = campaigns(&cx, &next);
     struck(&cx, &hole, "a renewal of A is lost on the way").await?;
     let bound = ask.ttl + cx.skew(ask.ttl) + cx.claims().wake_p99 + cx.slack();
-    let next = cx
-        .done(bound, "the campaign of B after A was cut off", next)
-        .await?;
+    let when = "the campaign of B after A was cut off";
+    let next = cx.done(bound, when, next).await?;
     let (at_work, begun) = AtWork::begin(&work, next.held());
     at_work.takes_over(&cx, begun).await;
     let beside = work.beside.load(Ordering::SeqCst);
@@ -566,12 +562,9 @@ async fn a_paused_leader_does_no_more(cx: Cx) -> Verdict {
             leadership.resign().await.seen("B resigns")?;
             continue;
         }
-        let gone_on = async {
-            while steps.load(Ordering::SeqCst) == 0 {
-                cx.sleep(ms(1)).await;
-            }
-        };
-        cx.within(bound, "A continues", gone_on).await?;
+        let by = cx.now() + bound;
+        let gone_on = cx.comes(by, || steps.load(Ordering::SeqCst) > 0).await;
+        ensure!(gone_on, "A continues: not done after {bound:?}");
         cx.sleep(cx.slack()).await;
         let taken = steps.load(Ordering::SeqCst);
         ensure!(

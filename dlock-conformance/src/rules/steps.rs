@@ -151,6 +151,17 @@ impl Cx {
         (0..self.rounds(quick, full)).map(|round| self.name(round))
     }
 
+    /// Waits until that is so: `false` if it is not by then.
+    pub(super) async fn comes(&self, by: Timestamp, mut is_so: impl FnMut() -> bool + Send) -> bool {
+        while !is_so() {
+            if self.now() >= by {
+                return false;
+            }
+            self.sleep(ms(1)).await;
+        }
+        true
+    }
+
     /// How long an operation without a wait may take.
     pub(super) fn prompt(&self) -> Duration {
         self.claims().op_bound + self.slack()

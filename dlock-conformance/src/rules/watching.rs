@@ -62,11 +62,11 @@ pub(super) struct Watching {
     pub(super) skips: usize,
 }
 
-/// The part of a client that watches, where that is claimed.
+/// The part of a client that watches and inspects, where that is claimed.
 pub(super) fn observer(client: &dyn Subject) -> Verdict<&dyn Observe> {
-    client
-        .observe()
-        .ok_or_else(|| Failure::Broken("watching is claimed, and the client does not offer it".to_owned()))
+    client.observe().ok_or_else(|| {
+        Failure::Broken("watching or inspecting is claimed, and the client does not offer it".to_owned())
+    })
 }
 
 /// All of them take items until they see exactly these holders.

@@ -42,8 +42,7 @@ async fn retried_release_frees_nobody_else(cx: Cx) -> Verdict {
     release_retried_after_a_relock(&cx, &f, &*c).await
 }
 
-/// `false`: A sent another request at that moment. Its reply was kept instead, and A gave up the connection
-/// on which the release had waited.
+/// `false`: A sent another request then. Its reply was kept, and A gave up the connection of the release.
 async fn release_retried_after_a_cut(
     cx: &Cx,
     f: &Faulty,
@@ -74,16 +73,14 @@ async fn release_retried_after_a_cut(
     Ok(was_cut)
 }
 
-/// The successor is another task of the same client: a retry that releases by client, session or connection
-/// ends its hold.
+/// The successor is another task: a retry that releases by client, session or connection ends its hold.
 async fn release_retried_after_a_relock(cx: &Cx, f: &Faulty, c: &dyn Subject) -> Verdict {
     let (name, ask) = (cx.name("relocked"), cx.ask());
     let held = f.a_holds(&name, &ask).await?;
     let hold = f.net.begin(Fault::Hold(Direction::ToClient));
     let releasing = cx.releases(&held);
     struck(cx, &hold, "the reply to A's release is kept").await?;
-    // While nothing gets through, the client retries less and less often. So A has time to take the lock
-    // before the next retry.
+    // The client retries less and less often: A has time to take the lock before the next retry.
     let away = f.net.begin(Fault::Away);
     drop(hold);
     cx.evidence("lost_replies");
@@ -118,8 +115,7 @@ async fn retries_spare_the_successor(
     // And by what the client retries automatically.
     cx.sleep(cx.slack()).await;
     let when = format!("{who} holds, and some time after a release was retried");
-    c.is_refused(name, &cx.ask(), when).await?;
-    Ok(())
+    c.is_refused(name, &cx.ask(), when).await
 }
 
 fn is_an_answer(what: &str, answer: &Released) -> Verdict {
@@ -147,24 +143,17 @@ async fn retry_is_one_level(cx: Cx) -> Verdict {
         drop(hold);
         cx.evidence("lost_replies");
         let what = "the outermost acquire, with a lost reply";
-        let outer = match cx.within(patience(&cx), what, acquiring).await? {
-            Ok(outer) => outer,
-            Err(e) if e.kind() == ErrorKind::Unknown => continue,
-            Err(e) => return Err(e).seen(what),
+        let Some(outer) = if_known(cx.within(patience(&cx), what, acquiring).await?, what)? else {
+            continue;
         };
-        // If a level is taken at the store, its reply is lost as well. If it is only counted in the client,
-        // nothing is lost.
+        // If a level is taken at the store, its reply is lost too; if only in the client, nothing is.
         let hold = f.net.begin(Fault::Hold(Direction::ToClient));
         let entering = f.a_acquires(&cx, &name, &ask, None);
         cx.sleep(ms(20)).await;
         f.cut(how)?;
         drop(hold);
         let what = "the second level, with a connection that broke";
-        let inner = match cx.within(patience(&cx), what, entering).await? {
-            Ok(inner) => Some(inner),
-            Err(e) if e.kind() == ErrorKind::Unknown => None,
-            Err(e) => return Err(e).seen(what),
-        };
+        let inner = if_known(cx.within(patience(&cx), what, entering).await?, what)?;
         if let Some(inner) = inner {
             inner.release().await.seen("releasing the second level")?;
             outer.must_be_valid("the outermost guard is not valid after the second level was released")?;
@@ -172,11 +161,10 @@ async fn retry_is_one_level(cx: Cx) -> Verdict {
                 .await?;
             cx.evidence("levels");
         }
-        let by = match outer.release().await {
-            Ok(()) => cx.now() + cx.slack(),
+        let by = match if_known(outer.release().await, "releasing the outermost level")? {
+            Some(()) => cx.now() + cx.slack(),
             // It was sent on the broken connection, and the client retries it automatically.
-            Err(e) if e.kind() == ErrorKind::Unknown => cx.now() + patience(&cx),
-            Err(e) => return Err(e).seen("releasing the outermost level"),
+            None => cx.now() + patience(&cx),
         };
         let when = "after as many releases as acquires, one of which was sent twice";
         cx.passes_by(&*f.b, &name, &plain, by, when).await?;
@@ -277,7 +265,7 @@ async fn late_acquire_leaves_nothing(cx: Cx) -> Verdict {
 async fn given_up(
     cx: &Cx,
     f: &Faulty,
-    name: &dlock_core::LockName,
+    name: &LockName,
     ask: &Ask,
     (tries, held_then): (bool, bool),
     before: Box<dyn Held>,
@@ -329,14 +317,10 @@ async fn copy_of_a_released_acquire_is_refused(cx: Cx) -> Verdict {
         let asking = f.a_acquires(&cx, &name, &ask, None);
         struck(&cx, &kept, "A's request is delayed on its way").await?;
         let what = "an acquire whose first copy is delayed on its way";
-        match cx.within(patience(&cx), what, asking).await? {
-            Ok(held) => {
-                cx.evidence("released_before");
-                held.release().await.seen("A releases")?;
-            }
-            // It was abandoned, and is withdrawn in the background.
-            Err(e) if e.kind() == ErrorKind::Unknown => {}
-            Err(e) => return Err(e).seen(what),
+        // If it is unknown, it was abandoned, and is withdrawn in the background.
+        if let Some(held) = if_known(cx.within(patience(&cx), what, asking).await?, what)? {
+            cx.evidence("released_before");
+            held.release().await.seen("A releases")?;
         }
         cx.sleep(MUCH_LATER).await;
         kept.heal();
@@ -358,11 +342,8 @@ rule! { "15.12" Must phase 1 [Lock, Try, LateTakesNothing, Requests] Backend A D
 }
 async fn requests_go_by_their_key(cx: Cx) -> Verdict {
     let (a, b) = (cx.connect().await?, cx.connect().await?);
-    let Some(store) = a.backend() else {
-        return Err(Failure::Kit(
-            "a subject with the claim `Requests` has no backend".to_owned(),
-        ));
-    };
+    let no_backend = || Failure::Kit("a subject with the claim `Requests` has no backend".to_owned());
+    let store = a.backend().ok_or_else(no_backend)?;
     let ask = cx.ask();
     for (round, name) in cx.names(4, 40).enumerate() {
         let key = key_of_nobody(&cx, &name);
@@ -372,9 +353,8 @@ async fn requests_go_by_their_key(cx: Cx) -> Verdict {
             let first = granted(store.attempt(&request).await, "an attempt at a free name")?;
             let again = granted(store.attempt(&request).await, "the same attempt, repeated")?;
             // Of a quorum, a member that answered later may have the larger one.
-            let is_same = again.token == first.token || cx.has(Need::Quorum) && again.token > first.token;
             ensure!(
-                is_same,
+                again.token == first.token || cx.has(Need::Quorum) && again.token > first.token,
                 "the same attempt, repeated, got the token {:?} in place of {:?}",
                 again.token,
                 first.token
@@ -389,12 +369,8 @@ async fn requests_go_by_their_key(cx: Cx) -> Verdict {
             (false, Some(Ok(Abandoned::WasGranted(_)))) | (true, Some(Ok(Abandoned::Nothing))) => {}
             (_, answer) => fail!("{what} answers {answer:?}"),
         }
-        let late = store.attempt(&request).await;
-        refused(
-            late,
-            ErrorKind::Lost,
-            format_args!("an attempt that arrives after {what}"),
-        )?;
+        let arriving = format!("an attempt that arrives after {what}");
+        refused(store.attempt(&request).await, ErrorKind::Lost, arriving)?;
         cx.evidence("abandoned");
         b.passes(&name, &ask, format!("after {what} and its late arrival"))
             .await?;

@@ -57,53 +57,20 @@ use std::sync::LazyLock;
 
 use crate::rule::{Rule, order};
 
-static FILES: &[&[&Rule]] = &[
-    s12_cuts::RULES,
-    late_replies::RULES,
-    late_requests::RULES,
-    together::RULES,
-    s01_exclusion::RULES,
-    s02_acquire::RULES,
-    s02_extremes::RULES,
-    s03_handover::RULES,
-    s03_lease::RULES,
-    s04_release::RULES,
-    s05_auto::RULES,
-    s05_renew::RULES,
-    s06_faults::RULES,
-    s06_loss::RULES,
-    s07_fencing::RULES,
-    s07_resource::RULES,
-    s07_restart::RULES,
-    s08_queue::RULES,
-    s08_waking::RULES,
-    s09_cancellation::RULES,
-    s09_contract::RULES,
-    s09_runtime::RULES,
-    s10_reentrancy::RULES,
-    s11_admission::RULES,
-    s11_convert::RULES,
-    s11_policy::RULES,
-    s11_shared::RULES,
-    s12_cost::RULES,
-    s12_listing::RULES,
-    s12_operators::RULES,
-    s12_watch::RULES,
-    s13_limits::RULES,
-    s13_names::RULES,
-    s14_independence::RULES,
-    s15_replies::RULES,
-    s16_faults::RULES,
-    s16_nemesis::RULES,
-    s16_processes::RULES,
-    s16_server::RULES,
-    s16_session::RULES,
-    s17_contract::RULES,
-    s17_telling::RULES,
-    s18_quorum::RULES,
-    s19_election::RULES,
-    traffic::RULES,
-];
+macro_rules! files {
+    ($($file:ident),* $(,)?) => {
+        static FILES: &[&[&Rule]] = &[$($file::RULES),*];
+    };
+}
+
+files! {
+    late_replies, late_requests, s01_exclusion, s02_acquire, s02_extremes, s03_handover, s03_lease, s04_release,
+    s05_auto, s05_renew, s06_faults, s06_loss, s07_fencing, s07_resource, s07_restart, s08_queue, s08_waking,
+    s09_cancellation, s09_contract, s09_runtime, s10_reentrancy, s11_admission, s11_convert, s11_policy,
+    s11_shared, s12_cost, s12_cuts, s12_listing, s12_operators, s12_watch, s13_limits, s13_names,
+    s14_independence, s15_replies, s16_faults, s16_nemesis, s16_processes, s16_server, s16_session,
+    s17_contract, s17_telling, s18_quorum, s19_election, together, traffic,
+}
 
 static IN_ORDER: LazyLock<Vec<&Rule>> = LazyLock::new(|| {
     let mut all = FILES.concat();

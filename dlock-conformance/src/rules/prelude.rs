@@ -6,7 +6,7 @@ pub(super) use std::time::Duration;
 pub(super) use dlock_core::{ErrorKind, LockName};
 
 pub(super) use super::steps::{
-    all, answered, end_of, every, granted_within, is_lost, ms, not_run, refused, token_of,
+    all, answered, end_of, every, granted_within, if_known, is_lost, ms, not_run, refused, token_of,
 };
 pub(super) use crate::claims::Need;
 pub(super) use crate::cx::Cx;

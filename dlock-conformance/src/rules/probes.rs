@@ -96,8 +96,7 @@ pub(super) async fn exercise(
     }
 }
 
-/// Raises the token of a held lease, as a quorum does. It uses its own request, which the client does not
-/// know.
+/// Raises the token of a held lease, as a quorum does, by a request that the client does not know.
 async fn raise(cx: &Cx, backend: &dyn spi::Lock, name: &LockName, ask: &Ask) -> Result<Answer> {
     let Some(fencing) = backend.fencing() else {
         return Ok(Answer::Absent);

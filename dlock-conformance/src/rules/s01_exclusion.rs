@@ -20,13 +20,11 @@ rules! {
 
 /// Tasks on half as many clients, so that tasks of one client compete as well as tasks of several.
 async fn clients(cx: &Cx, tasks: usize) -> Verdict<Vec<Arc<dyn Subject>>> {
-    let mut all = Vec::new();
-    for _ in 0..tasks.div_ceil(2) {
-        let client = cx.connect().await?;
-        all.extend([Arc::clone(&client), client]);
-    }
-    all.truncate(tasks);
-    Ok(all)
+    let clients = cx.clients(tasks / 2).await?;
+    Ok(clients
+        .into_iter()
+        .flat_map(|client| [client.clone(), client])
+        .collect())
 }
 
 rule! { "1.01" Must phase 1 [Lock, Wait] Both A X one_holder_at_a_time,
@@ -87,31 +85,23 @@ rule! { "1.03" Must phase 1 [Lock, Try] Backend A D one_winner_of_a_race,
 }
 async fn one_winner_of_a_race(cx: Cx) -> Verdict {
     const RACERS: usize = 64;
-    let mut racers: Vec<Arc<dyn Subject>> = Vec::new();
-    for _ in 0..8 {
-        let client = cx.connect().await?;
-        racers.extend((0..RACERS / 8).map(|_| Arc::clone(&client)));
-    }
+    let clients = cx.clients(8).await?.into_iter();
+    let racers: Vec<_> = clients.flat_map(|client| vec![client; RACERS / 8]).collect();
     for round in 0..cx.rounds(6, 200) {
         let name = cx.name(format!("race-{round}"));
         let (fire, start) = oneshot::channel::<()>();
-        let start = start.shared();
-        let mut tasks = Vec::new();
-        for client in &racers {
-            let (client, name, ask, start) = (Arc::clone(client), name.clone(), cx.ask(), start.clone());
-            tasks.push(cx.spawn(async move {
-                // A barrier: no task tries before all are ready.
-                let _ = start.await;
-                client.try_acquire(&name, &ask).await
-            }));
-        }
+        let shared = (name, start.shared());
+        let tasks = cx.at_work(racers.clone(), &shared, |worker, (name, start)| async move {
+            // A barrier: no task tries before all are ready.
+            let _ = start.await;
+            let (cx, lane, ..) = worker;
+            let tried = lane.client().try_acquire(&name, &cx.ask()).await;
+            tried.seen(format_args!("round {round}: one of {RACERS} tries"))
+        });
         drop(fire);
         let mut won = Vec::new();
-        for task in tasks {
-            match task
-                .await
-                .seen(format_args!("round {round}: one of {RACERS} tries"))?
-            {
+        for tried in all(tasks).await? {
+            match tried {
                 Some(held) => won.push(held),
                 None => cx.evidence("losers"),
             }

@@ -172,12 +172,8 @@ async fn timeout_at_the_deadline(cx: Cx) -> Verdict {
         let limit = Duration::from_millis(millis);
         let asked = cx.now();
         let what = format!("B waits for at most {limit:?}");
-        cx.within(
-            limit + cx.prompt(),
-            what,
-            cx.expect_timeout(&*b, &name, &ask, limit, "B waits while A holds"),
-        )
-        .await??;
+        let wait = cx.expect_timeout(&*b, &name, &ask, limit, "B waits while A holds");
+        cx.within(limit + cx.prompt(), what, wait).await??;
         let took = cx.now().since(asked);
         ensure!(
             took + CLOCK_STEP >= limit,

@@ -11,31 +11,20 @@ rules! {
 const REST: Duration = ms(150);
 
 /// Longer than any real use, and each a little longer than some counter can hold.
-fn huge() -> [(&'static str, Duration); 9] {
-    let days = |n: u64| Duration::from_secs(n * 24 * 3600);
-    [
-        ("2^32 nanoseconds and a bit", Duration::from_nanos(1 << 32) + REST),
-        (
-            "2^32 microseconds and a bit",
-            Duration::from_micros(1 << 32) + REST,
-        ),
-        (
-            "2^31 milliseconds and a bit",
-            Duration::from_millis(1 << 31) + REST,
-        ),
-        (
-            "2^32 milliseconds and a bit",
-            Duration::from_millis(1 << 32) + REST,
-        ),
-        ("50 days", days(50)),
-        ("2^31 seconds and a bit", Duration::from_secs(1 << 31) + REST),
-        ("2^32 seconds and a bit", Duration::from_secs(1 << 32) + REST),
-        (
-            "2^64 nanoseconds and a bit",
-            Duration::from_nanos(u64::MAX) + REST,
-        ),
-        ("the longest Duration", Duration::MAX),
-    ]
+fn huge() -> Vec<(String, Duration)> {
+    let limits = [
+        ("2^32 nanoseconds", Duration::from_nanos(1 << 32)),
+        ("2^32 microseconds", Duration::from_micros(1 << 32)),
+        ("2^31 milliseconds", ms(1 << 31)),
+        ("2^32 milliseconds", ms(1 << 32)),
+        ("2^31 seconds", Duration::from_secs(1 << 31)),
+        ("2^32 seconds", Duration::from_secs(1 << 32)),
+        ("2^64 nanoseconds", Duration::from_nanos(u64::MAX)),
+    ];
+    let mut huge = Vec::from(limits.map(|(what, limit)| (format!("{what} and a bit"), limit + REST)));
+    huge.push(("50 days".to_owned(), Duration::from_secs(50 * 24 * 3600)));
+    huge.push(("the longest Duration".to_owned(), Duration::MAX));
+    huge
 }
 
 rule! { "2.10" Must phase 2 [Lock, Try, Wait, Lease] Both A D huge_durations_never_wrap,
@@ -55,8 +44,11 @@ async fn huge_ttls(cx: &Cx) -> Verdict {
     let (a, b) = (cx.connect().await?, cx.connect().await?);
     let mut held = Vec::new();
     let longest = cx.claims().capabilities.max_ttl;
-    let asks = huge().map(|(what, ttl)| (format!("a ttl of {what}"), cx.ask().ttl(ttl), ttl.min(longest)));
-    let mut asks = Vec::from(asks);
+    let with_ttl = |(what, ttl): (String, Duration)| {
+        let least = ttl.min(longest);
+        (format!("a ttl of {what}"), cx.ask().ttl(ttl), least)
+    };
+    let mut asks: Vec<_> = huge().into_iter().map(with_ttl).collect();
     if cx.has(Need::MaximumHold) {
         let ask = cx.ask().max_hold(Duration::MAX);
         asks.push(("a maximum hold without end".to_owned(), ask, cx.long_ttl()));
@@ -77,9 +69,7 @@ async fn huge_ttls(cx: &Cx) -> Verdict {
             Err(e) if e.kind() == ErrorKind::InvalidInput => {
                 b.passes(&name, &cx.ask(), format!("{what} was refused")).await?;
             }
-            Err(e) => {
-                return Err(e).seen(format_args!("{what}: a grant or InvalidInput expected"));
-            }
+            Err(e) => return Err(e).seen(format_args!("{what}: a grant or InvalidInput expected")),
         }
         cx.evidence("huge_ttls");
     }
@@ -127,10 +117,9 @@ async fn huge_limits(cx: &Cx) -> Verdict {
         cx.evidence("huge_waits");
     }
     held.release().await.seen("A releases")?;
-    let bound = cx.prompt();
     for (what, waiting) in patient {
-        cx.done(bound, format!("a wait of {what}, after the release"), waiting)
-            .await?;
+        let what = format!("a wait of {what}, after the release");
+        cx.done(cx.prompt(), what, waiting).await?;
     }
     Ok(())
 }
@@ -164,9 +153,7 @@ async fn unbounded_wait_has_no_end(cx: Cx) -> Verdict {
         let after = cx.now().since(from);
         match ended {
             Ok(_) => fail!("B was granted after {after:?} although A holds"),
-            Err(e) => {
-                return Err(e).seen(format_args!("B's wait without limit ended after {after:?}"));
-            }
+            Err(e) => return Err(e).seen(format_args!("B's wait without limit ended after {after:?}")),
         }
     }
     held.release().await.seen("A releases")?;

@@ -23,8 +23,7 @@ async fn finer_ttls_round_up(cx: Cx) -> Verdict {
     let grain = cx.claims().capabilities.ttl_granularity;
     let base = cx.ttl(ms(150));
     let (milli, nano) = (ms(1), Duration::from_nanos(1));
-    // Just above, within and just below a step of the claimed granularity, and of granularities that are not
-    // claimed.
+    // Just above, within and just below a step of the claimed granularity, and of others.
     let wishes = [
         base + nano,
         base + grain / 2,
@@ -54,15 +53,8 @@ async fn finer_ttls_round_up(cx: Cx) -> Verdict {
             holder.vanish();
             let window = (asked + ttl.saturating_sub(cx.skew(ttl)), by);
             let (asking, what) = (cx.ask(), format!("a lease of {ttl:?}"));
-            granted_within(
-                &cx,
-                &*next,
-                (&name, &asking),
-                window,
-                "refusals_before_expiry",
-                what,
-            )
-            .await?;
+            let (of, early) = ((&name, &asking), "refusals_before_expiry");
+            granted_within(&cx, &*next, of, window, early, what).await?;
             cx.evidence("fine_ttls");
             Ok::<(), Failure>(())
         }

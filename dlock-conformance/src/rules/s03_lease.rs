@@ -92,12 +92,10 @@ async fn validity_is_computed(cx: Cx) -> Verdict {
             "a guard with a ttl of {ttl:?} has {remaining:?} left"
         );
         if round == 0 {
-            // Nothing of the subject runs between the pause and the question, as after a long garbage
-            // collection.
+            // Nothing of the subject runs before the question, as after a long garbage collection.
             cx.stall(ttl + ms(20));
         } else {
-            // On another thread the client may have news of its session: then the lease goes on with the
-            // session, until its ttl is over.
+            // Another thread may have news of its session: then the lease lasts for the session's ttl.
             let over = match cx.claims().capabilities.nature {
                 Nature::Session => ttl,
                 _ => remaining,
@@ -159,15 +157,8 @@ async fn each_grant_its_own_ttl(cx: Cx) -> Verdict {
         let probe = cx.ask();
         let window = (asked + ttl.saturating_sub(cx.skew(ttl)), by);
         let what = format!("a lease of {ttl:?}");
-        let taken = granted_within(
-            &cx,
-            &*next,
-            (&name, &probe),
-            window,
-            "refusals_before_expiry",
-            what,
-        )
-        .await?;
+        let (of, early) = ((&name, &probe), "refusals_before_expiry");
+        let taken = granted_within(&cx, &*next, of, window, early, what).await?;
         taken.release().await.seen("the prober releases")?;
         cx.evidence(if ttl == long {
             "long_leases"
@@ -245,8 +236,7 @@ async fn the_least_ttl_works(cx: Cx) -> Verdict {
 
 const STEP: i64 = 3600;
 
-/// Sets the child's wall clock that far off, and says by how many seconds it has moved beyond the time that
-/// passed.
+/// Sets the child's wall clock that far off, and says by how much it moved beyond the time that passed.
 async fn set(cx: &Cx, child: &Child, seconds: i64) -> Verdict<f64> {
     let before = child.wall_clock().await.seen("the child reads its wall clock")?;
     child.set_wall_clock(seconds)?;

@@ -219,10 +219,7 @@ fn dropped_on_a_thread(held: Box<dyn Held>, unwinding: bool) -> Verdict {
             }
         });
         let ended = std::panic::catch_unwind(dropping);
-        let as_planned = match &ended {
-            Ok(()) => true,
-            Err(payload) => payload.is::<Planned>(),
-        };
+        let as_planned = ended.map_or_else(|payload| payload.is::<Planned>(), |()| true);
         let _ = tell.send(as_planned);
     });
     match told.recv_timeout(PROMPT) {
@@ -274,37 +271,23 @@ async fn one_release_one_successor(cx: Cx) -> Verdict {
         let holder = cx.connect().await?;
         let first = cx.lane(&holder);
         let held = first.acquire(&name, &ask).await.seen("A acquires a free name")?;
-        let inside = Arc::new(AtomicU64::new(0));
-        let mut tasks = Vec::new();
-        for _ in 0..WAITERS {
-            let client = cx.connect().await?;
-            let (lane, task, name, ask, inside) = (
-                cx.lane(&client),
-                cx.clone(),
-                name.clone(),
-                ask.clone(),
-                Arc::clone(&inside),
-            );
-            tasks.push(cx.spawn(async move {
-                let cx = task;
-                let held = lane.acquire(&name, &ask).await.seen("a waiter")?;
-                let others = inside.fetch_add(1, Ordering::SeqCst);
-                ensure!(others == 0, "one release admitted {} waiters", others + 1);
-                cx.sleep(ms(8)).await;
-                inside.fetch_sub(1, Ordering::SeqCst);
-                let released = lane.release(&held).await;
-                released.seen("an admitted waiter releases")?;
-                cx.evidence("hand_overs");
-                Ok::<(), Failure>(())
-            }));
-        }
+        let clients = cx.clients(WAITERS).await?;
+        let shared = (name, ask, Arc::new(AtomicU64::new(0)));
+        let tasks = cx.at_work(clients, &shared, |worker, (name, ask, inside)| async move {
+            let (cx, lane, ..) = worker;
+            let held = lane.acquire(&name, &ask).await.seen("a waiter")?;
+            let others = inside.fetch_add(1, Ordering::SeqCst);
+            ensure!(others == 0, "one release admitted {} waiters", others + 1);
+            cx.sleep(ms(8)).await;
+            inside.fetch_sub(1, Ordering::SeqCst);
+            let released = lane.release(&held).await;
+            released.seen("an admitted waiter releases")?;
+            cx.evidence("hand_overs");
+            Ok::<(), Failure>(())
+        });
         cx.sleep(ms(20)).await;
         first.release(&held).await.seen("A releases")?;
-        let mut ended = Ok(());
-        for task in tasks {
-            ended = ended.and(task.await);
-        }
-        ended?;
+        every(tasks).await?;
     }
     cx.check_history()
 }

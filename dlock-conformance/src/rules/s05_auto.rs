@@ -5,6 +5,7 @@ use futures::future::try_join_all;
 use futures::try_join;
 
 use super::prelude::*;
+use super::s06_loss::kept_busy;
 
 rules! {
     auto_renewal_lasts, a_maximum_hold_ends_the_hold, a_thousand_guards_stay_renewed,
@@ -163,34 +164,18 @@ async fn a_thousand_guards_stay_renewed(cx: Cx) -> Verdict {
     let a = cx.connect().await?;
     let wish = cx.rounds(300, 1_000) as u64;
     // Two more are needed by the load.
-    let limit = cx
-        .claims()
-        .capabilities
-        .max_held
-        .map_or(wish, |n| n.saturating_sub(2));
+    let limit = cx.claims().capabilities.max_held;
+    let limit = limit.map_or(wish, |n| n.saturating_sub(2));
     let ask = cx.ask().ttl(cx.ttl(ms(1200))).auto_renew();
     let mut held = Vec::new();
     let names: Vec<_> = (0..wish.min(limit)).map(|n| cx.name(n)).collect();
-    // Many at once, so that they fall due together: one after the other they would be renewed in that rhythm
-    // too.
+    // Many at once, so that they fall due together: one after the other they would be renewed so, too.
     for some in names.chunks(100) {
         let guards = try_join_all(some.iter().map(|name| a.acquire(name, &ask)));
         held.extend(guards.await.seen("A acquires a hundred locks")?);
     }
     let until = cx.now() + ask.ttl * 2;
-    let load = (0..2).map(|n| {
-        let (cx, a, name, ask) = (cx.clone(), a.clone(), cx.name(format_args!("load-{n}")), cx.ask());
-        async move {
-            while cx.now() < until {
-                let other = a.acquire(&name, &ask).await.seen("A takes another lock")?;
-                other.release().await.seen("A releases it")?;
-                cx.evidence("other_operations");
-                cx.sleep(ms(4)).await;
-            }
-            Ok::<(), Failure>(())
-        }
-    });
-    let load: Vec<_> = load.map(|busy| cx.spawn(busy)).collect();
+    let load = kept_busy(&cx, &a, until, ms(4));
     while cx.now() < until {
         cx.sleep(ask.ttl / 12).await;
         let valid = held.iter().filter(|guard| guard.is_valid()).count();

@@ -1,5 +1,6 @@
 //! §5 Renew and auto-renew.
 
+use dlock_core::Timestamp;
 use futures::future::join;
 use futures::try_join;
 
@@ -28,15 +29,24 @@ async fn renewal_postpones_the_end(cx: Cx) -> Verdict {
     let sent = cx.now();
     held.renew().await.seen("A renews a live grant")?;
     let answered = cx.now();
-    let window = end_of(&cx, sent, answered, ask.ttl);
-    let what = format!(
-        "A's lease of {:?}, of which A had {:?} left after its renewal",
-        ask.ttl,
-        answered.until(held.deadline())
-    );
-    granted_within(&cx, &*b, (&name, &ask), window, "refusals", what).await?;
-    held.must_be_over("A still believes that it holds the lock after B was granted")?;
-    Ok(())
+    renewed_lease_ends(&cx, &*b, (&name, &ask), &*held, (sent, answered)).await?;
+    held.must_be_over("A still believes that it holds the lock after B was granted")
+}
+
+/// B is granted when the lease that was renewed then is over, neither sooner nor later.
+async fn renewed_lease_ends(
+    cx: &Cx,
+    b: &dyn Subject,
+    of: (&LockName, &Ask),
+    held: &dyn Held,
+    (sent, answered): (Timestamp, Timestamp),
+) -> Verdict {
+    let (ttl, left) = (of.1.ttl, answered.until(held.deadline()));
+    let window = end_of(cx, sent, answered, ttl);
+    let what = format!("A's lease of {ttl:?}, of which A had {left:?} left after its last renewal");
+    granted_within(cx, b, of, window, "refusals", what)
+        .await
+        .map(drop)
 }
 
 rule! { "5.02" Must phase 1 [Lease, Try, Renew, PerGrantTtl] Both A T renewal_is_a_reset,
@@ -71,14 +81,7 @@ async fn renewal_is_a_reset(cx: Cx) -> Verdict {
         );
         cx.evidence("renewals");
     }
-    let window = end_of(&cx, sent, answered, ask.ttl);
-    let what = format!(
-        "A's lease of {:?}, of which A had {:?} left after its fourth renewal",
-        ask.ttl,
-        answered.until(held.deadline())
-    );
-    granted_within(&cx, &*b, (&name, &ask), window, "refusals", what).await?;
-    Ok(())
+    renewed_lease_ends(&cx, &*b, (&name, &ask), &*held, (sent, answered)).await
 }
 
 rule! { "5.03" Must phase 1 [Lease, Try, Renew, PerGrantTtl] Both A T renewal_after_the_end_is_lost,
@@ -92,21 +95,16 @@ async fn renewal_after_the_end_is_lost(cx: Cx) -> Verdict {
     let (a, b) = (cx.connect().await?, cx.connect().await?);
     let ask = cx.ask().ttl(cx.short_ttl());
     let (quiet, busy, forced) = (cx.name("quiet"), cx.name("busy"), cx.name("forced"));
-    let mut ended = vec![
-        (
-            a.acquire(&quiet, &ask).await.seen("A acquires")?,
-            quiet,
-            "it lapsed and stayed free",
-        ),
-        (
-            a.acquire(&busy, &ask).await.seen("A acquires")?,
-            busy.clone(),
-            "it lapsed and another client held it in between",
-        ),
-    ];
+    let held = a.acquire(&quiet, &ask).await.seen("A acquires")?;
+    let mut ended = vec![(held, quiet, "it lapsed and stayed free")];
+    let held = a.acquire(&busy, &ask).await.seen("A acquires")?;
+    ended.push((
+        held,
+        busy.clone(),
+        "it lapsed and another client held it in between",
+    ));
     let over = cx.now() + ask.ttl + cx.slack();
-    // Ended in the store without the holder's knowledge. Only then does a well-behaved client send the
-    // renewal.
+    // Ended in the store only: a well-behaved client sends the renewal if it does not know.
     if cx.has(Need::ForceRelease) {
         let held = a.acquire(&forced, &cx.ask()).await.seen("A acquires")?;
         cx.force(&*b, &forced).await?;
@@ -142,9 +140,8 @@ async fn stale_renewal_spares_the_successor(cx: Cx) -> Verdict {
     Ok(())
 }
 
-/// A's lease ends (by an operator if that is why, else by time), B is granted, A renews, and B's lease ends
-/// when it would have.
-async fn stale_renewal(cx: &Cx, why: &str, first: &crate::Ask, second: &crate::Ask) -> Verdict {
+/// A's lease ends (`why`), B is granted, A renews, and B's lease ends when it would have.
+async fn stale_renewal(cx: &Cx, why: &str, first: &Ask, second: &Ask) -> Verdict {
     let (a, b, c) = (cx.connect().await?, cx.connect().await?, cx.connect().await?);
     let name = cx.name(why);
     let stale = a.acquire(&name, first).await.seen("A acquires a free name")?;
@@ -165,17 +162,9 @@ async fn stale_renewal(cx: &Cx, why: &str, first: &crate::Ask, second: &crate::A
         cx.sleep(second.ttl / 8).await;
     }
     let window = end_of(cx, asked, granted, second.ttl);
-    granted_within(
-        cx,
-        &*c,
-        (&name, second),
-        window,
-        "refusals",
-        format!("{why}: B's lease"),
-    )
-    .await?;
-    successor.must_be_over(format_args!("{why}: B's guard is valid after C was granted"))?;
-    Ok(())
+    let (of, what) = ((&name, second), format!("{why}: B's lease"));
+    granted_within(cx, &*c, of, window, "refusals", what).await?;
+    successor.must_be_over(format_args!("{why}: B's guard is valid after C was granted"))
 }
 
 rule! { "5.05" Must phase 1 [Lock, Try, Renew] Both A D renewal_after_release_is_lost,
@@ -193,10 +182,8 @@ async fn renewal_after_release_is_lost(cx: Cx) -> Verdict {
     for round in 0..cx.rounds(5, 50) {
         let held = a.takes(&name, &ask, format!("round {round}: A acquires")).await?;
         held.released(format!("round {round}: A releases")).await?;
-        is_lost(
-            held.renew().await,
-            format_args!("round {round}: A renews a released lease"),
-        )?;
+        let answer = held.renew().await;
+        is_lost(answer, format_args!("round {round}: A renews a released lease"))?;
         let when = format!("round {round}: A released, then renewed");
         b.passes(&name, &ask, when).await?;
         cx.evidence("renewals_after_release");
@@ -292,6 +279,5 @@ async fn renewal_keeps_id_and_token(cx: Cx) -> Verdict {
         }
         cx.evidence("renewals");
     }
-    held.release().await.seen("A releases")?;
-    Ok(())
+    held.release().await.seen("A releases")
 }

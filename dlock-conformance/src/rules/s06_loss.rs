@@ -1,11 +1,12 @@
 //! §6 The loss signal.
 
-use dlock_core::LossReason;
+use dlock_core::{LossReason, Timestamp};
 use futures::FutureExt;
 use futures::future::select_all;
 
 use super::prelude::*;
 use crate::network::Fault;
+use crate::task::Task;
 
 rules! {
     no_loss_signal_after_release, no_spurious_loss, a_refusal_is_told_soon, loss_says_why,
@@ -60,24 +61,10 @@ async fn no_spurious_loss(cx: Cx) -> Verdict {
     let ask = cx.ask().ttl(healthy_ttl(&cx)).auto_renew();
     let mut held = Vec::new();
     for n in 0..4 {
-        let guard = a.acquire(&cx.name(n), &ask).await.seen("A acquires")?;
-        held.push(guard);
+        held.push(a.takes(&cx.name(n), &ask, "A acquires").await?);
     }
     let from = cx.now();
-    let mut load = Vec::new();
-    for n in 0..2 {
-        let (task, a, ask) = (cx.clone(), a.clone(), cx.ask());
-        let name = cx.name(format_args!("load-{n}"));
-        load.push(cx.spawn(async move {
-            while task.now() < from + ask_time(&task) {
-                let other = a.acquire(&name, &ask).await.seen("A takes another lock")?;
-                other.release().await.seen("A releases it")?;
-                task.evidence("other_operations");
-                task.sleep(ms(5)).await;
-            }
-            Ok::<(), Failure>(())
-        }));
-    }
+    let load = kept_busy(&cx, &a, from + ask.ttl * 20, ms(5));
     for n in 1..=21 {
         let signals = held.iter().map(|h| h.lost());
         if let Some((reason, which, _)) = cx.timeout(ask.ttl, select_all(signals)).await {
@@ -100,15 +87,28 @@ async fn no_spurious_loss(cx: Cx) -> Verdict {
     Ok(())
 }
 
-/// Long enough for the stalls that do not make the rule inconclusive, up to half of the slack: a renewal is
-/// due at a third of it.
+/// Longer than stalls that do not make the rule inconclusive: a renewal is due at a third of it.
 fn healthy_ttl(cx: &Cx) -> Duration {
     cx.ttl(ms(120).max(cx.slack()))
 }
 
-/// For how long the client is kept busy.
-fn ask_time(cx: &Cx) -> Duration {
-    healthy_ttl(cx) * 20
+/// Two tasks of that client take and release other locks until then.
+pub(super) fn kept_busy(
+    cx: &Cx,
+    a: &Arc<dyn Subject>,
+    until: Timestamp,
+    rest: Duration,
+) -> Vec<Task<Verdict>> {
+    cx.at_work([a.clone(), a.clone()], &(), move |worker, ()| async move {
+        let (cx, lane, _, number) = worker;
+        let (name, ask) = (cx.name(format_args!("load-{number}")), cx.ask());
+        while cx.now() < until {
+            lane.client().cycles(&name, &ask, "A takes another lock").await?;
+            cx.evidence("other_operations");
+            cx.sleep(rest).await;
+        }
+        Ok::<(), Failure>(())
+    })
 }
 
 rule! { "6.02" Must phase 1 [Lock, Try, Lease, Renew, AutoRenew, LossSignal] Engine H T
@@ -149,12 +149,11 @@ async fn a_refusal_is_told_soon(cx: Cx) -> Verdict {
     cx.within(cx.slack(), what, lost).await?;
     ensure!(!held.is_valid(), "a guard is valid after its renewal was refused");
     cx.evidence("refusals");
-    taken.release().await.seen("B releases")?;
-    Ok(())
+    taken.release().await.seen("B releases")
 }
 
-/// The reason of the loss, from the signal, the guard, and the error of a later renewal.
-async fn reason_of(cx: &Cx, held: &dyn Held, within: Duration, how: &str) -> Verdict<LossReason> {
+/// The loss has that reason, by the signal and by the guard.
+async fn lost_for(cx: &Cx, held: &dyn Held, within: Duration, meant: LossReason, how: &str) -> Verdict {
     let what = format!("the loss signal of a guard that {how}");
     let told = cx.within(within, what, held.lost()).await?;
     ensure!(
@@ -162,14 +161,11 @@ async fn reason_of(cx: &Cx, held: &dyn Held, within: Duration, how: &str) -> Ver
         "the signal of a guard that {how} says {told:?}, and the guard says {:?}",
         held.loss()
     );
-    Ok(told)
-}
-
-fn is(told: LossReason, meant: LossReason, how: &str) -> Verdict {
     ensure!(
         told == meant,
         "the loss of a guard that {how} has the reason {told:?}, not {meant:?}"
     );
+    cx.evidence("reasons");
     Ok(())
 }
 
@@ -187,41 +183,29 @@ async fn loss_says_why(cx: Cx) -> Verdict {
 
     let how = "nobody renewed";
     let held = a.acquire(&cx.name("lapses"), &brief).await.seen("A acquires")?;
-    let told = reason_of(&cx, &*held, held.ttl() + cx.slack(), how).await?;
-    is(told, LossReason::Expired, how)?;
-    cx.evidence("reasons");
+    let bound = held.ttl() + cx.slack();
+    lost_for(&cx, &*held, bound, LossReason::Expired, how).await?;
 
     let how = "the store refused to renew";
     let name = cx.name("is ended");
     let held = a.acquire(&name, &cx.ask()).await.seen("A acquires")?;
     let taken = cx.evict(&*b, &name, &cx.ask()).await?;
     is_lost(held.renew().await, "the renewal of a name that B holds now")?;
-    is(
-        reason_of(&cx, &*held, cx.slack(), how).await?,
-        LossReason::Refused,
-        how,
-    )?;
-    cx.evidence("reasons");
+    lost_for(&cx, &*held, cx.slack(), LossReason::Refused, how).await?;
     taken.release().await.seen("B releases")?;
 
     let how = "belonged to a client that was closed";
     let held = c.takes(&cx.name("is closed"), &cx.ask(), "C acquires").await?;
     c.close().await.seen("C is closed")?;
-    is(
-        reason_of(&cx, &*held, cx.slack(), how).await?,
-        LossReason::Closed,
-        how,
-    )?;
-    cx.evidence("reasons");
+    lost_for(&cx, &*held, cx.slack(), LossReason::Closed, how).await?;
 
     if cx.has(Need::MaximumHold) {
         let how = "reached its maximum hold";
         let most = ms(120);
         let ask = cx.ask().max_hold(most);
         let held = a.takes(&cx.name("is too long"), &ask, "A acquires").await?;
-        let told = reason_of(&cx, &*held, most + cx.slack(), how).await?;
-        is(told, LossReason::MaxHold, how)?;
-        cx.evidence("reasons");
+        let bound = most + cx.slack();
+        lost_for(&cx, &*held, bound, LossReason::MaxHold, how).await?;
     }
     if cx.has(Need::AutoRenew) {
         server_away(&cx).await?;
@@ -240,9 +224,8 @@ async fn server_away(cx: &Cx) -> Verdict {
     let ask = cx.ask().ttl(cx.ttl(ms(250))).auto_renew();
     let held = client.takes(&cx.name("away"), &ask, "a client acquires").await?;
     let away = net.begin(Fault::Away);
-    let told = reason_of(cx, &*held, held.ttl() + cx.slack(), how).await?;
-    is(told, LossReason::Expired, how)?;
-    cx.evidence("reasons");
+    let bound = held.ttl() + cx.slack();
+    lost_for(cx, &*held, bound, LossReason::Expired, how).await?;
     away.heal();
     Ok(())
 }

@@ -169,8 +169,7 @@ async fn tokens_increase_across_expiry(cx: Cx) -> Verdict {
         if round > 0 {
             cx.evidence("expiries");
         }
-        // Not a sleep: an awake client releases the lease at its deadline, and the store never sees it
-        // expire.
+        // Not a sleep: an awake client releases at its deadline, and the store sees no expiry.
         cx.stall(ask.ttl + cx.skew(ask.ttl));
         // Sometimes another client is next, sometimes the same one again: its old token is just as stale.
         if round % 2 == 0 {
@@ -217,8 +216,7 @@ async fn token_and_grant_are_one_step(cx: Cx) -> Verdict {
     let rounds = cx.rounds(20, 150);
     let order = InOrder::default();
     let shared = (cx.name("raced"), order.clone());
-    // All are connected before the first one tries, since connecting may take longer than all operations of
-    // one client.
+    // All connect before the first one tries: that may take longer than all that one of them does.
     let clients = cx.clients(6).await?;
     let tasks = cx.at_work(clients, &shared, move |worker, (name, order)| async move {
         let (cx, lane, mut rng, ..) = worker;
@@ -233,8 +231,7 @@ async fn token_and_grant_are_one_step(cx: Cx) -> Verdict {
                 Some(held) => {
                     order.push(token_of(&*held, "try_acquire")?);
                     cx.evidence("grants");
-                    // Held for a moment, because otherwise no client would be refused by a store that
-                    // takes a microsecond.
+                    // For a moment: else a store that takes a microsecond would refuse no client.
                     cx.sleep(rng.duration(Duration::ZERO, ms(1))).await;
                     lane.release(&held).await.seen("release")?;
                     grants += 1;
@@ -305,8 +302,7 @@ async fn all_at_once(cx: &Cx) -> Verdict {
             let writes = rng.one_in(3);
             let ask = if writes { cx.ask() } else { cx.ask().reader() };
             let held = lane.acquire(&name, &ask).await.seen("acquiring")?;
-            // While it is held, so that conflicting grants come before or after it, in the list as in
-            // reality.
+            // While it is held: conflicting grants come before or after it, as in reality.
             note(&cx, &given, writes, token_of(&*held, "a grant")?);
             cx.sleep(rng.duration(Duration::ZERO, ms(2))).await;
             lane.release(&held).await.seen("releasing")?;
@@ -323,8 +319,7 @@ fn note(cx: &Cx, given: &Given, writes: bool, token: Token) {
     cx.evidence(if writes { "write_tokens" } else { "read_tokens" });
 }
 
-/// Breaks the rule unless each writer's token is above all before it, and each reader's at least that of the
-/// last writer.
+/// Each writer's token is above all before it, and each reader's at least the last writer's.
 fn between(given: &Given) -> Verdict {
     let given = lock(given);
     let (mut highest, mut written) = (0, 0);
@@ -362,21 +357,20 @@ async fn dead_names_keep_no_tokens(cx: Cx) -> Verdict {
     use_up(&cx, &*a, 0..names).await?;
     let before = counted(&cx, &*a).await?;
     use_up(&cx, &*a, names..names * 2).await?;
-    // A store may clear up a little later.
+    let left = format!("{names} names that were used once and released");
+    clears_up(&cx, before, names / 10, (&format!("{names} dead names"), &left)).await
+}
+
+/// Waits until there are only so many more records than before: a store may clear up a little later.
+pub(super) async fn clears_up(cx: &Cx, before: u64, more: u64, (names, ended): (&str, &str)) -> Verdict {
     let by = cx.now() + cx.claims().op_bound;
     loop {
-        let after = footprint(&cx).await?;
-        if after <= before + names / 10 {
-            cx.note(format_args!(
-                "{names} dead names: from {before} records to {after}"
-            ));
+        let after = footprint(cx).await?;
+        if after <= before + more {
+            cx.note(format_args!("{names}: from {before} records to {after}"));
             return Ok(());
         }
-        ensure!(
-            cx.now() < by,
-            "{names} names that were used once and released left {} records behind",
-            after - before
-        );
+        ensure!(cx.now() < by, "{ended} left {} records behind", after - before);
         cx.sleep(LOOK_EVERY).await;
     }
 }
@@ -391,12 +385,7 @@ async fn counted(cx: &Cx, client: &dyn crate::Subject) -> Verdict<u64> {
         let mut held = Vec::new();
         for n in 0..HELD {
             let name = cx.name(format_args!("held-{round}-{n}"));
-            held.push(
-                client
-                    .acquire(&name, &cx.ask())
-                    .await
-                    .seen("A acquires a free name")?,
-            );
+            held.push(client.takes(&name, &cx.ask(), "A acquires a free name").await?);
         }
         // A quorum member that was not waited for may act a little later.
         let by = cx.now() + cx.claims().op_bound;

@@ -1,11 +1,11 @@
 //! §7, tokens under special conditions: restarts, clock steps, very large tokens, and raises.
 
 use dlock_core::spi::{Acquire, Attempt, Raised, Release};
-use dlock_core::{Admission, FenceGate, Token};
+use dlock_core::{FenceGate, Token};
 
 use super::prelude::*;
 use super::probes::key_of_nobody;
-use super::s07_resource::gate_of;
+use super::s07_resource::{admitted, gate_of, stale_is_refused};
 use crate::hooks::Step;
 
 rules! {
@@ -13,8 +13,7 @@ rules! {
     resource_survives_a_restart, a_raise_moves_the_counter,
 }
 
-/// Takes the lock and lets go of it: the token. Soon after a restart: until then the store may be busy with
-/// what it was before.
+/// Takes the lock and lets go of it: the token. Soon after a restart the store may be busy for a while.
 async fn a_token(cx: &Cx, client: &dyn Subject, name: &LockName, when: &str) -> Verdict<Token> {
     let by = cx.now() + cx.prompt();
     let held = cx.free_by(client, name, &cx.ask(), by, when.to_owned()).await?;
@@ -145,20 +144,16 @@ async fn the_gate_counts_as_far(
 ) -> Verdict {
     for token in tokens {
         let answer = gate.write(resource, *token, b"newer").await.seen("writes")?;
-        ensure!(
-            answer.is_admitted(),
-            "about {shown} the gate refuses token {} after smaller ones: {answer:?}",
+        let what = format!(
+            "about {shown} a write with token {} after smaller ones",
             token.get()
         );
+        admitted(answer, &what)?;
     }
     if let [.., before, last] = tokens {
         let answer = gate.write(resource, *before, b"stale").await.seen("writes")?;
-        ensure!(
-            answer == Admission::Refused { highest: *last },
-            "about {shown} the gate answers {answer:?} to token {} after token {}",
-            before.get(),
-            last.get()
-        );
+        let what = format!("about {shown} a write with token {}", before.get());
+        stale_is_refused(answer, *last, &what)?;
     }
     Ok(())
 }
@@ -179,29 +174,21 @@ async fn resource_survives_a_restart(cx: Cx) -> Verdict {
         let newest = a_token(&cx, &*before, &name, "before a restart").await?;
         let gate = gate_of(&*before)?;
         let written = gate.write(&resource, newest, b"kept").await.seen("writes")?;
-        ensure!(written.is_admitted(), "the first write is refused: {written:?}");
+        admitted(written, "the first write")?;
         cx.restart(how).await?;
         let after = cx.connect().await?;
         let gate = gate_of(&*after).seen("after a restart")?;
         let answer = gate.write(&resource, stale, b"stale").await;
         let answer = answer.seen("writes with a token of before the restart")?;
-        ensure!(
-            answer == Admission::Refused { highest: newest },
-            "after a restart ({how:?}) a write with token {} answers {answer:?}, although token {} was \
-                there before",
-            stale.get(),
-            newest.get()
-        );
+        let what = format!("after a restart ({how:?}) a write with token {}", stale.get());
+        stale_is_refused(answer, newest, &what)?;
         let value = gate.read(&resource).await.seen("reads")?;
         ensure!(
             value.as_ref().is_some_and(|v| v.value == b"kept"),
             "after a restart ({how:?}) the resource has {value:?}"
         );
         let again = gate.write(&resource, newest, b"kept").await.seen("writes")?;
-        ensure!(
-            again.is_admitted(),
-            "after a restart ({how:?}) the newest token is refused: {again:?}"
-        );
+        admitted(again, &format!("after a restart ({how:?}) the newest token"))?;
         cx.evidence("restarts");
     }
     Ok(())

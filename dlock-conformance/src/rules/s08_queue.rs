@@ -254,8 +254,7 @@ async fn a_live_waiter_keeps_its_place(cx: Cx) -> Verdict {
     // A short ttl: what keeps a place in the queue alive is often as long as that.
     let ask = cx.ask().ttl(cx.short_ttl());
     let from = cx.now();
-    // Uneven, so that a waiter that is dropped after a fixed time, and comes back, changes the order at any
-    // time.
+    // Uneven: a waiter that is dropped after a fixed time, and comes back, changes the order at any time.
     for percent in [0, 37, 61, 113, 149] {
         cx.sleep_until(from + ask.ttl * percent / 100).await;
         line.add(&client, &ask, &*holder).await?;
@@ -307,8 +306,7 @@ async fn the_most_urgent_is_next(cx: Cx) -> Verdict {
     }
 }
 
-/// Whether they read or write. In the due order no two readers are adjacent, because they would be granted
-/// together.
+/// Whether they read or write. No two readers are adjacent, because they would be granted together.
 async fn urgent_readers_are_next(cx: &Cx, holder: &dyn Subject, clients: &[Arc<dyn Subject>; 2]) -> Verdict {
     let name = cx.name("readers-and-writers");
     let (mut line, held) = Line::behind(holder, cx, name, &cx.ask()).await?;

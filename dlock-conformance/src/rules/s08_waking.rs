@@ -25,8 +25,7 @@ async fn no_lost_wake_up(cx: Cx) -> Verdict {
     let clients = [cx.connect().await?, cx.connect().await?];
     let name = cx.name("ping-pong");
     let ask = cx.ask();
-    // After a lost wake-up a poll comes much later, for example after a third of the ttl. The delay of a busy
-    // machine is no lost wake-up.
+    // After a lost wake-up a poll comes much later; a busy machine is not that late.
     let bound = cx.claims().wake_p99 + cx.slack() * 2;
     let mut rng = cx.rng();
     let mut held = clients[1].acquire(&name, &ask).await.seen("B acquires")?;
@@ -211,8 +210,7 @@ rule! { "8.11" Must phase 2 [Lock, Wait] Both A X every_waiter_once, evidence ["
 }
 async fn every_waiter_once(cx: Cx) -> Verdict {
     let limit = cx.claims().capabilities.max_waiters.unwrap_or(u64::MAX);
-    // A store that every client polls after each hand-off is slow with that many clients: in real time a
-    // quick run has fewer.
+    // Where every client polls after each hand-off, a quick run in real time has fewer.
     let (most, connections) = match cx.effort() {
         Effort::Quick if !cx.is_virtual() => (40, 4),
         _ => (500, 10),

@@ -30,8 +30,7 @@ const MOST_POLLS: usize = 200;
 
 /// Counts a sweep of that operation, and says how much of it there was to cut.
 ///
-/// An operation that completes at its first poll, for example on a store in this process, cannot be cut. The
-/// only evidence is then that its sweep completed.
+/// One that completes at its first poll cannot be cut: the only evidence is that its sweep completed.
 fn swept(cx: &Cx, sweep: &Sweep, what: &str) -> Verdict {
     let cuts = sweep.cut_points();
     if !sweep.is_complete() {
@@ -297,8 +296,7 @@ async fn cancelled_renewal_promises_nothing(cx: Cx) -> Verdict {
                 now.until(deadline),
                 stage.ask.ttl
             );
-            // When the store grants the lock to another client, the holder must no longer believe that it
-            // holds. All cuts are checked at once.
+            // When another is granted, the holder must no longer believe that it holds. All cuts at once.
             let (cx, b, ask) = (cx.clone(), stage.b.clone(), stage.ask.clone());
             ends.push(async move {
                 let by = now + ask.ttl + cx.slack();

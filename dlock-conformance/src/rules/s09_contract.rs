@@ -28,45 +28,32 @@ async fn close_ends_everything(cx: Cx) -> Verdict {
     let ask = cx.ask();
     for round in 0..cx.rounds(3, 30) {
         let a = cx.connect().await?;
-        let (theirs, own) = (
-            cx.name(format_args!("theirs-{round}")),
-            cx.name(format_args!("own-{round}")),
-        );
+        let [theirs, own] = ["theirs", "own"].map(|whose| cx.name(format_args!("{whose}-{round}")));
         let blocking = b.acquire(&theirs, &ask).await.seen("B acquires")?;
         let held = a.takes(&own, &ask.clone().auto_renew(), "A acquires").await?;
         let (lost, waiting) = (held.lost(), cx.waits(&a, &theirs, &ask));
         cx.sleep(ms(8)).await;
-        let closing = {
+        let closing = cx.spawn({
             let a = a.clone();
-            cx.spawn(async move { a.close().await })
-        };
-        let doing = "an acquire that waits while its client is closed";
-        refused(
-            cx.within(bound, doing, waiting).await?,
-            ErrorKind::Closed,
-            "an acquire that waited while its client was closed",
-        )?;
+            async move { a.close().await }
+        });
+        let what = "an acquire that waits while its client is closed";
+        let ended = cx.within(bound, what, waiting).await?;
+        refused(ended, ErrorKind::Closed, what)?;
         cx.evidence("waiting_when_closed");
         cx.within(bound, "the loss signal of a guard whose client is closed", lost)
             .await?;
         ensure!(!held.is_valid(), "a guard is valid after its client was closed");
         cx.evidence("guards_told");
         cx.done(bound, "close", closing).await?;
-        refused(
-            a.try_acquire(&own, &ask).await,
-            ErrorKind::Closed,
-            "an operation of a closed client",
-        )?;
+        let answer = a.try_acquire(&own, &ask).await;
+        refused(answer, ErrorKind::Closed, "an operation of a closed client")?;
         let by = cx.now() + cx.claims().cancel_prompt + cx.slack();
-        for (name, what) in [
-            (&own, "a name that a closed client held"),
-            (&theirs, "a name that a closed client waited for"),
-        ] {
-            if name == &theirs {
-                blocking.release().await.seen("B releases")?;
-            }
-            cx.passes_by(&*b, name, &ask, by, what).await?;
-        }
+        let what = "a name that a closed client held";
+        cx.passes_by(&*b, &own, &ask, by, what).await?;
+        blocking.release().await.seen("B releases")?;
+        let what = "a name that a closed client waited for";
+        cx.passes_by(&*b, &theirs, &ask, by, what).await?;
     }
     Ok(())
 }
@@ -116,8 +103,7 @@ async fn futures_may_change_threads(cx: Cx) -> Verdict {
     Ok(())
 }
 
-/// Polls each time on a thread of its own; only in a simulation, where nothing asks for the threads of a
-/// runtime.
+/// Polls each time on a thread of its own; in a simulation, where nothing asks for a runtime's threads.
 pub(super) async fn on_changing_threads<T: Send>(cx: &Cx, mut future: BoxFuture<'static, T>) -> T {
     poll_fn(|task| {
         cx.evidence("polls_elsewhere");
@@ -131,8 +117,7 @@ pub(super) async fn on_changing_threads<T: Send>(cx: &Cx, mut future: BoxFuture<
     .await
 }
 
-/// Hands the future from task to task, once for each poll: a runtime with several threads moves it between
-/// them.
+/// Hands the future from task to task, once for each poll: several threads of a runtime share them.
 pub(super) async fn through_tasks<T: Send + 'static>(cx: &Cx, mut future: BoxFuture<'static, T>) -> T {
     let mut threads = std::collections::HashSet::new();
     loop {
@@ -198,8 +183,7 @@ async fn blocked_acquire_is_quiet(cx: Cx) -> Verdict {
             "{what}: granted only {:?} after the release",
             released_at.until(granted_at)
         );
-        // The polls for starting to wait and for the grant do not count as busy. Each member of a quorum adds
-        // to them.
+        // The polls for the begin and the grant do not count. Each member of a quorum adds to them.
         let members = cx.claims().members.unwrap_or(1);
         let most = 20 * members + (blocked.as_secs_f64() * MOST_PER_SECOND) as usize;
         let polled = polls.load(Ordering::Relaxed);

@@ -111,9 +111,8 @@ async fn watching_leaks_nothing(cx: Cx) -> Verdict {
         }
         cx.evidence("subscriptions_dropped");
     }
-    let before = match before {
-        Some(before) => before,
-        None => Count::take(&cx, executor.as_deref()).await?,
+    let Some(before) = before else {
+        return Err(Failure::Kit("there are more than twenty rounds".to_owned()));
     };
     for (kind, count) in before.kinds() {
         if count.is_some() {
@@ -291,22 +290,16 @@ async fn any_executor_will_do(cx: Cx) -> Verdict {
     let bound = cx.prompt();
     let (name, ask) = (cx.name("elsewhere"), cx.ask());
     let what = "a try";
-    let tried = elsewhere(
-        &cx,
-        what,
-        bound,
-        owned!(a, name, ask, |c, n, k| c.try_acquire(&n, &k)),
-    )
-    .await?;
+    let trying = owned!(a, name, ask, |c, n, k| c.try_acquire(&n, &k));
+    let tried = elsewhere(&cx, what, bound, trying).await?;
     let Some(held) = tried.seen(what)? else {
         fail!("a try on a free name, on a thread without a runtime, is refused");
     };
     let again = owned!(b, name, ask, |c, n, k| c.try_acquire(&n, &k));
+    let what = "a try on a held name";
+    let tried = elsewhere(&cx, what, bound, again).await?.seen(what)?;
     ensure!(
-        elsewhere(&cx, "a try on a held name", bound, again)
-            .await?
-            .seen("a try on a held name")?
-            .is_none(),
+        tried.is_none(),
         "a held name is granted on a thread without a runtime"
     );
     let limit = ms(30);
@@ -320,9 +313,8 @@ async fn any_executor_will_do(cx: Cx) -> Verdict {
     if cx.has(Need::Renew) {
         let guard = Arc::clone(&held);
         let renewing = async move { guard.renew().await }.boxed();
-        elsewhere(&cx, "a renewal", bound, renewing)
-            .await?
-            .seen("a renewal")?;
+        let renewed = elsewhere(&cx, "a renewal", bound, renewing).await?;
+        renewed.seen("a renewal")?;
     }
     // Another client waits there until it is released there.
     let waiter = {
@@ -331,14 +323,9 @@ async fn any_executor_will_do(cx: Cx) -> Verdict {
     };
     cx.in_line(&*a, &name, 1).await?;
     let guard = Arc::clone(&held);
-    elsewhere(
-        &cx,
-        "a release",
-        bound,
-        async move { guard.release().await }.boxed(),
-    )
-    .await?
-    .seen("a release")?;
+    let releasing = async move { guard.release().await }.boxed();
+    let released = elsewhere(&cx, "a release", bound, releasing).await?;
+    released.seen("a release")?;
     let next = waiter.await?.seen("an acquire")?;
     if let Some(observe) = a.observe().filter(|_| cx.has(Need::Watch)) {
         // The stream is made here and read there.

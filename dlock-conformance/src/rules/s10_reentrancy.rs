@@ -44,15 +44,9 @@ async fn reentry_up_to_the_declared_depth(cx: Cx) -> Verdict {
     for after in ["at the declared depth", "one level down and up again"] {
         for way in 0..3 {
             let what = format!("{after}: one more");
-            let answer = cx
-                .within(bound, &what, enter(&*a, &name, &ask, way))
-                .await?
-                .map(|guard| guard.is_some());
-            refused(
-                answer,
-                ErrorKind::LimitReached,
-                format_args!("{what} than {depth}"),
-            )?;
+            let entered = cx.within(bound, &what, enter(&*a, &name, &ask, way));
+            let what = format!("{what} than {depth}");
+            refused(entered.await?, ErrorKind::LimitReached, what)?;
             cx.evidence("refused_beyond_depth");
         }
         let valid = held.iter().filter(|guard| guard.is_valid()).count();
@@ -176,7 +170,7 @@ async fn others_are_excluded_at_every_depth(cx: Cx) -> Verdict {
             }
             let depth = inner.len() + 1;
             let (who, client, ask) = strangers[step % strangers.len()];
-            let recorded = &try_lane[usize::from(std::sync::Arc::ptr_eq(client, &a))];
+            let recorded = &try_lane[usize::from(Arc::ptr_eq(client, &a))];
             let tried = recorded.try_acquire(&name, ask).await;
             let tried = tried.seen(format_args!("{who} tries"))?;
             ensure!(
@@ -231,10 +225,8 @@ async fn every_level_is_lost(cx: &Cx, levels: &[Box<dyn Held>], how: &str) -> Ve
     }
     cx.evidence_by("levels_told", levels.len() as u64);
     for (level, guard) in (1..).zip(levels) {
-        is_lost(
-            guard.release().await,
-            format_args!("{how}: the release of level {level}"),
-        )?;
+        let answer = guard.release().await;
+        is_lost(answer, format_args!("{how}: the release of level {level}"))?;
     }
     Ok(())
 }
@@ -288,11 +280,7 @@ async fn loss_ends_every_level(cx: Cx) -> Verdict {
     };
     // The same for a lease that an operator ended, which the next renewal finds out.
     let (name, ask) = (cx.name("forced"), cx.ask().reentrant(OWNER));
-    let mut levels = Vec::new();
-    for level in 1..=3 {
-        let entered = a.acquire(&name, &ask).await;
-        levels.push(entered.seen(format_args!("level {level}"))?);
-    }
+    let levels = three_levels(&cx, &*a, &name, &ask).await?;
     observe.force_release(&name).await.seen("force_release")?;
     is_lost(levels[1].renew().await, "renewing a lock that was ended by force")?;
     every_level_is_lost(&cx, &levels, "a renewal was refused").await

@@ -17,8 +17,7 @@ fn converts(held: &dyn Held) -> Verdict<&dyn Convert> {
         .ok_or_else(|| Failure::Broken("a guard has no conversions although they are claimed".to_owned()))
 }
 
-/// A conversion can at most restart the ttl, which stays the same. A longer deadline would outlive the lease
-/// in the store.
+/// A conversion can at most restart the ttl: a longer deadline would outlive the lease in the store.
 fn within_its_ttl(held: &dyn Held, ttl: Duration, what: &str) -> Verdict {
     let left = held.remaining();
     ensure!(left <= ttl, "{what} has {left:?} left, and its ttl was {ttl:?}");

@@ -100,11 +100,8 @@ async fn new_readers_wait_behind_a_writer(cx: Cx) -> Verdict {
             ("another client's reader", &b),
             ("a second reader of the first", &a),
         ] {
-            let tried = client.try_acquire(&name, &read).await.seen(who)?;
-            ensure!(
-                tried.is_none(),
-                "round {round}: {who} was admitted although a writer waits"
-            );
+            let when = format!("round {round}: {who}, although a writer waits");
+            client.is_refused(&name, &read, when).await?;
             cx.evidence("readers_held_back");
         }
         let mut reader = cx.waits(&b, &name, &read);
@@ -212,13 +209,9 @@ async fn mixed_queue_drains(cx: Cx) -> Verdict {
         let mut tasks = Vec::new();
         for (i, mode) in order.chars().enumerate() {
             let (task, client) = (cx.clone(), clients[i % clients.len()].clone());
-            let name_of_all = name.clone();
-            let ask = if mode == 'r' { read.clone() } else { write.clone() };
+            let (queue, ask) = (name.clone(), if mode == 'r' { &read } else { &write }.clone());
             tasks.push(cx.spawn(async move {
-                let held = client
-                    .acquire(&name_of_all, &ask)
-                    .await
-                    .seen("waiting in the queue")?;
+                let held = client.takes(&queue, &ask, "waiting in the queue").await?;
                 task.evidence("granted");
                 task.sleep(HOLD).await;
                 held.release().await.seen("releasing")
@@ -257,11 +250,8 @@ async fn write_beside_own_read_ends(cx: Cx) -> Verdict {
     for name in cx.names(3, 30) {
         let reading = a.is_granted(&name, &read, "the reader").await?;
         let what = "trying to write beside one's own read";
-        let tried = cx.within(bound, what, a.try_acquire(&name, &write)).await?;
-        ensure!(
-            tried.seen(what)?.is_none(),
-            "a reader that did not upgrade was granted the name as a writer too"
-        );
+        let refused = a.is_refused(&name, &write, what);
+        cx.within(bound, what, refused).await??;
         let patience = ms(60);
         let what = format!("waiting {patience:?} to write beside one's own read");
         let limit = patience + bound + cx.slack();

@@ -119,8 +119,7 @@ rule! { "11.04" Must phase 1 [Shared, Lease, PerGrantTtl, Try] Both A T expiry_f
     why "If all readers share one ttl, every hold ends when the shortest lease ends."
     check "Does every reader's lease have its own expiry in the store?"
 }
-/// The one whose lease lapses came first, or last: a store that keeps one expiry for all readers is wrong in
-/// one of the two.
+/// Lapsing first, or last: a store with one expiry for all readers is wrong in one of the two.
 async fn expiry_frees_one_share(cx: Cx) -> Verdict {
     for lapsing_first in [false, true] {
         one_share_lapses(&cx, lapsing_first).await?;
@@ -189,10 +188,8 @@ async fn readers_release_their_own(cx: Cx) -> Verdict {
         let released = reader.release().await;
         released.seen(format_args!("reader {i} releases its own grant"))?;
         cx.evidence("own_releases");
-        is_lost(
-            reader.release().await,
-            format_args!("the second release of reader {i}"),
-        )?;
+        let answer = reader.release().await;
+        is_lost(answer, format_args!("the second release of reader {i}"))?;
         if i == 0 {
             break;
         }

@@ -28,13 +28,7 @@ async fn slow_consumer_is_told(cx: Cx) -> Verdict {
     let most = cx.claims().watch_backlog as usize + ON_THE_WAY;
     // Two changes each.
     let cycles = most / 2 + 20;
-    let comer = Comer {
-        cx: cx.clone(),
-        client: a.clone(),
-        name: name.clone(),
-        grants: grants.clone(),
-        rng: cx.rng(),
-    };
+    let comer = Comer::new(&cx, &a, &name, &grants);
     comer.come_and_go(cycles, Duration::ZERO).await?;
     cx.evidence_by("changes_not_taken", 2 * cycles as u64);
     let asked = cx.now();
@@ -67,8 +61,7 @@ async fn slow_consumer_is_told(cx: Cx) -> Verdict {
     // Once it knows what it missed, it goes on like any other stream.
     last.release().await.seen("the last holder releases")?;
     let by = cx.now() + cx.slack();
-    all_believe(&cx, &mut streams, by, &[]).await?;
-    Ok(())
+    all_believe(&cx, &mut streams, by, &[]).await
 }
 
 /// How long so many cycles take.

@@ -77,8 +77,7 @@ async fn cut_is_told(cx: Cx) -> Verdict {
     Ok(())
 }
 
-/// The connection of the watcher breaks, and B hands off to C. No change follows, since a dead stream might
-/// otherwise react to it.
+/// The watcher's connection breaks, and B hands off to C. A later change might wake a dead stream.
 async fn hand_over(
     cx: &Cx,
     f: &Faulty,
@@ -273,8 +272,7 @@ async fn a_late_sign_of_life(cx: &Cx, f: &Faulty, w: &dyn Subject, taken: bool) 
     Ok(())
 }
 
-/// A watches, and is cut off while the lock changes hands. Afterwards it must see the current state, and
-/// nothing older.
+/// A watches, and is cut off while the lock changes hands: it must see the current state, nothing older.
 async fn back_from_a_cut(cx: &Cx, f: &Faulty, w: &dyn Subject, taken: bool) -> Verdict {
     let (name, ask) = (cx.name(format_args!("back-{taken}")), cx.ask());
     let first = f.b.acquire(&name, &ask).await.seen("B acquires")?;

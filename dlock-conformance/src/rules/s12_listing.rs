@@ -39,24 +39,8 @@ async fn names_in_use_are_listed(cx: Cx) -> Verdict {
     let of = |bytes: &[u8]| cx.name_bytes([b"in use", bytes].concat());
     let (all, ask) = (of(b""), cx.ask());
     // What stores take for a sign, the ends of the bytes, and what another length would be taken for.
-    let endings: [&[u8]; 10] = [
-        b"",
-        b"/a",
-        b"/ab",
-        b"*",
-        b"?",
-        b"[a]",
-        b"%",
-        b"_\\",
-        b"\0",
-        b"\xff\xff",
-    ];
-    let elsewhere = [
-        cx.name("in usf"),
-        cx.name("in us"),
-        cx.name("IN USE/a"),
-        cx.name("x/in use"),
-    ];
+    let endings = b"|/a|/ab|*|?|[a]|%|_\\|\0|\xff\xff".split(|byte| *byte == b'|');
+    let elsewhere = ["in usf", "in us", "IN USE/a", "x/in use"].map(|name| cx.name(name));
     let (mut held, mut names) = (Vec::new(), BTreeSet::new());
     for ending in endings {
         let name = of(ending);

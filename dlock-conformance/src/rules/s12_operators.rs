@@ -11,18 +11,12 @@ rules! {
 }
 
 /// What an operator reads when they look at a name.
-struct Look<'a> {
-    cx: &'a Cx,
-    client: &'a dyn Subject,
-    name: &'a LockName,
-}
+struct Look<'a>(&'a Cx, &'a dyn Subject, &'a LockName);
 
 impl Look<'_> {
     async fn now(&self, when: &str) -> Verdict<Inspection> {
-        observer(self.client)?
-            .inspect(self.name)
-            .await
-            .seen(format_args!("inspect, {when}"))
+        let seen = observer(self.1)?.inspect(self.2).await;
+        seen.seen(format_args!("inspect, {when}"))
     }
 
     /// Exactly these hold it, in that mode.
@@ -51,14 +45,14 @@ impl Look<'_> {
                 guard.token(),
                 shown.token
             );
-            let most = guard.ttl() + self.cx.skew(guard.ttl());
+            let most = guard.ttl() + self.0.skew(guard.ttl());
             ensure!(
                 !shown.expires_in.is_zero() && shown.expires_in <= most,
                 "{when}: a lease of {:?} is shown to end in {:?}",
                 guard.ttl(),
                 shown.expires_in
             );
-            if self.cx.has(Need::OwnerLabel) {
+            if self.0.has(Need::OwnerLabel) {
                 ensure!(
                     shown.owner == ask.label,
                     "{when}: the holder's label is {:?}, and {:?} is shown",
@@ -66,7 +60,7 @@ impl Look<'_> {
                     shown.owner
                 );
             }
-            self.cx.evidence("holders_shown");
+            self.0.evidence("holders_shown");
         }
         ensure!(
             seen.waiting == waiting,
@@ -92,18 +86,13 @@ async fn inspection_is_true(cx: Cx) -> Verdict {
     }
     for round in 0..cx.rounds(3, 20) {
         let name = cx.name(format_args!("one-{round}"));
-        let look = Look {
-            cx: &cx,
-            client: &*c,
-            name: &name,
-        };
+        let look = Look(&cx, &*c, &name);
         look.shows("before the first holder", &[], &ask, 0).await?;
         let held = a.is_granted(&name, &ask, "at first").await?;
         look.shows("while A holds", &[&*held], &ask, 0).await?;
         let waiting = cx.waits(&b, &name, &ask);
         let by = cx.now() + cx.claims().op_bound;
-        // A waiter that polls, without a queue entry, is not shown: the number of waiters must be true, not
-        // complete.
+        // A waiter that polls, without a queue entry, is not shown: true, not complete.
         while look.now("while B waits").await?.waiting == 0 && cx.now() < by {
             cx.sleep(ms(2)).await;
         }
@@ -121,11 +110,7 @@ async fn inspection_is_true(cx: Cx) -> Verdict {
     }
     if cx.has(Need::Shared) {
         let (name, read) = (cx.name("several"), ask.reader());
-        let look = Look {
-            cx: &cx,
-            client: &*c,
-            name: &name,
-        };
+        let look = Look(&cx, &*c, &name);
         let first = a.is_granted(&name, &read, "the first reader").await?;
         let second = b.is_granted(&name, &read, "the second reader").await?;
         look.shows("while there are two readers", &[&*first, &*second], &read, 0)
@@ -180,10 +165,8 @@ async fn force_ends_every_hold(cx: Cx) -> Verdict {
                 before.token(),
                 next.token()
             );
-            is_lost(
-                before.release().await,
-                "the release of a hold that was ended by force",
-            )?;
+            let answer = before.release().await;
+            is_lost(answer, "the release of a hold that was ended by force")?;
             cx.evidence("late_releases");
         }
         let when = "after the late release of a hold that was ended by force";
@@ -191,10 +174,7 @@ async fn force_ends_every_hold(cx: Cx) -> Verdict {
         // The waiter is next.
         let waiting = cx.waits(&b, &name, &cx.ask());
         cx.in_line(&*operator, &name, 1).await?;
-        force
-            .force_release(&name)
-            .await
-            .seen("forcing a name with a waiter")?;
+        cx.force(&*operator, &name).await?;
         let bound = cx.claims().wake_p99 + cx.slack();
         let doing = "the waiter, after the holder was ended by force";
         let last = cx.within(bound, doing, waiting).await?;

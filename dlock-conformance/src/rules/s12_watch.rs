@@ -16,14 +16,24 @@ rules! {
 
 /// A client that comes and goes, and records its grants.
 pub(super) struct Comer {
-    pub(super) cx: Cx,
-    pub(super) client: Arc<dyn Subject>,
-    pub(super) name: LockName,
-    pub(super) grants: Grants,
-    pub(super) rng: Rng,
+    cx: Cx,
+    client: Arc<dyn Subject>,
+    name: LockName,
+    grants: Grants,
+    rng: Rng,
 }
 
 impl Comer {
+    pub(super) fn new(cx: &Cx, client: &Arc<dyn Subject>, name: &LockName, grants: &Grants) -> Self {
+        Self {
+            cx: cx.clone(),
+            client: client.clone(),
+            name: name.clone(),
+            grants: grants.clone(),
+            rng: cx.rng(),
+        }
+    }
+
     /// Acquires, holds for up to `hold`, releases, rests for up to that long, so many times.
     pub(super) async fn come_and_go(mut self, times: usize, hold: Duration) -> Verdict {
         let ask = self.cx.ask();
@@ -56,16 +66,8 @@ fn churn(
     (times, hold): (usize, Duration),
     done: &Arc<AtomicBool>,
 ) -> Task<Verdict> {
-    let comers: Vec<_> = clients
-        .iter()
-        .map(|client| Comer {
-            cx: cx.clone(),
-            client: client.clone(),
-            name: name.clone(),
-            grants: grants.clone(),
-            rng: cx.rng(),
-        })
-        .collect();
+    let comers = clients.iter().map(|client| Comer::new(cx, client, name, grants));
+    let comers: Vec<_> = comers.collect();
     let done = done.clone();
     cx.spawn(async move {
         let all = try_join_all(comers.into_iter().map(|comer| comer.come_and_go(times, hold))).await;
@@ -131,15 +133,8 @@ async fn events_are_in_grant_order(cx: Cx) -> Verdict {
     let (name, grants) = (cx.name("order"), Grants::default());
     let mut streams = beside_and_elsewhere(&cx, &name, (&*a, &*w), "a watcher").await?;
     let done = Arc::new(AtomicBool::new(false));
-    let hold = ms(2);
-    let coming = churn(
-        &cx,
-        &[a.clone(), a, b],
-        &name,
-        &grants,
-        (cx.rounds(20, 200), hold),
-        &done,
-    );
+    let (clients, turns) = ([a.clone(), a, b], (cx.rounds(20, 200), ms(2)));
+    let coming = churn(&cx, &clients, &name, &grants, turns, &done);
     let coming = async {
         coming.await?;
         // What is on its way.
@@ -213,13 +208,9 @@ async fn last_state_is_told(cx: Cx) -> Verdict {
                 holders.clear();
             }
             let by = cx.now() + cx.slack();
-            try_join_all(
-                streams
-                    .iter_mut()
-                    .map(|(s, _)| s.until_holders(&cx, by, &holders)),
-            )
-            .await?;
-            cx.evidence_by("final_states", streams.len() as u64);
+            let streams = streams.iter_mut();
+            try_join_all(streams.map(|(s, _)| s.until_holders(&cx, by, &holders))).await?;
+            cx.evidence_by("final_states", 2 * paces.len() as u64);
             if held_at_the_end {
                 last.release().await.seen("the last holder releases")?;
             }
@@ -254,8 +245,7 @@ async fn readers_are_told(
         reader.release().await.seen("a reader releases")?;
     }
     let by = cx.now() + cx.slack();
-    all_believe(cx, &mut streams, by, &[]).await?;
-    Ok(())
+    all_believe(cx, &mut streams, by, &[]).await
 }
 
 rule! { "12.04" Must phase 2 [Watch, Lease, PerGrantTtl, Wait] Backend A T expiry_is_told_in_time,

@@ -1,7 +1,7 @@
 //! §13 Namespaces, many names, dead names and declared limits.
 
 use super::prelude::*;
-use super::s07_fencing::footprint;
+use super::s07_fencing::{clears_up, footprint};
 use super::watching::observer;
 
 rules! {
@@ -61,8 +61,7 @@ async fn namespaces_isolate(cx: Cx) -> Verdict {
                 "{what} is refused although it is free there; held are {:?}",
                 &PAIRS[..held.len()]
             ),
-            // Control characters may be refused (13.05); what is not taken cannot be mistaken for something
-            // else.
+            // Control characters may be refused (13.05): what is not taken is not mistaken for others.
             Err(e) if e.kind() == ErrorKind::InvalidInput && name.to_string().contains("\\") => {}
             Err(e) => return Err(e).seen(what),
         }
@@ -220,26 +219,10 @@ async fn dead_names_leave_nothing(cx: Cx) -> Verdict {
     for generation in 0..GENERATIONS {
         let_die(&cx, generation, names).await?;
     }
-    // A store may clear up now and then, and a little later; two generations are not yet all.
-    let most = before + 2 * names;
-    let by = cx.now() + cx.claims().op_bound;
-    loop {
-        let after = footprint(&cx).await?;
-        if after <= most {
-            cx.note(format_args!(
-                "{} dead names: from {before} records to {after}",
-                GENERATIONS * names
-            ));
-            return Ok(());
-        }
-        ensure!(
-            cx.now() < by,
-            "{} names that expired, {names} at a time, left {} records behind",
-            GENERATIONS * names,
-            after.saturating_sub(before)
-        );
-        cx.sleep(ms(20)).await;
-    }
+    // A store may clear up now and then; two generations are not yet all.
+    let all = GENERATIONS * names;
+    let ended = format!("{all} names that expired, {names} at a time,");
+    clears_up(&cx, before, 2 * names, (&format!("{all} dead names"), &ended)).await
 }
 
 /// More than that is not tried out.

@@ -232,7 +232,7 @@ async fn held_locks_use_up_no_pool(cx: Cx) -> Verdict {
     let bound = cx.claims().op_bound;
     let most = cx.claims().capabilities.max_held.unwrap_or(MANY).min(MANY);
     let ask = cx.ask();
-    let mut held: Vec<(LockName, Box<dyn Held>)> = Vec::new();
+    let mut held = Vec::new();
     for n in 0..most {
         let name = cx.name(format_args!("held-{n}"));
         let what = format!("taking a free lock beside {n} others");

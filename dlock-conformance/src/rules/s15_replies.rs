@@ -78,14 +78,11 @@ async fn a_retry_knows_its_own_grant(cx: Cx) -> Verdict {
     drop(hold);
     cx.evidence("lost_replies");
     let doing = "a try whose reply was lost";
-    match cx.within(patience(&cx), doing, trying).await? {
-        Ok(Some(held)) => held.release().await.seen("A releases what it was granted"),
-        Ok(None) => fail!(
-            "a try whose reply was lost was refused, although only its own first request holds the name"
-        ),
+    match if_known(cx.within(patience(&cx), doing, trying).await?, doing)? {
+        Some(Some(held)) => held.released("A releases what it was granted").await,
+        Some(None) => fail!("{doing} was refused, although only its own first request holds the name"),
         // It does not retry. Then it has to answer that the outcome is not known.
-        Err(e) if e.kind() == ErrorKind::Unknown => Ok(()),
-        Err(e) => fail!("a try whose reply was lost answers {:?}: {e:?}", e.kind()),
+        None => Ok(()),
     }
 }
 
@@ -110,11 +107,8 @@ async fn one_call_one_entry(cx: Cx) -> Verdict {
         cx.sleep(cx.slack()).await;
         before.release().await.seen("B releases")?;
         let what = "A's wait, with a lost reply";
-        let held = cx.within(patience(&cx), what, acquiring).await?;
-        let held = match held {
-            Ok(held) => held,
-            Err(e) if e.kind() == ErrorKind::Unknown => continue,
-            Err(e) => return Err(e).seen("A waits, and a reply is lost"),
+        let Some(held) = if_known(cx.within(patience(&cx), what, acquiring).await?, what)? else {
+            continue;
         };
         held.release().await.seen("A releases")?;
         let by = cx.now() + cx.slack();

@@ -22,8 +22,7 @@ rules! {
     all_at_once_and_then_healed,
 }
 
-/// The number of clients with their own networks, and of clients in their own processes, where these are
-/// possible.
+/// The number of clients with their own networks, and with their own processes, if possible.
 const OF_EACH: usize = 3;
 const NAMES: usize = 2;
 

@@ -1,8 +1,7 @@
 //! §16, the part about processes that are killed and stopped.
 
-use dlock_core::Admission;
-
 use super::prelude::*;
+use super::s07_resource::{admitted, stale_is_refused};
 
 rules! {
     a_killed_holder_is_replaced, a_resumed_holder_knows, a_short_stop_loses_nothing,
@@ -89,17 +88,13 @@ async fn a_resumed_holder_knows(cx: Cx) -> Verdict {
         let by = stopped.answered + ask.ttl + cx.slack();
         let then = "the holder is stopped";
         let next = cx.free_by(&*b, &name, &cx.ask(), by, then).await?;
-        // These are in its pipe when it goes on. The look is answered by the thread that reads it, before any
-        // I/O.
+        // In its pipe when it goes on. The thread that reads the look answers it, before any I/O.
         let look = held.look();
         let late = match (b.gate(), fenced) {
             (Some(gate), true) => {
                 let (old, new) = (token_of(&held, "the child")?, token_of(&*next, "B")?);
                 let written = gate.write(&resource, new, b"B's").await.seen("B writes")?;
-                ensure!(
-                    written.is_admitted(),
-                    "the newest holder's write was refused: {written:?}"
-                );
+                admitted(written, "the newest holder's write")?;
                 Some((new, child.write(&resource, old, b"late")))
             }
             _ => None,
@@ -123,23 +118,13 @@ async fn a_resumed_holder_knows(cx: Cx) -> Verdict {
         }
         if let Some((new, late)) = late {
             let late = late.await.seen("the child writes late")?.value;
-            ensure!(
-                late == Admission::Refused { highest: new },
-                "the late write of a stopped process got {late:?}, and was not refused because of token {}",
-                new.get()
-            );
+            stale_is_refused(late, new, "the late write of a stopped process")?;
         }
-        is_lost(
-            held.release().await,
-            "the release of a hold that was lost in the meantime",
-        )?;
-        cx.expect_held(
-            &*cx.connect().await?,
-            &name,
-            &cx.ask(),
-            "after the late release of the process that had lost it",
-        )
-        .await?;
+        let answer = held.release().await;
+        is_lost(answer, "the release of a hold that was lost in the meantime")?;
+        let when = "after the late release of the process that had lost it";
+        let third = cx.connect().await?;
+        third.is_refused(&name, &cx.ask(), when).await?;
         next.release().await.seen("B releases")?;
     }
     Ok(())
@@ -154,8 +139,7 @@ rule! { "16.07" Must phase 2 [Lock, Wait, Lease, Renew, AutoRenew, LossSignal] B
 }
 async fn a_short_stop_loses_nothing(cx: Cx) -> Verdict {
     let (b, child) = (cx.connect().await?, cx.child().await?);
-    // Half of it is for the stop; the other half is for the renewal afterwards, which may be late by the
-    // slack.
+    // Half of it is for the stop, half for the renewal afterwards, which may be late by the slack.
     let ttl = cx.ttl((cx.slack() * 3).max(ms(800)));
     let ask = cx.ask().ttl(ttl).auto_renew();
     for name in cx.names(1, 5) {

@@ -169,8 +169,7 @@ async fn across(cx: &Cx, step: Step, by: Duration) -> Verdict {
         "{step:?}: the token of the next grant is {:?}, and A's was {before:?}",
         taken.token()
     );
-    taken.release().await.seen("B releases")?;
-    Ok(())
+    taken.release().await.seen("B releases")
 }
 
 /// As many as the evidence of rule 16.12 asks for.
@@ -187,8 +186,7 @@ async fn a_fail_over_is_survived(cx: Cx) -> Verdict {
     // Before anything else: whether it can be done at all.
     cx.fail_over().await?;
     let rounds = cx.rounds(12, 200);
-    // A release that the next server does not know leaves the lock held until it expires, which takes real
-    // time outside of a simulation.
+    // A release that the next server does not know leaves the lock held until it expires, in real time.
     let ask = match cx.is_virtual() {
         true => cx.ask(),
         false => cx.ask().ttl(cx.ttl(Duration::from_secs(1))),
@@ -317,10 +315,8 @@ async fn is_refused(
     if cx.has(Need::Inspect)
         && let Some(observe) = b.observe()
     {
-        is_backend_data(
-            observe.inspect(name).await,
-            "a look at a name that has foreign data",
-        )?;
+        let answer = observe.inspect(name).await;
+        is_backend_data(answer, "a look at a name that has foreign data")?;
     }
     if let Some(held) = held {
         ensure!(
@@ -333,8 +329,7 @@ async fn is_refused(
         );
     }
     let other = cx.name(format_args!("beside a name that was {was}"));
-    b.passes(&other, &ask, "beside a name with foreign data").await?;
-    Ok(())
+    b.passes(&other, &ask, "beside a name with foreign data").await
 }
 
 rule! { "16.16" Must phase 2 [Lock, Try, Wait] Backend H D a_full_store_lets_holders_go,

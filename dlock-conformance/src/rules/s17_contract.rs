@@ -44,9 +44,8 @@ async fn errors_have_their_kinds(cx: Cx) -> Verdict {
         .await?;
     let waited = b.acquire_timeout(&name, &ask, ms(20)).await.map(drop);
     note(ErrorKind::Timeout, "a wait for a held name", waited)?;
-    let zero = a
-        .try_acquire(&cx.name("zero"), &ask.clone().ttl(std::time::Duration::ZERO))
-        .await;
+    let no_ttl = ask.clone().ttl(Duration::ZERO);
+    let zero = a.try_acquire(&cx.name("zero"), &no_ttl).await;
     note(ErrorKind::InvalidInput, "a ttl of zero", zero.map(drop))?;
     held.release().await.seen("releasing")?;
     note(ErrorKind::Lost, "a second release", held.release().await)?;
@@ -57,38 +56,20 @@ async fn errors_have_their_kinds(cx: Cx) -> Verdict {
             all.push(b.is_granted(&cx.name(format!("of-{i}")), &ask, when).await?);
         }
         let beyond = b.try_acquire(&cx.name("beyond"), &ask).await.map(drop);
-        note(
-            ErrorKind::LimitReached,
-            "one hold more than the declared limit",
-            beyond,
-        )?;
+        let scenario = "one hold more than the declared limit";
+        note(ErrorKind::LimitReached, scenario, beyond)?;
     }
     if !caps.has(Capability::Priority) {
-        let urgent = b
-            .try_acquire(&cx.name("urgent"), &ask.clone().priority(9))
-            .await
-            .map(drop);
+        let urgent = ask.clone().priority(9);
+        let urgent = b.try_acquire(&cx.name("urgent"), &urgent).await.map(drop);
         note(ErrorKind::Unsupported, "a priority that is not declared", urgent)?;
     }
     a.close().await.seen("closing")?;
-    note(
-        ErrorKind::Closed,
-        "a try through a closed client",
-        a.try_acquire(&name, &ask).await.map(drop),
-    )?;
-    let all = [
-        "Timeout",
-        "Lost",
-        "Unknown",
-        "InvalidInput",
-        "Unsupported",
-        "LimitReached",
-        "Unavailable",
-        "PermissionDenied",
-        "BackendData",
-        "Closed",
-    ];
-    let missing: Vec<_> = all.into_iter().filter(|kind| !seen.contains_key(*kind)).collect();
+    let late = a.try_acquire(&name, &ask).await.map(drop);
+    note(ErrorKind::Closed, "a try through a closed client", late)?;
+    let all = "Timeout Lost Unknown InvalidInput Unsupported LimitReached Unavailable PermissionDenied \
+        BackendData Closed";
+    let missing: Vec<_> = all.split(' ').filter(|kind| !seen.contains_key(*kind)).collect();
     cx.note(format_args!(
         "not provoked through the API alone: {}",
         missing.join(", ")
@@ -130,8 +111,7 @@ async fn undeclared_is_refused(cx: Cx) -> Verdict {
         let after = format!("after {what}, was refused");
         b.passes(&name, &cx.ask(), after).await?;
     }
-    // A subject that declares all has nothing to refuse, and keeps the rule. The report says that nothing was
-    // tried.
+    // A subject that declares all has nothing to refuse, and keeps the rule; the report says so.
     note_probed(&cx, "refused", &refused, &out_of_reach);
     Ok(())
 }
@@ -199,8 +179,7 @@ async fn no_panic_escapes(cx: Cx) -> Verdict {
         let guard = a.is_granted(&name, &ask, "at first").await?;
         let waits = cx.waits(&b, &name, &ask);
         cx.sleep(ms(5)).await;
-        // The future of a wait is dropped, a release is dropped before and after its first poll, guards
-        // later.
+        // A wait is dropped, a release before and after its first poll, guards later.
         if i % 2 == 0 {
             drop(waits.cancel().await);
         } else {
@@ -304,9 +283,8 @@ async fn capabilities_are_constant(cx: Cx) -> Verdict {
         let guard = client.is_granted(&cx.name("x"), &cx.ask(), what).await?;
         same("while it holds")?;
         guard.release().await.seen("releasing")?;
-        let _ = client
-            .try_acquire(&cx.name("x"), &cx.ask().ttl(std::time::Duration::ZERO))
-            .await;
+        let no_ttl = cx.ask().ttl(Duration::ZERO);
+        let _ = client.try_acquire(&cx.name("x"), &no_ttl).await;
         same("after an error")?;
         client.close().await.seen("closing")?;
         same("after its close")?;
@@ -340,13 +318,11 @@ async fn close_ends_everything(cx: Cx) -> Verdict {
         held.loss()
     );
     let other = cx.name("other");
+    let timed = a.acquire_timeout(&other, &ask, bound).await.map(drop);
     let answers = [
         ("try_acquire", a.try_acquire(&other, &ask).await.map(drop)),
         ("acquire", a.acquire(&other, &ask).await.map(drop)),
-        (
-            "acquire_timeout",
-            a.acquire_timeout(&other, &ask, bound).await.map(drop),
-        ),
+        ("acquire_timeout", timed),
     ];
     for (what, answer) in answers {
         refused(answer, ErrorKind::Closed, format_args!("{what} after the close"))?;

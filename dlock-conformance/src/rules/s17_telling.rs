@@ -87,8 +87,7 @@ async fn secrets_stay_secret(cx: Cx) -> Verdict {
     }
     let secret = format!("sentinel{:016x}", cx.rng().bits());
     let reader = Reader { cx: &cx, secret };
-    // Plain, and with the signs by which an address is taken apart: what is behind them is in what could not
-    // be read.
+    // Plain, and with the signs by which an address is taken apart: what follows could not be read.
     let core = &reader.secret;
     for password in [
         core.clone(),

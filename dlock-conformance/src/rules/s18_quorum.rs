@@ -123,22 +123,18 @@ async fn no_majority_too_many(cx: Cx) -> Verdict {
         }
         held.release().await.seen("releasing over a bare majority")?;
     }
-    if cx.has(crate::Need::Shared) {
+    if cx.has(Need::Shared) {
         readers_and_a_writer(&cx, &parties).await?;
     }
-    if cx.has(crate::Need::Permits) {
-        // Each member is in this many of the majorities: no member refuses any client, and there are more
-        // clients than permits.
+    if cx.has(Need::Permits) {
+        // Each member is in as many majorities: no member refuses a client, and more come than permits.
         permits(&cx, &parties, majority).await?;
     }
     for round in 0..cx.rounds(3, 30) {
         let name = cx.name(format_args!("race-{round}"));
         let tries = parties.iter().map(|party| tries(&cx, party, &name, &ask));
-        let won: Vec<_> = futures::future::join_all(tries)
-            .await
-            .into_iter()
-            .flatten()
-            .collect();
+        let won = futures::future::join_all(tries).await;
+        let won: Vec<_> = won.into_iter().flatten().collect();
         ensure!(
             won.len() <= 1,
             "round {round}: {} of {} simultaneous tries through different majorities were granted",
@@ -154,22 +150,21 @@ async fn no_majority_too_many(cx: Cx) -> Verdict {
 }
 
 async fn readers_and_a_writer(cx: &Cx, parties: &[Party]) -> Verdict {
-    let (write, read) = (cx.ask(), cx.ask().reader());
+    let (write, read) = (("writer", cx.ask()), ("reader", cx.ask().reader()));
     for (first, party) in parties.iter().enumerate() {
         let name = cx.name(format_args!("shared-{first}"));
-        let writer = &parties[(first + 1) % parties.len()];
-        let held = holds(cx, party, &name, &read, "reading over a bare majority").await?;
-        ensure!(
-            tries(cx, writer, &name, &write).await.is_none(),
-            "a writer was granted through its majority a lock that a reader holds through another one"
-        );
-        held.release().await.seen("the reader releases")?;
-        let held = holds(cx, writer, &name, &write, "writing over a bare majority").await?;
-        ensure!(
-            tries(cx, party, &name, &read).await.is_none(),
-            "a reader was granted through its majority a lock that a writer holds through another one"
-        );
-        held.release().await.seen("the writer releases")?;
+        let other = &parties[(first + 1) % parties.len()];
+        for (holder, (has, held), asking, (wants, ask)) in
+            [(party, &read, other, &write), (other, &write, party, &read)]
+        {
+            let what = format!("a {has}'s acquire over a bare majority");
+            let guard = holds(cx, holder, &name, held, &what).await?;
+            ensure!(
+                tries(cx, asking, &name, ask).await.is_none(),
+                "a {wants} was granted through its majority a lock that a {has} holds through another one"
+            );
+            guard.released(format!("the {has} releases")).await?;
+        }
     }
     Ok(())
 }
@@ -233,8 +228,7 @@ async fn extension_needs_a_majority_of_all(cx: Cx) -> Verdict {
     };
     renewals.await?;
     cx.evidence("lapsed");
-    // The others, with the one that A lost, are a majority too where their number is odd; what A renewed is
-    // not in their way.
+    // The others, with the one that A lost, are a majority where the number is odd, and free.
     if members - (majority - 1) >= majority {
         let by = cx.now() + cx.skew(ttl) + cx.slack();
         let when = "after the deadline of a hold that a minority has renewed";

@@ -235,8 +235,7 @@ async fn value_belongs_to_its_token(cx: Cx) -> Verdict {
     Ok(())
 }
 
-/// The work of leaders, whose futures are dropped: how often it began, how often it ended, and how often two
-/// ran at once.
+/// The work of leaders, whose futures are dropped: how often it began, ended, and ran beside another's.
 #[derive(Default)]
 struct Work {
     begun: AtomicU64,

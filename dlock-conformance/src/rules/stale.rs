@@ -43,11 +43,7 @@ pub(super) async fn stale_guard(cx: &Cx, successor: Successor) -> Verdict {
     }
     for (end, used) in ends {
         let name = cx.name(format!("{end:?}-{used:?}"));
-        let ttl = cx.ttl(Duration::from_millis(if end == End::Expiry {
-            100
-        } else {
-            60_000
-        }));
+        let ttl = cx.ttl(ms(if end == End::Expiry { 100 } else { 60_000 }));
         let stale = a.acquire(&name, &cx.ask().ttl(ttl)).await;
         let stale = stale.seen("A acquires a free name")?;
         match end {

@@ -32,6 +32,14 @@ pub(super) fn answered<T>(answer: dlock_core::Result<T>, doing: impl fmt::Displa
     answer.map_err(|e| Failure::Broken(format!("{doing}: {e:?}")))
 }
 
+/// The answer; `None` if the outcome is unknown.
+pub(super) fn if_known<T>(answer: Result<T, Error>, doing: impl fmt::Display) -> Verdict<Option<T>> {
+    match answer {
+        Err(e) if e.kind() == ErrorKind::Unknown => Ok(None),
+        known => known.map(Some).seen(doing),
+    }
+}
+
 impl dyn Subject + '_ {
     /// Tries, and breaks the rule unless it is granted at once.
     pub(crate) async fn is_granted(
@@ -341,8 +349,7 @@ pub(super) fn end_of(cx: &Cx, sent: Timestamp, answered: Timestamp, ttl: Duratio
     )
 }
 
-/// Tries until it is granted, and breaks the rule if that is before `earliest` or not by `latest`. Counts
-/// the refusals until then.
+/// Tries until it is granted: not before `earliest`, and by `latest`. Counts the refusals until then.
 pub(super) async fn granted_within(
     cx: &Cx,
     client: &dyn Subject,

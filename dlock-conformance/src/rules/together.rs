@@ -85,8 +85,7 @@ async fn one_of_many_ends_alone(cx: Cx) -> Verdict {
     Ok(())
 }
 
-/// Starts all, drops that one after a while, and returns the answers to the others, and whether the one was
-/// in flight then.
+/// Starts all, drops that one after a while, and returns the other answers, and whether it was in flight.
 async fn all_but<T>(
     cx: &Cx,
     dropped: usize,

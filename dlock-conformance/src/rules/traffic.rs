@@ -87,8 +87,7 @@ rule! { "5.12" Should phase 2 [Lock, Lease, AutoRenew] Engine P T renewals_leave
 async fn renewals_leave_time_for_another(cx: Cx) -> Verdict {
     const CLIENTS: usize = 4;
     let ask = cx.ask().ttl(cx.ttl(ms(600))).auto_renew();
-    // All connect before the first one acquires, since the traffic is not watched while connecting, which may
-    // take longer than a period.
+    // All connect before the first one acquires: the traffic is not watched meanwhile.
     let mut clients = Vec::new();
     for _ in 0..CLIENTS {
         let net = cx.network()?;
@@ -209,8 +208,7 @@ async fn one_client(cx: &Cx, b: &dyn Subject, clients: &[Arc<dyn Subject>]) -> V
     for _ in 0..cx.rounds(2, 10) {
         let quiet = crowd.polled_during(cx).await;
         crowd.all_wait()?;
-        // If all waiters are woken all the time, a release cannot wake more of them, and the bound below
-        // would excuse everything.
+        // If all waiters are woken all the time, the bound below would excuse everything.
         if quiet + FEW > crowd.waiting {
             inconclusive!(
                 "{quiet} of {} waiters in one client are woken without any release; if each waiter polls, do \
@@ -243,8 +241,7 @@ async fn many_clients(cx: &Cx, b: &dyn Subject, clients: &[Arc<dyn Subject>], ne
     if net.traffic().requests < clients.len() as u64 {
         inconclusive!("the requests of {} clients were not counted", clients.len());
     }
-    // A thundering herd comes with each release. Other messages, such as keep-alives, fall into some rounds
-    // only.
+    // A herd comes with each release; other messages, such as keep-alives, fall into some rounds only.
     let (mut least, mut quiet_then, mut most_quiet) = (u64::MAX, 0, 0);
     for _ in 0..cx.rounds(3, 10) {
         let before = net.traffic().requests;

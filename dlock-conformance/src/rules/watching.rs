@@ -15,8 +15,7 @@ use super::prelude::*;
 use crate::policy::Merging;
 use crate::subject::Observe;
 
-/// The grants of a name with one holder at a time, in their order. Each is recorded before its holder
-/// releases.
+/// The grants of a name with one holder at a time, in their order: each noted before its release.
 #[derive(Clone, Default)]
 pub(super) struct Grants(Arc<Mutex<Vec<Grant>>>);
 
@@ -261,8 +260,7 @@ impl Watching {
     pub(super) fn is_unbroken(&self, grants: &Grants, merging: Merging) -> Verdict {
         let grants = grants.all();
         let place: BTreeMap<&str, usize> = (0..).zip(&*grants).map(|(i, g)| (g.id.as_str(), i)).collect();
-        // The next reported grant is one of these. At first it may be any, up to the one that was requested
-        // after the first item.
+        // The next reported one is among these; at first, up to the one requested after the first item.
         let (mut from, mut to) = (0_usize, grants.partition_point(|g| g.asked < self.began));
         for (item, told) in (1..).zip(&self.told) {
             let (id, skips) = match told {

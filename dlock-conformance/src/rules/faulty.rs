@@ -9,8 +9,8 @@ use crate::network::{Cut, Direction, Fault, FaultGuard, Network};
 /// A over a network that can fail, and B over one that does not.
 pub(super) struct Faulty {
     pub(super) net: Arc<dyn Network>,
-    pub(super) a: Arc<dyn Subject>,
-    pub(super) b: Arc<dyn Subject>,
+    pub(super) a: Client,
+    pub(super) b: Client,
 }
 
 /// Both are connected, so that later faults hit established connections.

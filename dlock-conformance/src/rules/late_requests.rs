@@ -30,7 +30,7 @@ async fn retried_release_frees_nobody_else(cx: Cx) -> Verdict {
     let c = cx.connect().await?;
     for how in [Cut::Reset, Cut::Fin] {
         let mut tries = 0;
-        while !release_retried_after_a_cut(&cx, &f, &*c, how, tries).await? {
+        while !release_after_a_cut(&cx, &f, &*c, how, tries).await? {
             tries += 1;
             if tries == 5 {
                 inconclusive!("A gave up its connection each time before it was broken ({how:?})");
@@ -39,17 +39,11 @@ async fn retried_release_frees_nobody_else(cx: Cx) -> Verdict {
             cx.sleep(ms(130)).await;
         }
     }
-    release_retried_after_a_relock(&cx, &f, &*c).await
+    release_after_a_relock(&cx, &f, &*c).await
 }
 
 /// `false`: A sent another request then. Its reply was kept, and A gave up the connection of the release.
-async fn release_retried_after_a_cut(
-    cx: &Cx,
-    f: &Faulty,
-    c: &dyn Subject,
-    how: Cut,
-    tries: u32,
-) -> Verdict<bool> {
+async fn release_after_a_cut(cx: &Cx, f: &Faulty, c: &dyn Subject, how: Cut, tries: u32) -> Verdict<bool> {
     let (name, ask) = (cx.name(format_args!("{how:?}-{tries}")), cx.ask());
     let held = f.a_holds(&name, &ask).await?;
     let slow = f.net.begin(Fault::Delay(Direction::ToClient, SLOW));
@@ -74,7 +68,7 @@ async fn release_retried_after_a_cut(
 }
 
 /// The successor is another task: a retry that releases by client, session or connection ends its hold.
-async fn release_retried_after_a_relock(cx: &Cx, f: &Faulty, c: &dyn Subject) -> Verdict {
+async fn release_after_a_relock(cx: &Cx, f: &Faulty, c: &dyn Subject) -> Verdict {
     let (name, ask) = (cx.name("relocked"), cx.ask());
     let held = f.a_holds(&name, &ask).await?;
     let hold = f.net.begin(Fault::Hold(Direction::ToClient));

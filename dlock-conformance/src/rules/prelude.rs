@@ -15,3 +15,6 @@ pub(super) use crate::rule::{rule, rules};
 pub(super) use crate::subject::{Ask, Held, Subject};
 pub(super) use crate::verdict::{Failure, Seen, Verdict};
 pub(super) use crate::{ensure, fail, inconclusive};
+
+/// A client that tasks share.
+pub(super) type Client = Arc<dyn Subject>;

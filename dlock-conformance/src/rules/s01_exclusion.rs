@@ -19,7 +19,7 @@ rules! {
 }
 
 /// Tasks on half as many clients, so that tasks of one client compete as well as tasks of several.
-async fn clients(cx: &Cx, tasks: usize) -> Verdict<Vec<Arc<dyn Subject>>> {
+async fn clients(cx: &Cx, tasks: usize) -> Verdict<Vec<Client>> {
     let clients = cx.clients(tasks / 2).await?;
     Ok(clients
         .into_iter()
@@ -45,7 +45,7 @@ async fn one_holder_at_a_time(cx: Cx) -> Verdict {
 /// Each of them repeatedly acquires, holds for a while and releases.
 async fn compete(
     cx: &Cx,
-    clients: Vec<Arc<dyn Subject>>,
+    clients: Vec<Client>,
     rounds: usize,
     (least, most): (Duration, Duration),
     drops: fn(&mut Rng) -> bool,
@@ -216,10 +216,10 @@ rule! { "1.02" Must phase 1 [Lock, Wait] Backend C X one_holder_over_processes,
     check "Can a grant be made without asking the store, or between a request that looks and one that takes?"
 }
 async fn one_holder_over_processes(cx: Cx) -> Verdict {
-    let mut clients: Vec<Arc<dyn Subject>> = Vec::new();
+    let mut clients: Vec<Client> = Vec::new();
     for child in children(&cx, 4).await? {
         cx.evidence("processes");
-        let client: Arc<dyn Subject> = child;
+        let client: Client = child;
         // Two tasks of one process compete with each other as well.
         clients.extend([Arc::clone(&client), client]);
     }

@@ -57,12 +57,7 @@ async fn a_minimum_hold_is_kept(cx: Cx) -> Verdict {
 }
 
 /// No event marks its end: a waiter has to know when it is.
-async fn a_minimum_hold_is_waited_for(
-    cx: &Cx,
-    a: &Arc<dyn Subject>,
-    b: Arc<dyn Subject>,
-    least: Duration,
-) -> Verdict {
+async fn a_minimum_hold_is_waited_for(cx: &Cx, a: &Client, b: Client, least: Duration) -> Verdict {
     let (name, ask) = (cx.name("waited-for"), cx.ask());
     let asked = cx.now();
     let when = "at first";

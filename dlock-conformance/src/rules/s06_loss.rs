@@ -93,12 +93,7 @@ fn healthy_ttl(cx: &Cx) -> Duration {
 }
 
 /// Two tasks of that client take and release other locks until then.
-pub(super) fn kept_busy(
-    cx: &Cx,
-    a: &Arc<dyn Subject>,
-    until: Timestamp,
-    rest: Duration,
-) -> Vec<Task<Verdict>> {
+pub(super) fn kept_busy(cx: &Cx, a: &Client, until: Timestamp, rest: Duration) -> Vec<Task<Verdict>> {
     cx.at_work([a.clone(), a.clone()], &(), move |worker, ()| async move {
         let (cx, lane, _, number) = worker;
         let (name, ask) = (cx.name(format_args!("load-{number}")), cx.ask());

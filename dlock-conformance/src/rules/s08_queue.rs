@@ -41,7 +41,7 @@ impl Line {
     }
 
     /// One more waiter arrives, and is seen to wait.
-    async fn add(&mut self, client: &Arc<dyn Subject>, ask: &Ask, observer: &dyn Subject) -> Verdict {
+    async fn add(&mut self, client: &Client, ask: &Ask, observer: &dyn Subject) -> Verdict {
         self.join(client, ask);
         self.until_waiting(observer, self.waits.len()).await
     }
@@ -64,7 +64,7 @@ impl Line {
     }
 
     /// A waiter in a task, which holds for a moment and releases.
-    fn join(&mut self, client: &Arc<dyn Subject>, ask: &Ask) {
+    fn join(&mut self, client: &Client, ask: &Ask) {
         let (cx, client, name, ask) = (self.cx.clone(), client.clone(), self.name.clone(), ask.clone());
         let (granted, number) = (self.granted.clone(), self.waits.len());
         self.waits.push(self.cx.spawn(async move {
@@ -142,7 +142,7 @@ async fn first_come_first_served(cx: Cx) -> Verdict {
 async fn granted_in_order(
     cx: &Cx,
     holder: &dyn Subject,
-    clients: &[Arc<dyn Subject>],
+    clients: &[Client],
     name: LockName,
     waiters: usize,
 ) -> Verdict {
@@ -307,7 +307,7 @@ async fn the_most_urgent_is_next(cx: Cx) -> Verdict {
 }
 
 /// Whether they read or write. No two readers are adjacent, because they would be granted together.
-async fn urgent_readers_are_next(cx: &Cx, holder: &dyn Subject, clients: &[Arc<dyn Subject>; 2]) -> Verdict {
+async fn urgent_readers_are_next(cx: &Cx, holder: &dyn Subject, clients: &[Client; 2]) -> Verdict {
     let name = cx.name("readers-and-writers");
     let (mut line, held) = Line::behind(holder, cx, name, &cx.ask()).await?;
     let asks = [(false, 5), (true, 9), (true, 2), (false, 7), (false, 3)];

@@ -50,8 +50,8 @@ fn swept(cx: &Cx, sweep: &Sweep, what: &str) -> Verdict {
 /// Who takes part in a sweep: `a` drops, `b` holds and probes.
 struct Stage {
     cx: Cx,
-    a: Arc<dyn Subject>,
-    b: Arc<dyn Subject>,
+    a: Client,
+    b: Client,
     ask: Ask,
     rng: Rng,
 }

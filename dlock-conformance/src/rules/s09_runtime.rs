@@ -286,7 +286,7 @@ rule! { "9.11" Must phase 2 [Lock, Try, Wait, DropFrees, AnyExecutor] Both A D a
     check "Does a future create a timer, socket or task on the current runtime instead of the client's?"
 }
 async fn any_executor_will_do(cx: Cx) -> Verdict {
-    let (a, b): (Arc<dyn Subject>, _) = (cx.connect().await?, cx.connect().await?);
+    let (a, b): (Client, _) = (cx.connect().await?, cx.connect().await?);
     let bound = cx.prompt();
     let (name, ask) = (cx.name("elsewhere"), cx.ask());
     let what = "a try";

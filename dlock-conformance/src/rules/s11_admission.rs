@@ -62,13 +62,7 @@ async fn everyone_admissible_is_admitted(cx: Cx) -> Verdict {
     Ok(())
 }
 
-async fn refused_as_mismatch(
-    cx: &Cx,
-    client: &dyn Subject,
-    name: &LockName,
-    ask: &Ask,
-    what: &str,
-) -> Verdict {
+async fn mismatched(cx: &Cx, client: &dyn Subject, name: &LockName, ask: &Ask, what: &str) -> Verdict {
     let limit = cx.claims().op_bound;
     let tried = cx
         .within(limit, what, client.try_acquire(name, ask))
@@ -107,7 +101,7 @@ async fn mismatched_permits_are_refused(cx: Cx) -> Verdict {
         others.push((cx.ask().reader(), "a reader while permits are in use"));
     }
     for (ask, what) in others {
-        refused_as_mismatch(&cx, &*b, &name, &ask, what).await?;
+        mismatched(&cx, &*b, &name, &ask, what).await?;
     }
     let what = "the second of 3 permits";
     let second = b.is_granted(&name, &three, what).await?;

@@ -17,14 +17,14 @@ rules! {
 /// A client that comes and goes, and records its grants.
 pub(super) struct Comer {
     cx: Cx,
-    client: Arc<dyn Subject>,
+    client: Client,
     name: LockName,
     grants: Grants,
     rng: Rng,
 }
 
 impl Comer {
-    pub(super) fn new(cx: &Cx, client: &Arc<dyn Subject>, name: &LockName, grants: &Grants) -> Self {
+    pub(super) fn new(cx: &Cx, client: &Client, name: &LockName, grants: &Grants) -> Self {
         Self {
             cx: cx.clone(),
             client: client.clone(),
@@ -60,7 +60,7 @@ impl Comer {
 /// Starts the clients that come and go, each `times` times. `done` is set when the last has gone.
 fn churn(
     cx: &Cx,
-    clients: &[Arc<dyn Subject>],
+    clients: &[Client],
     name: &LockName,
     grants: &Grants,
     (times, hold): (usize, Duration),
@@ -226,12 +226,7 @@ async fn last_state_is_told(cx: Cx) -> Verdict {
 }
 
 /// The same for a state with several holders.
-async fn readers_are_told(
-    cx: &Cx,
-    a: &Arc<dyn Subject>,
-    b: &Arc<dyn Subject>,
-    w: &Arc<dyn Subject>,
-) -> Verdict {
+async fn readers_are_told(cx: &Cx, a: &Client, b: &Client, w: &Client) -> Verdict {
     let (name, read) = (cx.name("readers"), cx.ask().reader());
     let mut streams = beside_and_elsewhere(cx, &name, (&**a, &**w), "a watcher").await?;
     let mut held = Vec::new();

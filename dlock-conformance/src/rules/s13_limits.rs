@@ -10,7 +10,7 @@ rules! {
 }
 
 /// What is held, by whom.
-type Holding = (LockName, Arc<dyn Subject>, Box<dyn Held>);
+type Holding = (LockName, Client, Box<dyn Held>);
 
 /// Namespace and name: pairs that are one text if they are joined carelessly.
 const PAIRS: [(&str, &str); 14] = [
@@ -30,7 +30,7 @@ const PAIRS: [(&str, &str); 14] = [
     ("n ", "ab"),
 ];
 
-async fn inside(cx: &Cx, namespace: &str) -> Verdict<Arc<dyn Subject>> {
+async fn inside(cx: &Cx, namespace: &str) -> Verdict<Client> {
     let client = cx.connect().await?;
     let namespace = format!("{}-{namespace}", cx.namespace());
     match client.in_namespace(&namespace) {

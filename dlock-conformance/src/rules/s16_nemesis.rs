@@ -59,7 +59,7 @@ impl Stage {
     }
 
     /// One client that works until the end, or until its requests no longer succeed (`gone`).
-    async fn work(&self, client: &Arc<dyn Subject>, mut rng: Rng, gone: impl Fn() -> bool) {
+    async fn work(&self, client: &Client, mut rng: Rng, gone: impl Fn() -> bool) {
         let (cx, lane) = (&self.cx, self.cx.lane(client));
         while !self.is_over() && !gone() {
             self.turn(&lane, &mut rng).await;
@@ -109,7 +109,7 @@ impl Stage {
         while !self.is_over() {
             let child = self.cx.child().await?;
             *lock(&slot) = Some(Arc::clone(&child));
-            let client: Arc<dyn Subject> = child;
+            let client: Client = child;
             let gone = || lock(&slot).is_none();
             self.work(&client, rng.fork(), gone).await;
         }
@@ -296,12 +296,7 @@ fn length(cx: &Cx) -> Duration {
 }
 
 /// From now on there are no faults: the work ends, and every client gets every name.
-async fn healed(
-    cx: &Cx,
-    names: &[LockName],
-    clients: &[Arc<dyn Subject>],
-    work: Vec<Task<Verdict>>,
-) -> Verdict {
+async fn healed(cx: &Cx, names: &[LockName], clients: &[Client], work: Vec<Task<Verdict>>) -> Verdict {
     let ask = cx.ask().ttl(cx.short_ttl());
     let bound = ask.ttl * 4 + cx.claims().give_up + cx.slack();
     let by = cx.now() + bound;

@@ -278,7 +278,7 @@ async fn foreign_data_is_no_lock(cx: Cx) -> Verdict {
             _ => Some(a.acquire(&name, &cx.ask()).await.seen("A acquires")?),
         };
         cx.spoil(&name, &foreign).await?;
-        let tried = is_refused(&cx, &*b, &name, held.as_deref(), was).await;
+        let tried = refuses(&cx, &*b, &name, held.as_deref(), was).await;
         let stands = cx.is_spoiled(&name, &foreign).await;
         // It goes, whatever has come of it.
         cx.mend(&name, &foreign).await?;
@@ -299,13 +299,7 @@ fn is_backend_data<T>(answer: dlock_core::Result<T>, what: &str) -> Verdict {
     refused(answer, ErrorKind::BackendData, format_args!("{what}"))
 }
 
-async fn is_refused(
-    cx: &Cx,
-    b: &dyn Subject,
-    name: &LockName,
-    held: Option<&dyn Held>,
-    was: &str,
-) -> Verdict {
+async fn refuses(cx: &Cx, b: &dyn Subject, name: &LockName, held: Option<&dyn Held>, was: &str) -> Verdict {
     let ask = cx.ask();
     let bound = cx.prompt();
     let what = format!("a try for a name that was {was} and has foreign data");

@@ -14,7 +14,7 @@ rules! {
 
 /// A client, and the network that says which members it reaches.
 struct Party {
-    client: Arc<dyn Subject>,
+    client: Client,
     net: Arc<dyn Network>,
     /// The members that it does not reach.
     away: Vec<FaultGuard>,

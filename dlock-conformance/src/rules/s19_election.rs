@@ -122,13 +122,11 @@ async fn next_leads_within_the_bound(cx: Cx) -> Verdict {
     Ok(())
 }
 
+/// A stream of leaders.
+type Leaders = BoxStream<'static, Result<Holder>>;
+
 /// The next leader in the stream.
-async fn told(
-    cx: &Cx,
-    leaders: &mut BoxStream<'static, Result<Holder>>,
-    limit: Duration,
-    who: &str,
-) -> Verdict<Holder> {
+async fn told(cx: &Cx, leaders: &mut Leaders, limit: Duration, who: &str) -> Verdict<Holder> {
     let what = format!("{who} sees a leader");
     match cx.within(limit, &what, leaders.next()).await? {
         Some(leader) => leader.seen(what),
@@ -136,7 +134,7 @@ async fn told(
     }
 }
 
-async fn observe(election: &Election) -> Verdict<BoxStream<'static, Result<Holder>>> {
+async fn observe(election: &Election) -> Verdict<Leaders> {
     election.observe().await.seen("observing an election")
 }
 
@@ -451,12 +449,7 @@ async fn observers_outlive_a_cut(cx: Cx) -> Verdict {
 }
 
 /// For that long there is no new leader, and none is reported.
-async fn nothing_is_told(
-    cx: &Cx,
-    leaders: &mut BoxStream<'static, Result<Holder>>,
-    limit: Duration,
-    how: &str,
-) -> Verdict {
+async fn nothing_is_told(cx: &Cx, leaders: &mut Leaders, limit: Duration, how: &str) -> Verdict {
     match cx.timeout(limit, leaders.next()).await {
         None => Ok(()),
         Some(None) => fail!("{how}: the stream of leaders has ended"),

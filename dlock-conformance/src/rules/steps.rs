@@ -108,7 +108,7 @@ impl Cx {
     /// Each of these clients works in a task of its own. Each gets a clone of what they share.
     pub(super) fn at_work<S, F, T>(
         &self,
-        clients: impl IntoIterator<Item = Arc<dyn Subject>>,
+        clients: impl IntoIterator<Item = Client>,
         shared: &S,
         work: impl Fn(Worker, S) -> F,
     ) -> Vec<Task<Verdict<T>>>
@@ -146,7 +146,7 @@ impl dyn Held + '_ {
 
 impl Cx {
     /// New clients, connected one after the other.
-    pub(super) async fn clients(&self, n: usize) -> Verdict<Vec<Arc<dyn Subject>>> {
+    pub(super) async fn clients(&self, n: usize) -> Verdict<Vec<Client>> {
         let mut clients = Vec::new();
         for _ in 0..n {
             clients.push(self.connect().await?);
@@ -181,19 +181,13 @@ impl Cx {
     }
 
     /// A client waits for the lock, in a task.
-    pub(super) fn waits(&self, client: &Arc<dyn Subject>, name: &LockName, ask: &Ask) -> Waiting {
+    pub(super) fn waits(&self, client: &Client, name: &LockName, ask: &Ask) -> Waiting {
         let (client, name, ask) = (client.clone(), name.clone(), ask.clone());
         self.spawn(async move { client.acquire(&name, &ask).await })
     }
 
     /// A client waits for the lock for at most so long, in a task.
-    pub(super) fn waits_for(
-        &self,
-        client: &Arc<dyn Subject>,
-        name: &LockName,
-        ask: &Ask,
-        limit: Duration,
-    ) -> Waiting {
+    pub(super) fn waits_for(&self, client: &Client, name: &LockName, ask: &Ask, limit: Duration) -> Waiting {
         let (client, name, ask) = (client.clone(), name.clone(), ask.clone());
         self.spawn(async move { client.acquire_timeout(&name, &ask, limit).await })
     }
@@ -201,7 +195,7 @@ impl Cx {
     /// A client tries, or waits for at most so long, in a task.
     pub(super) fn asks(
         &self,
-        client: &Arc<dyn Subject>,
+        client: &Client,
         name: &LockName,
         ask: &Ask,
         limit: Option<Duration>,

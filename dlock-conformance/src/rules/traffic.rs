@@ -201,7 +201,7 @@ async fn one_release_wakes_few(cx: Cx) -> Verdict {
 }
 
 /// One client that waits in many tasks: how many of these are polled?
-async fn one_client(cx: &Cx, b: &dyn Subject, clients: &[Arc<dyn Subject>]) -> Verdict {
+async fn one_client(cx: &Cx, b: &dyn Subject, clients: &[Client]) -> Verdict {
     let (name, ask) = (cx.name("one client"), cx.ask());
     let mut held = b.acquire(&name, &ask).await.seen("B acquires")?;
     let mut crowd = Crowd::gather(cx, b, &name, &ask, clients).await?;
@@ -234,7 +234,7 @@ async fn one_client(cx: &Cx, b: &dyn Subject, clients: &[Arc<dyn Subject>]) -> V
 }
 
 /// Many clients with one wait each: how many requests are there?
-async fn many_clients(cx: &Cx, b: &dyn Subject, clients: &[Arc<dyn Subject>], net: &dyn Network) -> Verdict {
+async fn many_clients(cx: &Cx, b: &dyn Subject, clients: &[Client], net: &dyn Network) -> Verdict {
     let (name, ask) = (cx.name("many clients"), cx.ask());
     let mut held = b.acquire(&name, &ask).await.seen("B acquires")?;
     let mut crowd = Crowd::gather(cx, b, &name, &ask, clients).await?;
@@ -301,7 +301,7 @@ impl Crowd {
         observer: &dyn Subject,
         name: &LockName,
         ask: &Ask,
-        clients: &[Arc<dyn Subject>],
+        clients: &[Client],
     ) -> Verdict<Self> {
         let (tell, granted) = mpsc::unbounded();
         let mut crowd = Self {

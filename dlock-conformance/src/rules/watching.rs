@@ -69,12 +69,7 @@ pub(super) fn observer(client: &dyn Subject) -> Verdict<&dyn Observe> {
 }
 
 /// All of them take items until they see exactly these holders.
-pub(super) async fn all_believe(
-    cx: &Cx,
-    streams: &mut [Watching],
-    by: Timestamp,
-    ids: &[String],
-) -> Verdict<()> {
+pub(super) async fn all_believe(cx: &Cx, streams: &mut [Watching], by: Timestamp, ids: &[String]) -> Verdict {
     try_join_all(streams.iter_mut().map(|stream| stream.until_holders(cx, by, ids))).await?;
     Ok(())
 }

@@ -6,12 +6,32 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::prelude::*;
 use super::s08_queue::Line;
+use super::steps::Waiting;
 use crate::agent::{Asked, Child, Hold};
 use crate::cx::Effort;
 
 rules! {
     no_lost_wake_up, prompt_hand_over, cancelled_waiters_pass_it_on, nobody_starves, every_waiter_once,
     a_dead_head_does_not_block,
+}
+
+/// The holder releases, and the waiter is granted within the bound.
+async fn handed_over(
+    cx: &Cx,
+    held: Box<dyn Held>,
+    waiting: Waiting,
+    bound: Duration,
+    round: usize,
+) -> Verdict<Box<dyn Held>> {
+    let what = format!("hand-off {round}");
+    ensure!(
+        !waiting.is_done(),
+        "{what}: the waiter does not wait while the name is held"
+    );
+    held.released(format!("{what}: the holder releases")).await?;
+    cx.evidence("hand_overs");
+    cx.done(bound, format!("{what}: the waiter of a released lock"), waiting)
+        .await
 }
 
 rule! { "8.01" Must phase 1 [Lock, Wait] Both A X no_lost_wake_up, evidence ["hand_overs" >= 100],
@@ -33,15 +53,7 @@ async fn no_lost_wake_up(cx: Cx) -> Verdict {
         let waiting = cx.waits(&clients[round % 2], &name, &ask);
         // The release falls before, into and after the registration of the waiter.
         cx.sleep(rng.duration(Duration::ZERO, ms(4))).await;
-        ensure!(
-            !waiting.is_done(),
-            "hand-off {round}: the waiter does not wait while the name is held"
-        );
-        let what = format!("hand-off {round}: the holder releases");
-        held.released(what).await?;
-        let what = format!("hand-off {round}: the waiter of a released lock");
-        held = cx.done(bound, what, waiting).await?;
-        cx.evidence("hand_overs");
+        held = handed_over(&cx, held, waiting, bound, round).await?;
     }
     Ok(())
 }
@@ -66,17 +78,9 @@ async fn prompt_hand_over(cx: Cx) -> Verdict {
         let waiting = cx.waits(&clients[round % 2], &name, &ask);
         // Long enough that it waits for sure.
         cx.sleep(ms(20)).await;
-        ensure!(
-            !waiting.is_done(),
-            "hand-off {round}: the waiter does not wait while the name is held"
-        );
         let from = cx.now();
-        let what = format!("hand-off {round}: the holder releases");
-        held.released(what).await?;
-        let what = format!("hand-off {round}: the waiter of a released lock");
-        held = cx.done(cx.long_ttl(), what, waiting).await?;
+        held = handed_over(&cx, held, waiting, cx.long_ttl(), round).await?;
         took.push(from.until(cx.now()));
-        cx.evidence("hand_overs");
         late.extend(took.last().copied().filter(|took| *took > bound));
         ensure!(
             late.len() <= allowed,

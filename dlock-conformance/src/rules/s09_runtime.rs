@@ -19,47 +19,33 @@ rules! {
     watching_leaks_nothing, shutdown_ends_everything, any_executor_will_do,
 }
 
-/// What there is of each kind; `None` where it cannot be counted.
-#[derive(Clone, Copy, Debug)]
-struct Count {
-    tasks: Option<u64>,
-    descriptors: Option<u64>,
-    records: Option<u64>,
+/// How many there are of each kind; `None` where they cannot be counted.
+type Count = [(&'static str, Option<u64>); 3];
+
+async fn count(cx: &Cx, executor: Option<&Executor>) -> Verdict<Count> {
+    let records = match footprint(cx).await {
+        Err(Failure::NotRun(_)) => None,
+        counted => Some(counted?),
+    };
+    // In a simulation, they are of other runs.
+    let descriptors = (!cx.is_virtual()).then(|| std::fs::read_dir("/dev/fd").ok());
+    let descriptors = descriptors.flatten().map(|all| all.count() as u64);
+    let tasks = executor.map(|e| e.tasks() as u64);
+    Ok([
+        ("tasks", tasks),
+        ("descriptors", descriptors),
+        ("records at the store", records),
+    ])
 }
 
-impl Count {
-    async fn take(cx: &Cx, executor: Option<&Executor>) -> Verdict<Self> {
-        let records = match footprint(cx).await {
-            Err(Failure::NotRun(_)) => None,
-            counted => Some(counted?),
-        };
-        // In a simulation, they are of other runs.
-        let descriptors = (!cx.is_virtual()).then(|| std::fs::read_dir("/dev/fd").ok());
-        Ok(Self {
-            tasks: executor.map(|e| e.tasks() as u64),
-            descriptors: descriptors.flatten().map(|all| all.count() as u64),
-            records,
-        })
-    }
-
-    fn kinds(self) -> [(&'static str, Option<u64>); 3] {
-        [
-            ("tasks", self.tasks),
-            ("descriptors", self.descriptors),
-            ("records at the store", self.records),
-        ]
-    }
-
-    /// What there is more of now, by more than that.
-    fn grown(self, now: Self, room: u64) -> Vec<String> {
-        let pairs = self.kinds().into_iter().zip(now.kinds());
-        pairs
-            .filter_map(|((kind, before), (_, after))| {
-                let (before, after) = (before?, after?);
-                (after > before + room).then(|| format!("{after} {kind} after {before}"))
-            })
-            .collect()
-    }
+/// What there is more of now, by more than that.
+fn grown(before: Count, now: Count, room: u64) -> Vec<String> {
+    let pairs = before.into_iter().zip(now);
+    let more = pairs.filter_map(|((kind, before), (_, after))| {
+        let (before, after) = (before?, after?);
+        (after > before + room).then(|| format!("{after} {kind} after {before}"))
+    });
+    more.collect()
 }
 
 rule! { "9.06" Must phase 2 [Watch] Both A T watching_leaks_nothing,
@@ -84,7 +70,7 @@ async fn watching_leaks_nothing(cx: Cx) -> Verdict {
     for round in 0..rounds + 20 {
         // The first ones make the client and its store set things up, which is not a leftover of each.
         if round == 20 {
-            before = Some(Count::take(&cx, executor.as_deref()).await?);
+            before = Some(count(&cx, executor.as_deref()).await?);
         }
         let name = match round % 2 {
             0 => name.clone(),
@@ -114,8 +100,8 @@ async fn watching_leaks_nothing(cx: Cx) -> Verdict {
     let Some(before) = before else {
         return Err(Failure::Kit("there are more than twenty rounds".to_owned()));
     };
-    for (kind, count) in before.kinds() {
-        if count.is_some() {
+    for (kind, counted) in before {
+        if counted.is_some() {
             cx.evidence("ways_of_counting");
             cx.note(format_args!("counted: {kind}"));
         }
@@ -123,8 +109,8 @@ async fn watching_leaks_nothing(cx: Cx) -> Verdict {
     // A few may be on their way out, and other parts of the process come and go.
     let (by, room) = (cx.now() + cx.claims().op_bound, 16);
     loop {
-        let now = Count::take(&cx, executor.as_deref()).await?;
-        let grown = before.grown(now, room);
+        let now = count(&cx, executor.as_deref()).await?;
+        let grown = grown(before, now, room);
         if grown.is_empty() {
             break;
         }

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use super::colliding::HASHES;
 use super::prelude::*;
+use super::s02_acquire::refused_as_invalid;
 
 rules! {
     names_up_to_the_limit_work, different_bytes_different_locks, colliding_hashes_stay_apart, case_matters,
@@ -286,14 +287,8 @@ async fn oversize_names_are_refused(cx: Cx) -> Verdict {
         let waited = cx
             .within(limit * 2, &what, a.acquire_timeout(&name, &ask, limit))
             .await?;
-        for answer in [tried, waited.map(Some)] {
-            match answer {
-                Err(e) if e.kind() == ErrorKind::InvalidInput => cx.evidence("refusals"),
-                Err(e) => fail!("{what} answers {e:?} rather than InvalidInput"),
-                Ok(Some(_)) => fail!("{what} was granted"),
-                Ok(None) => fail!("{what} was answered as held instead of InvalidInput"),
-            }
-        }
+        refused_as_invalid(&cx, tried, &what, "try_acquire")?;
+        refused_as_invalid(&cx, waited.map(Some), &what, "acquire_timeout")?;
         let cut = name_of_length(&cx, max, b"");
         b.passes(&cut, &ask, "its beginning, after the refusal").await?;
     }

@@ -262,11 +262,7 @@ async fn renewal_keeps_id_and_token(cx: Cx) -> Verdict {
             "renewal {n} changed the grant id from {id} to {}",
             held.id()
         );
-        ensure!(
-            held.token() == token,
-            "renewal {n} changed the token from {token:?} to {:?}",
-            held.token()
-        );
+        held.must_keep(token, format_args!("renewal {n}"))?;
         if cx.has(Need::Inspect)
             && let Some(observer) = a.observe()
         {

@@ -356,27 +356,15 @@ async fn reentry_keeps_the_token(cx: Cx) -> Verdict {
             let Some(inner) = enter(&*a, &name, &ask, way).await.seen("the owner enters")? else {
                 fail!("the owner is refused a lock that it holds");
             };
-            ensure!(
-                inner.token() == token && outer.token() == token,
-                "a hold with token {token:?} has {:?} on re-entry, and {:?} at its outer level",
-                inner.token(),
-                outer.token()
-            );
+            outer.must_keep(token, "a re-entry")?;
+            inner.must_keep(token, "a re-entry, for the inner level,")?;
             cx.evidence("reentries");
             inner.release().await.seen("releasing a level")?;
-            ensure!(
-                outer.token() == token,
-                "a hold with token {token:?} has {:?} after a level of it was released",
-                outer.token()
-            );
+            outer.must_keep(token, "the release of a level")?;
         }
         outer.release().await.seen("the owner releases")?;
         let between = b.acquire(&name, &cx.ask()).await.seen("B acquires")?;
-        ensure!(
-            between.token() > token,
-            "the next grant has token {:?} after {token:?}",
-            between.token()
-        );
+        between.must_follow(&cx, token, "the next grant")?;
         last = between.token();
         between.release().await.seen("B releases")?;
     }

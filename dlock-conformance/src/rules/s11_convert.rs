@@ -62,11 +62,7 @@ async fn downgrade_is_one_step(cx: Cx) -> Verdict {
             held.must_be_valid(format_args!(
                 "round {round}: the guard is not valid after its downgrade"
             ))?;
-            ensure!(
-                held.token() == token,
-                "round {round}: the downgrade turned token {token:?} into {:?}",
-                held.token()
-            );
+            held.must_keep(token, format_args!("round {round}: the downgrade"))?;
             if look == 2 {
                 c.is_refused(&name, &write, "a writer, beside a downgraded hold")
                     .await?;
@@ -152,12 +148,7 @@ async fn upgraders_never_deadlock(cx: Cx) -> Verdict {
                     match converts(&*held)?.try_upgrade().await.seen("an upgrade")? {
                         Upgraded::Done => {
                             cx.evidence("upgraded");
-                            ensure!(
-                                !cx.has(Need::Fence) || held.token() > newest,
-                                "round {round}: an upgrade answers token {:?}, and a reader before it had \
-                                    {newest:?}",
-                                held.token()
-                            );
+                            held.must_follow(&cx, newest, format_args!("round {round}: an upgrade"))?;
                             within_its_ttl(&*held, ttl, "an upgrade")?;
                             let when = "a reader, beside an upgraded one";
                             other.is_refused(&name, &read, when).await?;
@@ -214,11 +205,7 @@ async fn failed_upgrade_keeps_the_read(cx: Cx) -> Verdict {
                 ))?;
             }
         }
-        ensure!(
-            first.token() == token,
-            "an upgrade that failed turned token {token:?} into {:?}",
-            first.token()
-        );
+        first.must_keep(token, "an upgrade that failed")?;
         second.release().await.seen("the second reader releases")?;
         is_lost(second.release().await, "the second release of a reader")?;
         let when = "a writer, beside a reader whose upgrade failed";

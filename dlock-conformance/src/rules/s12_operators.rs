@@ -1,6 +1,8 @@
 //! §12 What an operator sees of a lock, and how its holders are ended by force. The rules are declared in
 //! [`s12_watch`](super::s12_watch).
 
+use std::fmt::Debug;
+
 use dlock_core::{Inspection, Mode};
 
 use super::prelude::*;
@@ -13,6 +15,15 @@ rules! {
 /// What an operator reads when they look at a name.
 struct Look<'a>(&'a Cx, &'a dyn Subject, &'a LockName);
 
+/// Breaks the rule unless what is shown is true.
+fn is_shown<T: PartialEq + Debug>(when: &str, what: &str, is: T, shown: T) -> Verdict {
+    ensure!(
+        is == shown,
+        "{when}: the {what} is {is:?}, and {shown:?} is shown"
+    );
+    Ok(())
+}
+
 impl Look<'_> {
     async fn now(&self, when: &str) -> Verdict<Inspection> {
         let seen = observer(self.1)?.inspect(self.2).await;
@@ -22,29 +33,14 @@ impl Look<'_> {
     /// Exactly these hold it, in that mode.
     async fn shows(&self, when: &str, held: &[&dyn Held], ask: &Ask, waiting: u32) -> Verdict {
         let seen = self.now(when).await?;
-        ensure!(
-            seen.holders.len() == held.len(),
-            "{when}: {} hold it, and {} are shown",
-            held.len(),
-            seen.holders.len()
-        );
+        is_shown(when, "number of holders", held.len(), seen.holders.len())?;
         for guard in held {
             let id = guard.id();
             let Some(shown) = seen.holders.iter().find(|holder| holder.id.to_string() == id) else {
-                crate::fail!("{when}: the holder {id} is not shown, but {:?}", seen.holders);
+                fail!("{when}: the holder {id} is not shown, but {:?}", seen.holders);
             };
-            ensure!(
-                shown.mode == ask.mode,
-                "{when}: a holder in mode {:?} is shown in mode {:?}",
-                ask.mode,
-                shown.mode
-            );
-            ensure!(
-                shown.token == guard.token(),
-                "{when}: the holder has the token {:?}, and {:?} is shown",
-                guard.token(),
-                shown.token
-            );
+            is_shown(when, "mode of a holder", ask.mode, shown.mode)?;
+            is_shown(when, "token of a holder", guard.token(), shown.token)?;
             let most = guard.ttl() + self.0.skew(guard.ttl());
             ensure!(
                 !shown.expires_in.is_zero() && shown.expires_in <= most,
@@ -53,21 +49,11 @@ impl Look<'_> {
                 shown.expires_in
             );
             if self.0.has(Need::OwnerLabel) {
-                ensure!(
-                    shown.owner == ask.label,
-                    "{when}: the holder's label is {:?}, and {:?} is shown",
-                    ask.label,
-                    shown.owner
-                );
+                is_shown(when, "label of a holder", &ask.label, &shown.owner)?;
             }
             self.0.evidence("holders_shown");
         }
-        ensure!(
-            seen.waiting == waiting,
-            "{when}: {waiting} wait for it, and {} are shown",
-            seen.waiting
-        );
-        Ok(())
+        is_shown(when, "number of waiters", waiting, seen.waiting)
     }
 }
 
@@ -159,12 +145,7 @@ async fn force_ends_every_hold(cx: Cx) -> Verdict {
         let (next, asked) = (cx.ask(), "after every hold was ended by force");
         let next = operator.is_granted(&name, &next, asked).await?;
         for before in &held {
-            ensure!(
-                next.token() > before.token() || !cx.has(Need::Fence),
-                "a hold that was ended by force had the token {:?}, and the next one has {:?}",
-                before.token(),
-                next.token()
-            );
+            next.must_follow(&cx, before.token(), "the grant after a forced end")?;
             let answer = before.release().await;
             is_lost(answer, "the release of a hold that was ended by force")?;
             cx.evidence("late_releases");

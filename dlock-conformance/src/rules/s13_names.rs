@@ -45,7 +45,7 @@ async fn names_up_to_the_limit_work(cx: Cx) -> Verdict {
     }
     match single {
         Some(guard) => guard.release().await.seen("releasing a name of one byte")?,
-        None => crate::inconclusive!("every name of one byte that was tried is held already"),
+        None => inconclusive!("every name of one byte that was tried is held already"),
     }
     cx.evidence("lengths");
     let least = cx.namespace().len() + 2;

@@ -40,11 +40,7 @@ async fn a_restart_is_survived(cx: Cx) -> Verdict {
             .seen(&what)?
         {
             Through::Kept => {
-                ensure!(
-                    held.token() == token,
-                    "{what}: A's token was {token:?} and is {:?}",
-                    held.token()
-                );
+                held.must_keep(token, &what)?;
                 held.release().await.seen(format_args!("{what}: A releases"))?;
                 let by = cx.now() + cx.slack();
                 cx.passes_by(&*b, &name, &ask, by, format!("{what}: A released"))
@@ -163,12 +159,7 @@ async fn across(cx: &Cx, step: Step, by: Duration) -> Verdict {
         ask.ttl,
         granted.until(cx.now())
     ));
-    let before = held.token();
-    ensure!(
-        taken.token() > before || !cx.has(Need::Fence),
-        "{step:?}: the token of the next grant is {:?}, and A's was {before:?}",
-        taken.token()
-    );
+    taken.must_follow(cx, held.token(), format_args!("{step:?}: the next grant"))?;
     taken.release().await.seen("B releases")
 }
 

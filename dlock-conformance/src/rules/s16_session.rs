@@ -55,13 +55,11 @@ async fn what_lapsed_is_never_adopted(cx: Cx) -> Verdict {
         "A's new grant of `{}` has the id of the lost one",
         names[1]
     );
-    ensure!(
-        anew.token() > held[1].token() || !cx.has(Need::Fence),
-        "A's new grant of `{}` has the token {:?}; the lost one had {:?}",
-        names[1],
-        anew.token(),
-        held[1].token()
-    );
+    anew.must_follow(
+        &cx,
+        held[1].token(),
+        format_args!("A's new grant of `{}`", names[1]),
+    )?;
     cx.evidence("taken_anew");
     for (held, name) in held.iter().zip(&names) {
         held.must_be_over(format_args!(

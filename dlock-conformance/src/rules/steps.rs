@@ -137,6 +137,23 @@ impl dyn Held + '_ {
         Ok(())
     }
 
+    /// Breaks the rule if that has changed the token.
+    pub(super) fn must_keep(&self, token: Option<Token>, doing: impl fmt::Display) -> Verdict {
+        let now = self.token();
+        ensure!(now == token, "{doing} turned token {token:?} into {now:?}");
+        Ok(())
+    }
+
+    /// Breaks the rule unless the token, where tokens are claimed, is larger than the one before.
+    pub(super) fn must_follow(&self, cx: &Cx, before: Option<Token>, what: impl fmt::Display) -> Verdict {
+        let token = self.token();
+        ensure!(
+            token > before || !cx.has(Need::Fence),
+            "{what} has the token {token:?}, and one before it has {before:?}"
+        );
+        Ok(())
+    }
+
     /// Breaks the rule, with that sentence, if the guard is still valid.
     pub(super) fn must_be_over(&self, otherwise: impl fmt::Display) -> Verdict {
         ensure!(!self.is_valid(), "{otherwise}");

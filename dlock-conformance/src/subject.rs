@@ -231,13 +231,16 @@ pub enum AutoRenewal {
 }
 
 impl Ask {
+    /// 1 is last, 10 is first.
+    pub(crate) const USUAL_PRIORITY: u8 = 5;
+
     /// An exclusive hold with that ttl, without auto-renewal.
     pub fn new(ttl: Duration) -> Self {
         Self {
             mode: Mode::Exclusive,
             ttl,
             auto_renew: AutoRenewal::Off,
-            priority: 5,
+            priority: Self::USUAL_PRIORITY,
             label: None,
             max_hold: None,
             min_hold: None,

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-use super::{Found, Judgement, first, ms, who};
+use super::{Found, Judgement, first, found, ms, who};
 use crate::claims::Skew;
 use crate::history::{Event, EventKind, ModeTag, Op, OpOutcome};
 use crate::nanos::nanos;
@@ -44,35 +44,27 @@ fn clash(beliefs: &[Belief<'_>], skew: Skew) -> Found {
         let same = believed.entry(belief.mode).or_default();
         same.retain(|other| other.outlasts(belief.from, skew));
         if belief.mode != ModeTag::Exclusive && same.len() >= belief.mode.limit() {
-            return Some((
-                format!(
-                    "{} was granted by {}, when {} others still believed that they held it and {} holders \
-                        are allowed",
-                    who(belief.op_id, belief.lane),
-                    ms(belief.from),
-                    same.len(),
-                    belief.mode.limit()
-                ),
+            let (who, by) = (who(belief.op_id, belief.lane), ms(belief.from));
+            let (others, limit) = (same.len(), belief.mode.limit());
+            return found!(
                 same.iter().map(|b| b.op_id).chain([belief.op_id]).collect(),
-            ));
+                "{who} was granted by {by}, when {others} others still believed that they held it and \
+                    {limit} holders are allowed"
+            );
         }
         same.push(belief);
         let mut others = longest
             .iter()
-            .filter(|(mode, _)| !belief.mode.shares_with(**mode))
-            .map(|(_, other)| *other);
-        if let Some(other) = others.find(|other| other.outlasts(belief.from, skew)) {
-            return Some((
-                format!(
-                    "{} believed that it held it until {}, but {} was granted by {}: {} earlier",
-                    who(other.op_id, other.lane),
-                    ms(other.end()),
-                    who(belief.op_id, belief.lane),
-                    ms(belief.from),
-                    ms(other.end() - belief.from)
-                ),
+            .filter(|(mode, _)| !belief.mode.shares_with(**mode));
+        if let Some((_, other)) = others.find(|(_, other)| other.outlasts(belief.from, skew)) {
+            let (holder, who) = (who(other.op_id, other.lane), who(belief.op_id, belief.lane));
+            let (until, by, earlier) = (other.end(), belief.from, other.end() - belief.from);
+            let (until, by, earlier) = (ms(until), ms(by), ms(earlier));
+            return found!(
                 vec![other.op_id, belief.op_id],
-            ));
+                "{holder} believed that it held it until {until}, but {who} was granted by {by}: {earlier} \
+                    earlier"
+            );
         }
         let last = longest.entry(belief.mode).or_insert(belief);
         if last.end() < belief.end() {
@@ -101,18 +93,16 @@ fn beliefs(events: &[Event]) -> HashMap<u64, Belief<'_>> {
         let at = event.t_mono_ns;
         match (event.kind, event.op, event.outcome) {
             (EventKind::Return, Some(Op::Acquire | Op::Try), Some(OpOutcome::Ok)) => {
-                beliefs.insert(
-                    event.op_id,
-                    Belief {
-                        name: &event.name,
-                        op_id: event.op_id,
-                        lane: event.lane,
-                        mode: event.mode.unwrap_or(ModeTag::Exclusive),
-                        from: at,
-                        until: at,
-                        ended: u64::MAX,
-                    },
-                );
+                let belief = Belief {
+                    name: &event.name,
+                    op_id: event.op_id,
+                    lane: event.lane,
+                    mode: event.mode.unwrap_or(ModeTag::Exclusive),
+                    from: at,
+                    until: at,
+                    ended: u64::MAX,
+                };
+                beliefs.insert(event.op_id, belief);
             }
             (EventKind::GrantedBeliefUntil, ..) => {
                 if let Some(belief) = beliefs.get_mut(&event.unit()) {

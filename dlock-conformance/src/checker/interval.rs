@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use super::{Found, Judgement, first, ms};
+use super::{Found, Judgement, first, found, ms};
 use crate::history::{ModeTag, Model, Span};
 
 /// Checks every name.
@@ -30,35 +30,26 @@ fn who(span: &Span) -> String {
 }
 
 fn ends_before_it_can(spans: &[Span]) -> Found {
-    spans.iter().find_map(|s| {
-        let by = s.end_by.filter(|by| *by < s.end_from)?;
-        Some((
-            format!(
-                "{} was told by {} that its lock was lost, but {} cannot have ended it before {}: either \
-                    another client ended it, or it was not lost",
-                who(s),
-                ms(by),
-                s.ended_by,
-                ms(s.end_from)
-            ),
-            vec![s.op_id],
-        ))
-    })
+    let s = spans
+        .iter()
+        .find(|s| s.end_by.is_some_and(|by| by < s.end_from))?;
+    let (who, by, cause, from) = (who(s), ms(s.end_by?), s.ended_by, ms(s.end_from));
+    found!(
+        vec![s.op_id],
+        "{who} was told by {by} that its lock was lost, but {cause} cannot have ended it before {from}: \
+            either another client ended it, or it was not lost"
+    )
 }
 
 fn renewed_after_its_end(spans: &[Span]) -> Found {
     spans.iter().find_map(|s| {
         let by = s.end_by?;
         let renewal = s.renewed.iter().find(|r| r.0 > by)?;
-        Some((
-            format!(
-                "{} was renewed by a call that began at {}, after its hold had ended by {}",
-                who(s),
-                ms(renewal.0),
-                ms(by)
-            ),
+        let (who, began, by) = (who(s), ms(renewal.0), ms(by));
+        found!(
             vec![s.op_id],
-        ))
+            "{who} was renewed by a call that began at {began}, after its hold had ended by {by}"
+        )
     })
 }
 
@@ -83,50 +74,35 @@ fn overlap(spans: &[Span]) -> Found {
             }
             continue;
         }
-        let other = held
-            .iter()
-            .filter(|(mode, _)| !span.mode.shares_with(**mode))
-            .find_map(|(_, others)| others.first());
-        if let Some(other) = other {
+        let mut beside = held.iter().filter(|(mode, _)| !span.mode.shares_with(**mode));
+        if let Some(other) = beside.find_map(|(_, others)| others.first()) {
             let other = &spans[*other];
-            let until = span.end_from.min(other.end_from);
-            return Some((
-                format!(
-                    "{} held it ({:?}) for sure from {} on, and {} ({:?}) from {} on; both until {}",
-                    who(other),
-                    other.mode,
-                    ms(other.begin.1),
-                    who(span),
-                    span.mode,
-                    ms(at),
-                    shown(until)
-                ),
+            let (first, its, since) = (who(other), other.mode, ms(other.begin.1));
+            let (second, mode, at) = (who(span), span.mode, ms(at));
+            let until = shown(span.end_from.min(other.end_from));
+            return found!(
                 vec![other.op_id, span.op_id],
-            ));
+                "{first} held it ({its:?}) for sure from {since} on, and {second} ({mode:?}) from {at} on; \
+                    both until {until}"
+            );
         }
         let same = held.entry(span.mode).or_default();
         same.insert(i);
         if same.len() > span.mode.limit() {
-            return Some((
-                format!(
-                    "{} made {} holders at {} where {} are allowed",
-                    who(span),
-                    same.len(),
-                    ms(at),
-                    span.mode.limit()
-                ),
+            let (who, count, at, limit) = (who(span), same.len(), ms(at), span.mode.limit());
+            return found!(
                 same.iter().map(|i| spans[*i].op_id).collect(),
-            ));
+                "{who} made {count} holders at {at} where {limit} are allowed"
+            );
         }
     }
     None
 }
 
 fn shown(until: u64) -> String {
-    if until == u64::MAX {
-        "the end of the history".to_owned()
-    } else {
-        ms(until)
+    match until {
+        u64::MAX => "the end of the history".to_owned(),
+        until => ms(until),
     }
 }
 
@@ -140,37 +116,28 @@ fn granted_inside_another(spans: &[Span]) -> Found {
     }
     for list in by_mode.values_mut() {
         list.sort_unstable();
-        let mut last: Option<usize> = None;
-        for entry in list.iter_mut() {
-            if last.is_none_or(|l| spans[l].end_from < spans[entry.1].end_from) {
-                last = Some(entry.1);
+        for at in 1..list.len() {
+            let last = list[at - 1].1;
+            if spans[last].end_from >= spans[list[at].1].end_from {
+                list[at].1 = last;
             }
-            entry.1 = last.unwrap_or(entry.1);
         }
     }
     for span in spans {
-        for (mode, list) in &by_mode {
-            if span.mode.shares_with(*mode) {
-                continue;
-            }
+        for (_, list) in by_mode.iter().filter(|(mode, _)| !span.mode.shares_with(**mode)) {
             let before = list.partition_point(|(from, _)| *from < span.begin.0);
             let Some((_, holder)) = before.checked_sub(1).and_then(|at| list.get(at)) else {
                 continue;
             };
             let holder = &spans[*holder];
             if span.begin.1 < holder.end_from {
-                return Some((
-                    format!(
-                        "{} was granted between {} and {}, all the while {} held it for sure (from {} to {})",
-                        who(span),
-                        ms(span.begin.0),
-                        ms(span.begin.1),
-                        who(holder),
-                        ms(holder.begin.1),
-                        shown(holder.end_from)
-                    ),
+                let (asker, from, by) = (who(span), ms(span.begin.0), ms(span.begin.1));
+                let (other, since, until) = (who(holder), ms(holder.begin.1), shown(holder.end_from));
+                return found!(
                     vec![holder.op_id, span.op_id],
-                ));
+                    "{asker} was granted between {from} and {by}, all the while {other} held it for sure \
+                        (from {since} to {until})"
+                );
             }
         }
     }
@@ -187,14 +154,11 @@ fn tokens_out_of_order(spans: &[Span]) -> Found {
     for span in spans.iter().filter(|s| s.mode == ModeTag::Exclusive) {
         let Some(token) = span.token else { continue };
         if let Some(other) = exclusive.insert(token, span) {
-            return Some((
-                format!(
-                    "{} and {} have the same token{ONLY_TOKENS}",
-                    who(other),
-                    who(span)
-                ),
+            let (first, second) = (who(other), who(span));
+            return found!(
                 vec![other.op_id, span.op_id],
-            ));
+                "{first} and {second} have the same token{ONLY_TOKENS}"
+            );
         }
     }
     let mut returned: Vec<&Span> = spans.iter().filter(|s| s.token.is_some()).collect();
@@ -209,20 +173,16 @@ fn tokens_out_of_order(spans: &[Span]) -> Found {
                 largest_exclusive = with_larger_token(largest_exclusive, done);
             }
         }
-        let broken = if span.mode == ModeTag::Exclusive {
-            largest.filter(|l| l.token >= span.token)
-        } else {
-            largest_exclusive.filter(|l| l.token > span.token)
+        let broken = match span.mode {
+            ModeTag::Exclusive => largest.filter(|l| l.token >= span.token),
+            _ => largest_exclusive.filter(|l| l.token > span.token),
         };
         if let Some(before) = broken {
-            return Some((
-                format!(
-                    "{} was granted after {} had returned, but its token is not larger{ONLY_TOKENS}",
-                    who(span),
-                    who(before)
-                ),
+            let (later, earlier) = (who(span), who(before));
+            return found!(
                 vec![before.op_id, span.op_id],
-            ));
+                "{later} was granted after {earlier} had returned, but its token is not larger{ONLY_TOKENS}"
+            );
         }
     }
     None

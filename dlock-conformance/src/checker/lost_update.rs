@@ -22,15 +22,15 @@ impl LostUpdates {
         found: impl IntoIterator<Item = u64>,
     ) -> Self {
         let acknowledged: BTreeSet<u64> = acknowledged.into_iter().collect();
-        let maybe: BTreeSet<u64> = maybe.into_iter().collect();
         let found: BTreeSet<u64> = found.into_iter().collect();
+        let mut invented = &found - &acknowledged;
+        for element in maybe {
+            invented.remove(&element);
+        }
         Self {
             expected: acknowledged.len(),
-            lost: acknowledged.difference(&found).copied().collect(),
-            invented: found
-                .into_iter()
-                .filter(|e| !acknowledged.contains(e) && !maybe.contains(e))
-                .collect(),
+            lost: &acknowledged - &found,
+            invented,
         }
     }
 

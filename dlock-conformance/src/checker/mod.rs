@@ -94,14 +94,22 @@ pub(crate) fn agree(quick: Judgement, full: Judgement) -> Result<Judgement, Stri
 /// What is wrong with a lock, and the operations that it is about.
 type Found = Option<(String, Vec<u64>)>;
 
+/// Says so of those operations.
+macro_rules! found {
+    ($operations:expr, $($said:tt)+) => {
+        Some((format!($($said)+), $operations))
+    };
+}
+use found;
+
 /// Judges locks one after the other, and stops at the first violation.
 fn first<'a>(locks: impl IntoIterator<Item = (&'a str, Found)>) -> Judgement {
-    let mut found = locks.into_iter().filter_map(|(name, found)| Some((name, found?)));
-    found
-        .next()
-        .map_or(Judgement::Legal, |(name, (explanation, operations))| {
-            Judgement::Illegal(Violation::new(name, explanation, operations))
-        })
+    for (name, found) in locks {
+        if let Some((explanation, operations)) = found {
+            return Judgement::Illegal(Violation::new(name, explanation, operations));
+        }
+    }
+    Judgement::Legal
 }
 
 /// An operation, as it is named to people.
@@ -110,7 +118,7 @@ fn who(op_id: u64, lane: u32) -> String {
 }
 
 /// A time of the history in milliseconds.
-fn ms(nanos: u64) -> String {
+pub(crate) fn ms(nanos: u64) -> String {
     format!("{:.3} ms", nanos as f64 / 1e6)
 }
 

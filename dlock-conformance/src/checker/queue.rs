@@ -10,9 +10,10 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use super::{Found, Judgement, first, ms, who};
+use super::{Found, Judgement, first, found, ms, who};
 use crate::history::{Event, EventKind, ModeTag, Model, Op, OpOutcome, Span, spans};
 use crate::nanos::nanos;
+use crate::subject::Ask;
 
 /// A waiter, or one that was granted without waiting.
 struct Asker<'a> {
@@ -27,9 +28,6 @@ struct Asker<'a> {
     left: u64,
     granted: bool,
 }
-
-/// 1 (last) to 10 (first). This is the default.
-const USUAL_PRIORITY: u8 = 5;
 
 /// Checks every name. The history must be valid.
 pub fn check(events: &[Event], model: &Model, settle: Duration) -> Judgement {
@@ -49,12 +47,10 @@ pub fn check(events: &[Event], model: &Model, settle: Duration) -> Judgement {
 pub fn compared(events: &[Event]) -> u64 {
     let askers = read(events);
     let pairs = askers.iter().filter(|a| a.seen.is_some()).map(|waiter| {
-        let beside = |a: &&Asker<'_>| a.granted && a.name == waiter.name && a.op_id != waiter.op_id;
-        askers
-            .iter()
-            .filter(beside)
-            .filter(|a| waiter.seen < Some(a.left))
-            .count() as u64
+        let beside = |a: &&Asker<'_>| {
+            a.granted && a.name == waiter.name && a.op_id != waiter.op_id && waiter.seen < Some(a.left)
+        };
+        askers.iter().filter(beside).count() as u64
     });
     pairs.sum()
 }
@@ -72,7 +68,7 @@ fn read(events: &[Event]) -> Vec<Asker<'_>> {
                     op_id: event.op_id,
                     lane: event.lane,
                     mode: event.mode.unwrap_or(ModeTag::Exclusive),
-                    priority: event.priority.unwrap_or(USUAL_PRIORITY),
+                    priority: event.priority.unwrap_or(Ask::USUAL_PRIORITY),
                     seen: None,
                     left: u64::MAX,
                     granted: false,
@@ -114,39 +110,30 @@ fn overtaking(spans: &[Span], askers: &[Asker<'_>], settle: u64) -> Found {
                 std::cmp::Ordering::Equal => seen < span.begin.0,
                 std::cmp::Ordering::Less => false,
             };
-            let until = if waiter.granted && !waiter.mode.shares_with(span.mode) {
-                waiter.left
-            } else {
-                waiter.left.saturating_sub(settle)
+            let until = match waiter.granted && !waiter.mode.shares_with(span.mode) {
+                true => waiter.left,
+                false => waiter.left.saturating_sub(settle),
             };
             comes_first && seen < granted_from && granted_by < until
         });
         if let Some(waiter) = overtaken {
-            let seen = waiter.seen.unwrap_or(0);
-            let why = if waiter.priority > asker.priority {
-                format!(
-                    "has the higher priority ({} over {})",
-                    waiter.priority, asker.priority
-                )
-            } else {
-                format!("was queued before the other started at {}", ms(span.begin.0))
+            let (high, low) = (waiter.priority, asker.priority);
+            let why = match high > low {
+                true => format!("has the higher priority ({high} over {low})"),
+                false => format!("was queued before the other started at {}", ms(span.begin.0)),
             };
             let fate = match (waiter.granted, waiter.left) {
                 (true, left) => format!("was granted only by {}", ms(left)),
                 (false, u64::MAX) => "waits to the end of the history".to_owned(),
                 (false, left) => format!("left at {} without a grant", ms(left)),
             };
-            return Some((
-                format!(
-                    "{} was granted between {} and {} although {}, queued since {}, {why}; it {fate}",
-                    who(span.op_id, span.lane),
-                    ms(granted_from),
-                    ms(granted_by),
-                    who(waiter.op_id, waiter.lane),
-                    ms(seen)
-                ),
+            let (holder, from, by) = (who(span.op_id, span.lane), ms(granted_from), ms(granted_by));
+            let (other, since) = (who(waiter.op_id, waiter.lane), ms(waiter.seen.unwrap_or(0)));
+            return found!(
                 vec![waiter.op_id, span.op_id],
-            ));
+                "{holder} was granted between {from} and {by} although {other}, queued since {since}, {why}; \
+                    it {fate}"
+            );
         }
     }
     None

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Found, Judgement, first, interval, ms, wgl, who};
+use super::{Found, Judgement, first, found, interval, ms, wgl, who};
 use crate::history::{Model, Span};
 
 /// Checks every name.
@@ -77,21 +77,14 @@ fn too_deep(spans: &[Span], depth: u32) -> Found {
     for span in spans.iter().filter(|s| s.owner.is_some()) {
         // Those that were held for sure when this one returned, itself among them.
         let at = span.begin.1;
-        let levels: Vec<u64> = spans
-            .iter()
-            .filter(|s| s.owner == span.owner && s.begin.1 <= at && at < s.end_from)
-            .map(|s| s.op_id)
-            .collect();
+        let is_level = |s: &&Span| s.owner == span.owner && s.begin.1 <= at && at < s.end_from;
+        let levels: Vec<u64> = spans.iter().filter(is_level).map(|s| s.op_id).collect();
         if levels.len() > depth as usize {
-            return Some((
-                format!(
-                    "{} made {} levels of one owner at {} where {depth} are allowed",
-                    who(span.op_id, span.lane),
-                    levels.len(),
-                    ms(at)
-                ),
+            let (who, count, at) = (who(span.op_id, span.lane), levels.len(), ms(at));
+            return found!(
                 levels,
-            ));
+                "{who} made {count} levels of one owner at {at} where {depth} are allowed"
+            );
         }
     }
     None
@@ -100,21 +93,14 @@ fn too_deep(spans: &[Span], depth: u32) -> Found {
 fn tokens_differ(spans: &[Span], holds: &[Hold]) -> Found {
     holds.iter().find_map(|hold| {
         let first = &spans[*hold.levels.first()?];
-        let other = hold
-            .levels
-            .iter()
-            .map(|i| &spans[*i])
-            .find(|s| s.token != first.token)?;
+        let mut levels = hold.levels.iter().map(|i| &spans[*i]);
+        let other = levels.find(|s| s.token != first.token)?;
         let shown = |token: Option<u64>| token.map_or_else(|| "none".to_owned(), |t| t.to_string());
-        Some((
-            format!(
-                "operations {} and {} are levels of one hold, and their tokens differ: {} and {}",
-                first.op_id,
-                other.op_id,
-                shown(first.token),
-                shown(other.token)
-            ),
-            vec![first.op_id, other.op_id],
-        ))
+        let (a, b) = (first.op_id, other.op_id);
+        let (of_a, of_b) = (shown(first.token), shown(other.token));
+        found!(
+            vec![a, b],
+            "operations {a} and {b} are levels of one hold, and their tokens differ: {of_a} and {of_b}"
+        )
     })
 }

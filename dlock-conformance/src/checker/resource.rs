@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Found, Judgement, first, ms, who};
+use super::{Found, Judgement, first, found, ms, who};
 use crate::history::{Event, EventKind, Op, OpOutcome};
 
 /// An operation on the resource, and when it may have taken effect.
@@ -20,6 +20,15 @@ struct Call {
     from: u64,
     by: u64,
     outcome: OpOutcome,
+}
+
+impl Call {
+    fn of_token(&self) -> String {
+        format!(
+            "token {} (operation {}, lane {})",
+            self.token, self.op_id, self.lane
+        )
+    }
 }
 
 /// Checks every resource. The history must be valid.
@@ -62,99 +71,66 @@ fn read(events: &[Event]) -> BTreeMap<&str, Vec<Call>> {
 }
 
 fn broken(calls: &[Call]) -> Found {
-    let reads: Vec<&Call> = calls
-        .iter()
-        .filter(|c| c.op == Op::Read && c.outcome == OpOutcome::Ok)
-        .collect();
+    let is_read = |c: &&Call| c.op == Op::Read && c.outcome == OpOutcome::Ok;
+    let reads: Vec<&Call> = calls.iter().filter(is_read).collect();
     let found = |token: u64| reads.iter().any(|r| r.token == token);
     // A write of unknown outcome whose value was read has happened; another may have.
-    let mut writes: Vec<&Call> = calls
-        .iter()
-        .filter(|c| c.op == Op::Write)
-        .filter(|c| c.outcome == OpOutcome::Ok || (c.outcome == OpOutcome::Unknown && found(c.token)))
-        .collect();
+    let has_happened =
+        |c: &&Call| c.outcome == OpOutcome::Ok || (c.outcome == OpOutcome::Unknown && found(c.token));
+    let writes = calls.iter().filter(|c| c.op == Op::Write);
+    let mut writes: Vec<&Call> = writes.filter(has_happened).collect();
     writes.sort_by_key(|w| (w.token, w.from));
     let mut at: Vec<(&Call, u64)> = Vec::new();
     for write in writes {
         let before = at.last().copied();
         // What was read of a smaller token was read before.
-        let read = reads
-            .iter()
-            .filter(|r| r.token < write.token)
-            .max_by_key(|r| r.from)
-            .copied();
-        let earliest = write
-            .from
-            .max(before.map_or(0, |(_, t)| t))
-            .max(read.map_or(0, |r| r.from));
+        let smaller = reads.iter().filter(|r| r.token < write.token);
+        let read = smaller.max_by_key(|r| r.from).copied();
+        let earliest = [before.map_or(0, |(_, t)| t), read.map_or(0, |r| r.from)];
+        let earliest = earliest.into_iter().fold(write.from, u64::max);
         if write.by < earliest {
-            let (what, other) = match (before, read) {
-                (Some((w, t)), _) if t == earliest => ("was accepted", w),
-                (_, Some(r)) => ("was read", r),
+            let (how, other) = match (before, read) {
+                (Some((w, t)), _) if t == earliest => {
+                    let (other, from) = (w.of_token(), ms(w.from));
+                    let how = format!("{other} came before it, and cannot have come before {from}");
+                    (how, w)
+                }
+                (_, Some(r)) => {
+                    let (token, who, at) = (r.token, who(r.op_id, r.lane), ms(r.from));
+                    let how = format!("token {token} was still read by {who}, which began at {at}");
+                    (how, r)
+                }
                 _ => return None,
             };
-            return Some(overtaken(write, what, other));
+            let (what, by) = (write.of_token(), ms(write.by));
+            return found!(
+                vec![other.op_id, write.op_id],
+                "the write with {what} was accepted by {by}, but {how}"
+            );
         }
         at.push((write, earliest));
     }
     refused_for_nothing(calls, &at).or_else(|| reads.iter().find_map(|read| unreadable(read, &at)))
 }
 
-fn overtaken(write: &Call, what: &str, other: &Call) -> (String, Vec<u64>) {
-    let how = if what == "was read" {
-        format!(
-            "token {} was still read by {}, which began at {}",
-            other.token,
-            who(other.op_id, other.lane),
-            ms(other.from)
-        )
-    } else {
-        format!(
-            "token {} (operation {}, lane {}) came before it, and cannot have come before {}",
-            other.token,
-            other.op_id,
-            other.lane,
-            ms(other.from)
-        )
-    };
-    (
-        format!(
-            "the write with token {} (operation {}, lane {}) was accepted by {}, but {how}",
-            write.token,
-            write.op_id,
-            write.lane,
-            ms(write.by)
-        ),
-        vec![other.op_id, write.op_id],
-    )
-}
-
 /// A refusal needs a larger token before it.
 fn refused_for_nothing(calls: &[Call], accepted: &[(&Call, u64)]) -> Found {
     let refused = |c: &&Call| c.op == Op::Write && c.outcome == OpOutcome::Held;
     let call = calls.iter().filter(refused).find(|refused| {
-        let explained = accepted
-            .iter()
-            .any(|(w, at)| w.token > refused.token && *at <= refused.by);
+        let mut larger = accepted.iter().filter(|(w, _)| w.token > refused.token);
         let may_be = calls.iter().any(|c| {
             c.op == Op::Write
                 && c.outcome == OpOutcome::Unknown
                 && c.token > refused.token
                 && c.from <= refused.by
         });
-        !explained && !may_be
+        !larger.any(|(_, at)| *at <= refused.by) && !may_be
     })?;
-    Some((
-        format!(
-            "the write with token {} (operation {}, lane {}) was refused by {}, when no larger token can \
-                have come",
-            call.token,
-            call.op_id,
-            call.lane,
-            ms(call.by)
-        ),
+    let (what, by) = (call.of_token(), ms(call.by));
+    found!(
         vec![call.op_id],
-    ))
+        "the write with {what} was refused by {by}, when no larger token can have come"
+    )
 }
 
 /// A read finds the last write: after the first with its token, before the first with a larger one.
@@ -163,29 +139,20 @@ fn unreadable(read: &Call, accepted: &[(&Call, u64)]) -> Found {
         // Nothing was written yet: the reads before a write have put it off already.
         return None;
     }
-    let Some((write, at)) = accepted.iter().find(|(w, _)| w.token == read.token) else {
-        return Some((
-            format!(
-                "{} read token {} at {}, which no accepted write had",
-                who(read.op_id, read.lane),
-                read.token,
-                ms(read.by)
-            ),
+    let (reader, token, by) = (who(read.op_id, read.lane), read.token, ms(read.by));
+    let Some((write, at)) = accepted.iter().find(|(w, _)| w.token == token) else {
+        return found!(
             vec![read.op_id],
-        ));
+            "{reader} read token {token} at {by}, which no accepted write had"
+        );
     };
-    (read.by < *at).then(|| {
-        (
-            format!(
-                "{} read token {} by {}, before its write (operation {}, lane {}) can have come at {}",
-                who(read.op_id, read.lane),
-                read.token,
-                ms(read.by),
-                write.op_id,
-                write.lane,
-                ms(*at)
-            ),
-            vec![write.op_id, read.op_id],
-        )
-    })
+    if read.by >= *at {
+        return None;
+    }
+    let (op, lane, at) = (write.op_id, write.lane, ms(*at));
+    found!(
+        vec![write.op_id, read.op_id],
+        "{reader} read token {token} by {by}, before its write (operation {op}, lane {lane}) can have come \
+            at {at}"
+    )
 }

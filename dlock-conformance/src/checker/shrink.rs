@@ -30,11 +30,7 @@ pub fn prefix(events: &[Event], illegal: &dyn Fn(&[Event]) -> bool) -> usize {
 
 /// The smallest part that is still illegal, as far as 600 judgements find it.
 pub fn minimal(events: &[Event], violation: &Violation, illegal: &dyn Fn(&[Event]) -> bool) -> Vec<Event> {
-    let of_name: Vec<Event> = events
-        .iter()
-        .filter(|e| e.name == violation.name || e.is_fault())
-        .cloned()
-        .collect();
+    let of_name = only(events, |e| e.name == violation.name);
     if !illegal(&of_name) {
         return about(events, violation);
     }
@@ -46,13 +42,9 @@ pub fn minimal(events: &[Event], violation: &Violation, illegal: &dyn Fn(&[Event
     };
     // Usually the checker has named exactly these operations.
     let named: BTreeSet<u64> = violation.operations.iter().copied().collect();
-    let only: Vec<Event> = least
-        .iter()
-        .filter(|e| e.is_fault() || named.contains(&e.unit()))
-        .cloned()
-        .collect();
-    if still(&only) {
-        least = only;
+    let of_named = only(&least, |e| named.contains(&e.unit()));
+    if still(&of_named) {
+        least = of_named;
     }
     without_units(&mut least, &mut still);
     without_asides(&mut least, &mut still);
@@ -61,9 +53,15 @@ pub fn minimal(events: &[Event], violation: &Violation, illegal: &dyn Fn(&[Event
 
 /// For a history of which nothing can be left out safely: the events of the operations in the violation.
 pub(super) fn about(events: &[Event], violation: &Violation) -> Vec<Event> {
+    let is_named = |e: &Event| violation.operations.contains(&e.unit());
+    only(events, |e| e.name == violation.name && is_named(e))
+}
+
+/// Those events, and all faults: without them a session could not have ended.
+pub(crate) fn only(events: &[Event], kept: impl Fn(&Event) -> bool) -> Vec<Event> {
     events
         .iter()
-        .filter(|e| e.is_fault() || (e.name == violation.name && violation.operations.contains(&e.unit())))
+        .filter(|e| e.is_fault() || kept(e))
         .cloned()
         .collect()
 }
@@ -78,15 +76,10 @@ pub fn around(events: &[Event], violation: &Violation) -> Vec<Event> {
     let named = violation.operations.iter().map(|op| times(*op));
     let window = named.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)));
     let (from, until) = window.unwrap_or((0, u64::MAX));
-    let overlaps = |e: &&Event| {
+    only(events, |e| {
         let (begin, end) = times(e.unit());
         e.name == violation.name && begin <= until && from <= end
-    };
-    events
-        .iter()
-        .filter(|e| e.is_fault() || overlaps(e))
-        .cloned()
-        .collect()
+    })
 }
 
 /// Leaves out runs of whole grants, of half of them at first, of a single one at last.
@@ -102,11 +95,7 @@ fn without_units(least: &mut Vec<Event>, still: &mut dyn FnMut(&[Event]) -> bool
         let mut at = 0;
         while at < units.len() {
             let out: BTreeSet<u64> = units[at..units.len().min(at + size)].iter().copied().collect();
-            let rest: Vec<Event> = least
-                .iter()
-                .filter(|e| e.is_fault() || !out.contains(&e.unit()))
-                .cloned()
-                .collect();
+            let rest = only(least, |e| !out.contains(&e.unit()));
             if still(&rest) {
                 *least = rest;
                 units.retain(|u| !out.contains(u));
@@ -118,24 +107,22 @@ fn without_units(least: &mut Vec<Event>, still: &mut dyn FnMut(&[Event]) -> bool
     }
 }
 
-/// Leaves out single renewals, looks and observations of belief.
+/// Leaves out single renewals and observations of belief.
 fn without_asides(least: &mut Vec<Event>, still: &mut dyn FnMut(&[Event]) -> bool) {
     // From the back: related events come after an event, so that the indexes before it stay.
     for at in (0..least.len()).rev() {
         let event = &least[at];
-        // A fault is none: without it a session could not have ended.
         let is_aside = event.kind == EventKind::GrantedBeliefUntil
-            || (event.kind == EventKind::Invoke && matches!(event.op, Some(Op::Renew | Op::ReadInfo)));
+            || (event.kind == EventKind::Invoke && event.op == Some(Op::Renew));
         if !is_aside {
             continue;
         }
         let (op, kind) = (event.op_id, event.kind);
-        let rest: Vec<Event> = least
-            .iter()
-            .enumerate()
-            .filter(|(i, e)| *i != at && !(kind == EventKind::Invoke && e.op_id == op))
-            .map(|(_, e)| e.clone())
-            .collect();
+        let mut rest = least.clone();
+        rest.remove(at);
+        if kind == EventKind::Invoke {
+            rest.retain(|e| e.op_id != op);
+        }
         if still(&rest) {
             *least = rest;
         }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Found, Judgement, first, ms};
+use super::{Found, Judgement, first, found, ms};
 use crate::history::{Event, EventKind, ModeTag, Model, Op, OpOutcome, Span, Told, spans};
 use crate::nanos::nanos;
 
@@ -97,7 +97,7 @@ fn streams(events: &[Event], end: u64) -> Vec<Stream<'_>> {
 fn has_unknown_grants(events: &[Event], name: &str) -> bool {
     let mut open = BTreeSet::new();
     for event in events.iter().filter(|e| e.name == name) {
-        if !matches!(event.op, Some(Op::Acquire | Op::Try)) {
+        if !event.is_acquire() {
             continue;
         }
         if event.kind == EventKind::Invoke || event.outcome == Some(OpOutcome::Unknown) {
@@ -133,11 +133,10 @@ impl<'a> Judge<'a> {
         let mut view = View::default();
         for (i, (at, told)) in self.stream.told.iter().enumerate() {
             let found = match told {
-                Told::Snapshot { holders, skipped } => self.snapshot(&mut view, i, *at, holders, *skipped),
-                _ if i == 0 && **told != Told::Over => Some((
-                    format!("its first item, at {}, was no snapshot", ms(*at)),
-                    Vec::new(),
-                )),
+                Told::Snapshot { holders, skipped } => self.snapshot(&mut view, i, holders, *skipped),
+                _ if i == 0 && **told != Told::Over => {
+                    found!(Vec::new(), "its first item, at {}, was no snapshot", ms(*at))
+                }
                 Told::Granted(id, token) => self.granted(&mut view, *at, id, *token),
                 Told::Ended(id) => self.ended(&mut view, *at, id),
                 Told::Over => None,
@@ -153,22 +152,14 @@ impl<'a> Judge<'a> {
         self.spans.iter().find(|s| s.grant_id.as_deref() == Some(id))
     }
 
-    fn snapshot(
-        &self,
-        view: &mut View<'a>,
-        i: usize,
-        at: u64,
-        holders: &'a [String],
-        skipped: bool,
-    ) -> Found {
+    fn snapshot(&self, view: &mut View<'a>, i: usize, holders: &'a [String], skipped: bool) -> Found {
+        let at = self.stream.told[i].0;
+        let when = ms(at);
         if i > 0 && (!skipped || self.coalescing == Coalescing::None) {
-            return Some((
-                format!(
-                    "a second snapshot at {} although no change may be left out",
-                    ms(at)
-                ),
+            return found!(
                 Vec::new(),
-            ));
+                "a second snapshot at {when} although no change may be left out"
+            );
         }
         // The state at some moment since the subscription, or since the item before.
         let since = match i.checked_sub(1).and_then(|before| self.stream.told.get(before)) {
@@ -180,17 +171,13 @@ impl<'a> Judge<'a> {
                 return Some(found);
             }
             if let Some(span) = self.span(id)
-                && span.end_by.is_some_and(|by| by < since)
+                && let Some(by) = span.end_by.filter(|by| *by < since)
             {
-                return Some((
-                    format!(
-                        "the snapshot at {} shows operation {} as a holder, whose hold was over by {}",
-                        ms(at),
-                        span.op_id,
-                        ms(span.end_by.unwrap_or(0))
-                    ),
-                    vec![span.op_id],
-                ));
+                let (op, by) = (span.op_id, ms(by));
+                return found!(
+                    vec![op],
+                    "the snapshot at {when} shows operation {op} as a holder, whose hold was over by {by}"
+                );
             }
         }
         let forgotten = self.spans.iter().find(|s| {
@@ -198,15 +185,11 @@ impl<'a> Judge<'a> {
             !is_told && s.begin.1 < since && at < s.end_from
         });
         if let Some(span) = forgotten {
-            return Some((
-                format!(
-                    "the snapshot at {} omits operation {}, which held it since {}",
-                    ms(at),
-                    span.op_id,
-                    ms(span.begin.1)
-                ),
-                vec![span.op_id],
-            ));
+            let (op, since) = (span.op_id, ms(span.begin.1));
+            return found!(
+                vec![op],
+                "the snapshot at {when} omits operation {op}, which held it since {since}"
+            );
         }
         view.holders = holders.iter().map(String::as_str).collect();
         view.known.extend(&view.holders);
@@ -220,47 +203,34 @@ impl<'a> Judge<'a> {
         if let Some(found) = self.phantom(at, id) {
             return Some(found);
         }
-        let span = self.span(id);
-        if let Some(span) = span {
+        if let Some(span) = self.span(id) {
+            let (when, op) = (ms(at), span.op_id);
             if let Some(by) = span.end_by.filter(|by| *by < self.stream.subscribed.0) {
-                return Some((
-                    format!(
-                        "it saw at {} the grant of operation {}, which was over by {}, before it subscribed",
-                        ms(at),
-                        span.op_id,
-                        ms(by)
-                    ),
-                    vec![span.op_id],
-                ));
+                let by = ms(by);
+                return found!(
+                    vec![op],
+                    "it saw at {when} the grant of operation {op}, which was over by {by}, before it \
+                        subscribed"
+                );
             }
-            let beside = view
-                .holders
-                .iter()
-                .filter(|other| **other != id)
-                .filter_map(|other| self.span(other))
-                .find(|other| !other.mode.shares_with(span.mode));
-            if let Some(other) = beside {
-                return Some((
-                    format!(
-                        "it saw at {} the grant of operation {} and never the end of operation {} before it",
-                        ms(at),
-                        span.op_id,
-                        other.op_id
-                    ),
-                    vec![other.op_id, span.op_id],
-                ));
+            let others = view.holders.iter().filter(|other| **other != id);
+            let mut others = others.filter_map(|other| self.span(other));
+            if let Some(other) = others.find(|other| !other.mode.shares_with(span.mode)) {
+                let other = other.op_id;
+                return found!(
+                    vec![other, op],
+                    "it saw at {when} the grant of operation {op} and never the end of operation {other} \
+                        before it"
+                );
             }
             if span.mode == ModeTag::Exclusive
                 && let (Some(largest), Some(token)) = (view.largest, token)
                 && token < largest
             {
-                return Some((
-                    format!(
-                        "it saw at {} token {token}, after token {largest}: not the order of the grants",
-                        ms(at)
-                    ),
-                    vec![span.op_id],
-                ));
+                return found!(
+                    vec![op],
+                    "it saw at {when} token {token}, after token {largest}: not the order of the grants"
+                );
             }
         }
         view.largest = view.largest.max(token);
@@ -270,45 +240,35 @@ impl<'a> Judge<'a> {
     }
 
     fn ended(&self, view: &mut View<'a>, at: u64, id: &'a str) -> Found {
-        let span = self.span(id);
-        let operations = span.map(|s| s.op_id).into_iter().collect();
+        let (span, when) = (self.span(id), ms(at));
         if !view.holders.remove(id) {
-            return Some((
-                format!(
-                    "it saw at {} the end of a hold ({id}) whose grant it did not see",
-                    ms(at)
-                ),
-                operations,
-            ));
+            return found!(
+                span.map(|s| s.op_id).into_iter().collect(),
+                "it saw at {when} the end of a hold ({id}) whose grant it did not see"
+            );
         }
         let span = span.filter(|s| at < s.end_from)?;
-        Some((
-            format!(
-                "it saw at {} the end of operation {}, which held it for sure until {}",
-                ms(at),
-                span.op_id,
-                ms(span.end_from)
-            ),
-            operations,
-        ))
+        let (op, until) = (span.op_id, ms(span.end_from));
+        found!(
+            vec![op],
+            "it saw at {when} the end of operation {op}, which held it for sure until {until}"
+        )
     }
 
     /// A grant that was not requested, or not yet.
     fn phantom(&self, at: u64, id: &str) -> Found {
+        let when = ms(at);
         match self.span(id) {
-            None if !self.may_be_unknown => Some((
-                format!("it saw at {} a holder ({id}) that never existed", ms(at)),
-                Vec::new(),
-            )),
-            Some(span) if at < span.begin.0 => Some((
-                format!(
-                    "it saw at {} the grant of operation {}, which began at {}",
-                    ms(at),
-                    span.op_id,
-                    ms(span.begin.0)
-                ),
-                vec![span.op_id],
-            )),
+            None if !self.may_be_unknown => {
+                found!(Vec::new(), "it saw at {when} a holder ({id}) that never existed")
+            }
+            Some(span) if at < span.begin.0 => {
+                let (op, began) = (span.op_id, ms(span.begin.0));
+                found!(
+                    vec![op],
+                    "it saw at {when} the grant of operation {op}, which began at {began}"
+                )
+            }
             _ => None,
         }
     }
@@ -320,33 +280,22 @@ impl<'a> Judge<'a> {
             let Some(id) = span.grant_id.as_deref() else {
                 continue;
             };
-            let skipped = view.skipped_at.is_some_and(|at| span.begin.0 < at);
-            if span.begin.0 > self.stream.subscribed.1
-                && span.begin.1 < told_by
-                && !view.known.contains(id)
-                && !skipped
-            {
-                return Some((
-                    format!(
-                        "it never saw the grant of operation {}, made by {}",
-                        span.op_id,
-                        ms(span.begin.1)
-                    ),
-                    vec![span.op_id],
-                ));
+            let (op, (from, by)) = (span.op_id, span.begin);
+            let skipped = view.skipped_at.is_some_and(|at| from < at);
+            let is_due = self.stream.subscribed.1 < from && by < told_by && !skipped;
+            if is_due && !view.known.contains(id) {
+                let by = ms(by);
+                return found!(vec![op], "it never saw the grant of operation {op}, made by {by}");
             }
             if view.holders.contains(id)
                 && let Some(by) = span.end_by.filter(|by| *by < told_by)
             {
-                return Some((
-                    format!(
-                        "it never saw the end of operation {}, which had come by {}: the final state is \
-                            missing",
-                        span.op_id,
-                        ms(by)
-                    ),
-                    vec![span.op_id],
-                ));
+                let by = ms(by);
+                return found!(
+                    vec![op],
+                    "it never saw the end of operation {op}, which had come by {by}: the final state is \
+                        missing"
+                );
             }
         }
         None

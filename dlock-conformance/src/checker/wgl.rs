@@ -17,29 +17,15 @@ pub const BUDGET: u64 = 2_000_000;
 pub fn check(names: &BTreeMap<String, Vec<Span>>, model: &Model, budget: u64) -> Judgement {
     let mut unknown = None;
     for (name, spans) in names {
-        match search(spans, model, budget) {
-            Found::Legal => {}
-            Found::Unknown => {
-                unknown.get_or_insert_with(|| {
-                    format!("`{name}`: no order was found and none was excluded within {budget} steps")
-                });
+        match search(name, spans, model, budget) {
+            Judgement::Legal => {}
+            illegal @ Judgement::Illegal(_) => return illegal,
+            other => {
+                unknown.get_or_insert(other);
             }
-            Found::Illegal {
-                explanation,
-                operations,
-            } => return Judgement::Illegal(Violation::new(name, explanation, operations)),
         }
     }
-    unknown.map_or(Judgement::Legal, Judgement::Unknown)
-}
-
-enum Found {
-    Legal,
-    Illegal {
-        explanation: String,
-        operations: Vec<u64>,
-    },
-    Unknown,
+    unknown.unwrap_or(Judgement::Legal)
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -88,7 +74,11 @@ struct Search<'a> {
     latest: Vec<u64>,
 }
 
-fn search(spans: &[Span], model: &Model, budget: u64) -> Found {
+fn search(name: &str, spans: &[Span], model: &Model, budget: u64) -> Judgement {
+    let unknown = || {
+        let why = format!("`{name}`: no order was found and none was excluded within {budget} steps");
+        Judgement::Unknown(why)
+    };
     let search = Search::new(spans, model);
     let root = Frame {
         taken: (0, Vec::new()),
@@ -101,7 +91,7 @@ fn search(spans: &[Span], model: &Model, budget: u64) -> Found {
     let mut steps = 0;
     while let Some(frame) = stack.last_mut() {
         if search.is_done(&frame.taken) {
-            return Found::Legal;
+            return Judgement::Legal;
         }
         let Some(next) = frame.candidates.pop() else {
             stack.pop();
@@ -109,7 +99,7 @@ fn search(spans: &[Span], model: &Model, budget: u64) -> Found {
         };
         steps += 1;
         if steps > budget {
-            return Found::Unknown;
+            return unknown();
         }
         let taken = search.take(&frame.taken, next);
         if !seen.insert(taken.clone()) {
@@ -132,44 +122,31 @@ fn search(spans: &[Span], model: &Model, budget: u64) -> Found {
             candidates,
         });
     }
-    search.explain(&deepest.1, &deepest.2)
+    let illegal = search.explain(name, &deepest.1, &deepest.2);
+    illegal.map_or_else(unknown, Judgement::Illegal)
 }
 
 impl<'a> Search<'a> {
     fn new(spans: &'a [Span], model: &Model) -> Self {
         let mut steps = Vec::new();
         for (i, span) in spans.iter().enumerate() {
-            steps.push(Step {
-                from: span.begin.0,
-                by: span.begin.1,
-                what: What::Acquire,
+            let step = |what, (from, by)| Step {
+                from,
+                by,
+                what,
                 span: i,
-            });
-            for renewal in &span.renewed {
-                steps.push(Step {
-                    from: renewal.0,
-                    by: renewal.1,
-                    what: What::Renew,
-                    span: i,
-                });
-            }
+            };
+            steps.push(step(What::Acquire, span.begin));
+            steps.extend(span.renewed.iter().map(|renewal| step(What::Renew, *renewal)));
             if span.end_from < u64::MAX || span.end_by.is_some() {
-                steps.push(Step {
-                    from: span.end_from,
-                    by: span.end_by.unwrap_or(u64::MAX),
-                    what: What::End,
-                    span: i,
-                });
+                steps.push(step(What::End, (span.end_from, span.end_by.unwrap_or(u64::MAX))));
             }
         }
         steps.sort_by_key(|s| (s.from, s.what, s.by));
-        let mut latest = Vec::with_capacity(steps.len() + 1);
-        let mut max = 0;
+        let mut latest = vec![0];
         for step in &steps {
-            latest.push(max);
-            max = max.max(step.by);
+            latest.push(step.by.max(latest[latest.len() - 1]));
         }
-        latest.push(max);
         Self {
             spans,
             rank: if model.fenced { rank(spans) } else { Vec::new() },
@@ -190,11 +167,8 @@ impl<'a> Search<'a> {
 
     /// Whether all steps before `base`, and none beyond, are over before the next can begin.
     fn is_cut(&self, taken: &Taken) -> bool {
-        taken.1.is_empty()
-            && self
-                .steps
-                .get(taken.0)
-                .is_none_or(|next| self.latest[taken.0] < next.from)
+        let next = self.steps.get(taken.0);
+        taken.1.is_empty() && next.is_none_or(|next| self.latest[taken.0] < next.from)
     }
 
     fn take(&self, taken: &Taken, step: u32) -> Taken {
@@ -202,11 +176,8 @@ impl<'a> Search<'a> {
         if let Err(at) = beyond.binary_search(&step) {
             beyond.insert(at, step);
         }
-        let run = beyond
-            .iter()
-            .enumerate()
-            .take_while(|(i, s)| **s as usize == base + i)
-            .count();
+        let joined = |(i, step): &(usize, &u32)| **step as usize == base + i;
+        let run = beyond.iter().enumerate().take_while(joined).count();
         beyond.drain(..run);
         base += run;
         (base, beyond)
@@ -239,11 +210,9 @@ impl<'a> Search<'a> {
         match step.what {
             What::Renew | What::End => state.holders.contains(&step.span),
             What::Acquire => {
+                let shares = |h: &usize| self.spans[*h].mode.shares_with(span.mode);
                 state.holders.len() < span.mode.limit()
-                    && state
-                        .holders
-                        .iter()
-                        .all(|h| self.spans[*h].mode.shares_with(span.mode))
+                    && state.holders.iter().all(shares)
                     && self.token_fits(step.span, state)
             }
         }
@@ -281,45 +250,34 @@ impl<'a> Search<'a> {
         state
     }
 
-    fn explain(&self, taken: &Taken, state: &State) -> Found {
-        let blocked = self
-            .left(taken)
-            .min_by_key(|i| self.steps[*i].by)
-            .map(|i| self.steps[i]);
-        let Some(blocked) = blocked else {
-            return Found::Unknown;
-        };
+    fn explain(&self, name: &str, taken: &Taken, state: &State) -> Option<Violation> {
+        let left = self.left(taken).map(|i| self.steps[i]);
+        let blocked = left.min_by_key(|step| step.by)?;
         let span = &self.spans[blocked.span];
         let what = match blocked.what {
             What::Acquire => "the grant",
             What::Renew => "a renewal",
             What::End => "the end",
         };
-        let holders = if state.holders.is_empty() {
-            "nobody".to_owned()
-        } else {
-            let named = |h: &usize| who(self.spans[*h].op_id, self.spans[*h].lane);
-            state.holders.iter().map(named).collect::<Vec<_>>().join(", ")
-        };
-        let token = span.token.map_or_else(String::new, |t| format!(", token {t}"));
-        Found::Illegal {
-            explanation: format!(
-                "no order explains it: after the longest one ({} of {} steps, held by {holders}, largest \
-                    token {}), {what} of operation {} (lane {}{token}), which was over by {}, has no place",
-                taken.0 + taken.1.len(),
-                self.steps.len(),
-                state.largest,
-                span.op_id,
-                span.lane,
-                ms(blocked.by),
-            ),
-            operations: state
-                .holders
-                .iter()
-                .map(|h| self.spans[*h].op_id)
-                .chain([span.op_id])
-                .collect(),
+        let held = || state.holders.iter().map(|h| &self.spans[*h]);
+        let mut holders = held()
+            .map(|s| who(s.op_id, s.lane))
+            .collect::<Vec<_>>()
+            .join(", ");
+        if holders.is_empty() {
+            holders.push_str("nobody");
         }
+        let (longest, all) = (taken.0 + taken.1.len(), self.steps.len());
+        let (largest, op, lane) = (state.largest, span.op_id, span.lane);
+        let token = span.token.map_or_else(String::new, |t| format!(", token {t}"));
+        let by = ms(blocked.by);
+        let explanation = format!(
+            "no order explains it: after the longest one ({longest} of {all} steps, held by {holders}, \
+                largest token {largest}), {what} of operation {op} (lane {lane}{token}), which was over by \
+                {by}, has no place"
+        );
+        let operations = held().map(|s| s.op_id).chain([op]).collect();
+        Some(Violation::new(name, explanation, operations))
     }
 }
 

@@ -7,7 +7,7 @@ use crate::mode::ModeTag;
 
 /// One line of a history. Times are nanoseconds since the begin of the history, on the monotonic clock of the
 /// harness's runtime.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Event {
     /// When.
     pub t_mono_ns: u64,
@@ -68,6 +68,11 @@ impl Event {
         )
     }
 
+    /// Whether an acquire begins or ends.
+    pub(crate) fn is_acquire(&self) -> bool {
+        matches!(self.op, Some(Op::Acquire | Op::Try))
+    }
+
     /// Whether it tells of a guard or a call that was dropped.
     pub(crate) fn is_drop(&self) -> bool {
         self.kind == EventKind::Dropped || self.note.as_deref() == Some(DROPPED)
@@ -81,23 +86,11 @@ impl Event {
     /// An event of that kind without other fields. The recorder stamps it.
     pub fn new(kind: EventKind, lane: u32, op_id: u64, name: impl Into<String>) -> Self {
         Self {
-            t_mono_ns: 0,
             lane,
             op_id,
             kind,
-            op: None,
             name: name.into(),
-            of: None,
-            mode: None,
-            grant_id: None,
-            token: None,
-            ttl_ns: None,
-            outcome: None,
-            priority: None,
-            owner: None,
-            told: None,
-            err_kind: None,
-            note: None,
+            ..Self::default()
         }
     }
 }
@@ -106,10 +99,11 @@ impl Event {
 pub(super) const DROPPED: &str = "its future was dropped";
 
 /// What kind of event it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EventKind {
     /// An operation begins.
+    #[default]
     Invoke,
     /// An operation ends.
     Return,
@@ -143,8 +137,6 @@ pub enum Op {
     Renew,
     /// A release.
     Release,
-    /// A look.
-    ReadInfo,
     /// A subscription to the changes of a name.
     Watch,
     /// A write to a fenced resource, with the token that the invoke carries: ok if accepted, held if refused.

@@ -73,20 +73,14 @@ impl Span {
 pub fn spans(events: &[Event], model: &Model) -> BTreeMap<String, Vec<Span>> {
     let mut reader = Reader {
         model,
-        faults: events
-            .iter()
-            .filter(|e| e.kind == EventKind::FaultBegin)
-            .map(|e| e.t_mono_ns)
-            .collect(),
         invokes: HashMap::new(),
         grants: BTreeMap::new(),
     };
-    for event in events {
-        reader.event(event);
-    }
-    let faults = std::mem::take(&mut reader.faults);
+    events.iter().for_each(|event| reader.event(event));
+    let faults = events.iter().filter(|e| e.kind == EventKind::FaultBegin);
+    let faults: Vec<u64> = faults.map(|e| e.t_mono_ns).collect();
     let mut names: BTreeMap<String, Vec<Span>> = BTreeMap::new();
-    for (_, grant) in std::mem::take(&mut reader.grants) {
+    for grant in reader.grants.into_values() {
         let name = grant.name.to_owned();
         names.entry(name).or_default().push(grant.finish(model, &faults));
     }
@@ -98,7 +92,6 @@ pub fn spans(events: &[Event], model: &Model) -> BTreeMap<String, Vec<Span>> {
 
 struct Reader<'a> {
     model: &'a Model,
-    faults: Vec<u64>,
     invokes: HashMap<u64, &'a Event>,
     grants: BTreeMap<u64, Grant<'a>>,
 }
@@ -153,68 +146,54 @@ impl<'a> Reader<'a> {
             return;
         };
         let times = (invoke.t_mono_ns, event.t_mono_ns);
+        let lapses_from = lapse(self.model, times.0, event.ttl_ns.unwrap_or(0));
+        if event.is_acquire() {
+            if event.outcome == Some(OpOutcome::Ok) {
+                let span = Span {
+                    op_id: event.op_id,
+                    lane: event.lane,
+                    mode: event.mode.or(invoke.mode).unwrap_or(ModeTag::Exclusive),
+                    token: event.token,
+                    grant_id: event.grant_id.clone(),
+                    owner: invoke.owner.clone(),
+                    begin: times,
+                    renewed: Vec::new(),
+                    end_from: 0,
+                    end_by: None,
+                    ended_by: "",
+                };
+                let grant = Grant {
+                    name: &event.name,
+                    span,
+                    lapses_from,
+                    let_go_from: None,
+                    released: None,
+                    told_lost: None,
+                };
+                self.grants.insert(event.op_id, grant);
+            }
+            return;
+        }
+        let Some(grant) = self.grant_of(event) else {
+            return;
+        };
         match (event.op, event.outcome) {
-            (Some(Op::Acquire | Op::Try), Some(OpOutcome::Ok)) => {
-                let ttl = event.ttl_ns.unwrap_or(0);
-                self.grants.insert(
-                    event.op_id,
-                    Grant {
-                        name: &event.name,
-                        span: Span {
-                            op_id: event.op_id,
-                            lane: event.lane,
-                            mode: event.mode.or(invoke.mode).unwrap_or(ModeTag::Exclusive),
-                            token: event.token,
-                            grant_id: event.grant_id.clone(),
-                            owner: invoke.owner.clone(),
-                            begin: times,
-                            renewed: Vec::new(),
-                            end_from: 0,
-                            end_by: None,
-                            ended_by: "",
-                        },
-                        lapses_from: lapse(self.model, times.0, ttl),
-                        let_go_from: None,
-                        released: None,
-                        told_lost: None,
-                    },
-                );
+            (Some(Op::Renew), Some(OpOutcome::Ok)) => {
+                grant.span.renewed.push(times);
+                grant.lapses_from = grant.lapses_from.max(lapses_from);
             }
-            (Some(Op::Renew), outcome) => {
-                let model = self.model;
-                let Some(grant) = self.grant_of(event) else {
-                    return;
-                };
-                match outcome {
-                    Some(OpOutcome::Ok) => {
-                        grant.span.renewed.push(times);
-                        let ttl = event.ttl_ns.unwrap_or(0);
-                        grant.lapses_from = grant.lapses_from.max(lapse(model, times.0, ttl));
-                    }
-                    Some(OpOutcome::Lost) => {
-                        grant.told_lost.get_or_insert(times.1);
-                    }
-                    _ => {}
-                }
+            (Some(Op::Renew), Some(OpOutcome::Lost)) => {
+                grant.told_lost.get_or_insert(times.1);
             }
-            (Some(Op::Release), outcome) => {
-                let Some(grant) = self.grant_of(event) else {
-                    return;
-                };
-                match outcome {
-                    Some(OpOutcome::Ok) if grant.released.is_none() => {
-                        // From the first attempt on: an earlier one whose reply was lost may have been the
-                        // one.
-                        grant.released = Some((grant.let_go_from.unwrap_or(times.0), times.1));
-                    }
-                    Some(OpOutcome::Lost) => {
-                        grant.told_lost.get_or_insert(times.1);
-                        grant.forgive(times.0);
-                    }
-                    Some(OpOutcome::Failed) => grant.forgive(times.0),
-                    _ => {}
-                }
+            (Some(Op::Release), Some(OpOutcome::Ok)) if grant.released.is_none() => {
+                // From the first attempt on: an earlier one whose reply was lost may have been the one.
+                grant.released = Some((grant.let_go_from.unwrap_or(times.0), times.1));
             }
+            (Some(Op::Release), Some(OpOutcome::Lost)) => {
+                grant.told_lost.get_or_insert(times.1);
+                grant.forgive(times.0);
+            }
+            (Some(Op::Release), Some(OpOutcome::Failed)) => grant.forgive(times.0),
             _ => {}
         }
     }
@@ -236,28 +215,20 @@ impl Grant<'_> {
             return span;
         }
         let let_go = self.let_go_from.unwrap_or(u64::MAX);
-        match model.ends {
-            Ends::Never => {
-                (span.end_from, span.ended_by) = (let_go, "nothing that this model knows");
-            }
+        let (from, by, how) = match model.ends {
+            Ends::Never => (u64::MAX, None, "nothing that this model knows"),
             Ends::WhenLost => {
-                let from = if self.told_lost.is_some() {
-                    span.begin.0
-                } else {
-                    u64::MAX
-                };
-                (span.end_from, span.end_by, span.ended_by) =
-                    (from.min(let_go), self.told_lost, "the word `lost`");
+                let from = self.told_lost.map_or(u64::MAX, |_| span.begin.0);
+                (from, self.told_lost, "the word `lost`")
             }
-            Ends::Lease | Ends::LeaseOrFault => {
-                let fault = match model.ends {
-                    Ends::LeaseOrFault => faults.iter().copied().find(|f| *f >= span.begin.0),
-                    _ => None,
-                };
-                let from = self.lapses_from.min(fault.unwrap_or(u64::MAX)).min(let_go);
-                (span.end_from, span.end_by, span.ended_by) = (from, self.told_lost, "the end of its lease");
+            Ends::Lease => (self.lapses_from, self.told_lost, "the end of its lease"),
+            Ends::LeaseOrFault => {
+                let fault = faults.iter().copied().find(|f| *f >= span.begin.0);
+                let from = self.lapses_from.min(fault.unwrap_or(u64::MAX));
+                (from, self.told_lost, "the end of its lease")
             }
-        }
+        };
+        (span.end_from, span.end_by, span.ended_by) = (from.min(let_go), by, how);
         // It was held at some moment of each confirmed renewal.
         let held_at = span.renewed.iter().map(|r| r.0).max().unwrap_or(0);
         span.end_from = span.end_from.max(held_at);

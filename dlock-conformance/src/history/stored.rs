@@ -61,11 +61,9 @@ impl Head {
 /// # Errors
 /// Those of the writer.
 pub fn store(head: &Head, events: &[Event], mut out: impl Write) -> io::Result<()> {
-    serde_json::to_writer(&mut out, head)?;
-    out.write_all(b"\n")?;
+    writeln!(out, "{}", serde_json::to_string(head)?)?;
     for event in events {
-        serde_json::to_writer(&mut out, event)?;
-        out.write_all(b"\n")?;
+        writeln!(out, "{}", serde_json::to_string(event)?)?;
     }
     Ok(())
 }
@@ -80,17 +78,16 @@ pub fn load(lines: impl BufRead) -> io::Result<(Head, Vec<Event>)> {
     let first = lines.next().ok_or_else(|| invalid("it is empty".to_owned()))??;
     let head: Head = serde_json::from_str(&first)
         .map_err(|e| invalid(format!("its first line is not the head of a stored history: {e}")))?;
-    if head.format != FORMAT {
+    let format = &head.format;
+    if format != FORMAT {
         return Err(invalid(format!(
-            "its format is {}, and this kit reads {FORMAT}",
-            head.format
+            "its format is {format}, and this kit reads {FORMAT}"
         )));
     }
     let mut events = Vec::new();
-    for (n, line) in lines.enumerate() {
-        let event =
-            serde_json::from_str(&line?).map_err(|e| invalid(format!("line {} is no event: {e}", n + 2)))?;
-        events.push(event);
+    for (line, n) in lines.zip(2..) {
+        let event = serde_json::from_str(&line?);
+        events.push(event.map_err(|e| invalid(format!("line {n} is no event: {e}")))?);
     }
     Ok((head, events))
 }

@@ -1,6 +1,6 @@
 //! Checks that a history is well-formed before it is judged.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 
 use super::event::{Event, EventKind, Op, OpOutcome};
@@ -37,19 +37,18 @@ pub fn validate(events: &[Event]) -> Result<(), Invalid> {
 struct Validator<'a> {
     now: u64,
     in_flight: HashMap<u32, &'a Event>,
-    seen: HashMap<u64, ()>,
+    seen: HashSet<u64>,
     granted: HashMap<u64, &'a str>,
 }
 
 impl<'a> Validator<'a> {
     fn event(&mut self, event: &'a Event) -> Result<(), String> {
         if event.t_mono_ns < self.now {
-            return Err(format!(
-                "its time {} is before that of the event before it",
-                event.t_mono_ns
-            ));
+            let at = event.t_mono_ns;
+            return Err(format!("its time {at} is before that of the event before it"));
         }
         self.now = event.t_mono_ns;
+        let (op, lane) = (event.op_id, event.lane);
         match event.kind {
             EventKind::Invoke => self.invoke(event),
             EventKind::Return => self.ret(event),
@@ -57,8 +56,7 @@ impl<'a> Validator<'a> {
             EventKind::Queued => match self.in_flight.get(&event.lane) {
                 Some(acquire) if acquire.op_id == event.op_id => Ok(()),
                 _ => Err(format!(
-                    "operation {} is queued but not in flight in lane {}",
-                    event.op_id, event.lane
+                    "operation {op} is queued but not in flight in lane {lane}"
                 )),
             },
             EventKind::Watch if event.told.is_none() => {
@@ -70,45 +68,42 @@ impl<'a> Validator<'a> {
 
     fn invoke(&mut self, event: &'a Event) -> Result<(), String> {
         let op = event.op.ok_or("an invoke does not name its operation")?;
-        if self.seen.insert(event.op_id, ()).is_some() {
-            return Err(format!("operation {} is invoked twice", event.op_id));
+        let (number, lane) = (event.op_id, event.lane);
+        if !self.seen.insert(number) {
+            return Err(format!("operation {number} is invoked twice"));
         }
         if matches!(op, Op::Renew | Op::Release) {
             self.of_a_grant(event)?;
         }
-        if matches!(op, Op::Acquire | Op::Try) && event.mode.is_none() {
+        if event.is_acquire() && event.mode.is_none() {
             return Err("an acquire does not name its mode".to_owned());
         }
         if op == Op::Write && event.token.is_none() {
             return Err("a write does not name its token".to_owned());
         }
-        match self.in_flight.insert(event.lane, event) {
-            Some(other) => Err(format!(
-                "lane {} begins operation {} while {} is in flight",
-                event.lane, event.op_id, other.op_id
+        match self.in_flight.insert(lane, event) {
+            Some(Event { op_id: other, .. }) => Err(format!(
+                "lane {lane} begins operation {number} while {other} is in flight"
             )),
             None => Ok(()),
         }
     }
 
     fn ret(&mut self, event: &'a Event) -> Result<(), String> {
-        let invoke = match self.in_flight.remove(&event.lane) {
-            Some(invoke) if invoke.op_id == event.op_id => invoke,
-            _ => {
-                return Err(format!(
-                    "operation {} returns in lane {} but is not in flight there",
-                    event.op_id, event.lane
-                ));
-            }
+        let (number, lane) = (event.op_id, event.lane);
+        let in_flight = self.in_flight.remove(&lane);
+        let Some(invoke) = in_flight.filter(|invoke| invoke.op_id == number) else {
+            return Err(format!(
+                "operation {number} returns in lane {lane} but is not in flight there"
+            ));
         };
         if (invoke.op, &invoke.name, invoke.of) != (event.op, &event.name, event.of) {
             return Err(format!(
-                "the return of operation {} does not match its invoke",
-                event.op_id
+                "the return of operation {number} does not match its invoke"
             ));
         }
         let outcome = event.outcome.ok_or("a return does not name its outcome")?;
-        if outcome == OpOutcome::Ok && matches!(event.op, Some(Op::Acquire | Op::Try)) {
+        if outcome == OpOutcome::Ok && event.is_acquire() {
             if event.ttl_ns.is_none() {
                 return Err("a grant does not name its ttl".to_owned());
             }
@@ -118,13 +113,10 @@ impl<'a> Validator<'a> {
     }
 
     fn of_a_grant(&self, event: &Event) -> Result<(), String> {
-        let of = event.of.ok_or("it does not name its grant")?;
+        let (of, name) = (event.of.ok_or("it does not name its grant")?, &event.name);
         match self.granted.get(&of) {
-            Some(name) if *name == event.name => Ok(()),
-            Some(name) => Err(format!(
-                "operation {of} was granted `{name}`, not `{}`",
-                event.name
-            )),
+            Some(granted) if granted == name => Ok(()),
+            Some(granted) => Err(format!("operation {of} was granted `{granted}`, not `{name}`")),
             None => Err(format!("operation {of} was granted nothing")),
         }
     }

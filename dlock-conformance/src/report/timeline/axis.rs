@@ -45,13 +45,9 @@ impl Axis {
                 at += mark;
             }
             let wide = (shared * u128::from(to - from)).checked_div(u128::from(drawn));
-            let end = at + 1 + wide.unwrap_or(0) as usize;
-            pieces.push(Piece {
-                from,
-                to,
-                columns: (at, end),
-            });
-            at = end;
+            let columns = (at, at + 1 + wide.unwrap_or(0) as usize);
+            pieces.push(Piece { from, to, columns });
+            at = columns.1;
         }
         Self {
             pieces,
@@ -77,10 +73,8 @@ impl Axis {
 
     /// The time at the left edge of a column, if it is in no cut.
     fn time(&self, column: usize) -> Option<u64> {
-        let piece = self
-            .pieces
-            .iter()
-            .find(|p| (p.columns.0..p.columns.1).contains(&column))?;
+        let mut pieces = self.pieces.iter();
+        let piece = pieces.find(|p| (p.columns.0..p.columns.1).contains(&column))?;
         let wide = (piece.columns.1 - piece.columns.0 - 1) as u128;
         let into = u128::from(piece.to - piece.from) * (column - piece.columns.0) as u128;
         Some(piece.from + into.checked_div(wide).unwrap_or(0) as u64)

@@ -22,9 +22,8 @@ impl<'a> Canvas<'a> {
     /// A bar.
     pub(super) fn fill(&mut self, from: u64, until: u64, sign: char) {
         let (from, until) = (self.axis.column(from), self.axis.column(until));
-        for cell in self.cells.iter_mut().take(until + 1).skip(from) {
-            *cell = sign;
-        }
+        let bar = self.cells.iter_mut().take(until + 1).skip(from);
+        bar.for_each(|cell| *cell = sign);
     }
 
     /// A sign.
@@ -112,15 +111,9 @@ impl Lanes {
                 continue;
             }
             // A guard that another lane renews or releases is drawn where it was acquired.
-            let lane = || {
-                let unit = event.unit();
-                let line = Line {
-                    unit,
-                    ..Line::default()
-                };
-                (event.lane, line)
-            };
-            let (_, line) = lines.entry(event.unit()).or_insert_with(lane);
+            let line = lines.entry(event.unit());
+            let (_, line) = line.or_insert_with(|| (event.lane, Line::default()));
+            line.unit = event.unit();
             line.event(event, &mut invoked);
         }
         let mut lanes: BTreeMap<u32, Vec<Line>> = BTreeMap::new();
@@ -174,8 +167,7 @@ impl Line {
                 invoked.insert(event.op_id, at);
                 match event.op {
                     Some(Op::Release) if !self.is_released() => self.let_go = Some((at, u64::MAX, '-')),
-                    Some(Op::Release) => {}
-                    Some(Op::Renew) => {}
+                    Some(Op::Release | Op::Renew) => {}
                     // Until its return is read it is asked for without an end.
                     _ => self.asked = Some((at, u64::MAX, '=')),
                 }
@@ -214,7 +206,7 @@ impl Line {
             (OpOutcome::Ok, Some(Op::Release)) => '<',
             (OpOutcome::Ok, Some(Op::Write)) => 'w',
             (OpOutcome::Held, Some(Op::Write)) => 'X',
-            (OpOutcome::Ok, Some(Op::Read | Op::ReadInfo)) => 'o',
+            (OpOutcome::Ok, Some(Op::Read)) => 'o',
             (OpOutcome::Ok, _) => '=',
             (OpOutcome::Held, _) => 'h',
             (OpOutcome::TimedOut, _) => 't',
@@ -246,10 +238,9 @@ impl Line {
     fn draw(&self, row: &mut Canvas<'_>) {
         if let Some((from, until, sign)) = self.asked {
             row.fill(from, until, '=');
-            if until == u64::MAX {
-                row.open(until);
-            } else {
-                row.mark(until, sign);
+            match until {
+                u64::MAX => row.open(until),
+                until => row.mark(until, sign),
             }
         }
         if let Some(from) = self.held {

@@ -9,11 +9,10 @@ mod lanes;
 pub mod svg;
 
 use std::collections::BTreeSet;
-use std::fmt::Write as _;
 
 use self::axis::Axis;
 use self::lanes::{Canvas, Lanes};
-use crate::checker::Violation;
+use crate::checker::{Violation, ms, shrink};
 use crate::history::{Event, EventKind, Model, Op, OpOutcome, Span, spans};
 
 /// How wide a drawing is, its labels aside, and how wide the mark where time was cut out.
@@ -45,21 +44,14 @@ pub fn latest(events: &[Event], model: &Model) -> String {
 
 /// The calls that had not returned at that time, and how long they had taken by then.
 pub(crate) fn hanging(events: &[Event], at: u64) -> String {
-    let returned = |op| {
-        events
-            .iter()
-            .any(|e| e.op_id == op && e.kind == EventKind::Return && e.t_mono_ns < at)
-    };
-    let calls = events
-        .iter()
-        .filter(|e| e.kind == EventKind::Invoke && e.t_mono_ns < at && !returned(e.op_id));
-    let calls = calls.filter_map(|e| Some((verb(e.op?), e))).map(|(call, e)| {
-        format!(
-            "\n  {call} of `{}` on lane {} has not returned for {}",
-            e.name,
-            e.lane,
-            shown_ms(at - e.t_mono_ns)
-        )
+    let before = |kind| events.iter().filter(move |e| e.kind == kind && e.t_mono_ns < at);
+    let returned: BTreeSet<u64> = before(EventKind::Return).map(|e| e.op_id).collect();
+    let calls = before(EventKind::Invoke).filter(|e| !returned.contains(&e.op_id));
+    let calls = calls.filter_map(|e| {
+        let (call, name, lane, since) = (verb(e.op?), &e.name, e.lane, ms(at - e.t_mono_ns));
+        Some(format!(
+            "\n  {call} of `{name}` on lane {lane} has not returned for {since}"
+        ))
     });
     calls.take(TOLD).collect()
 }
@@ -92,11 +84,7 @@ fn ending(events: &[Event]) -> Vec<Event> {
 }
 
 fn only(events: &[Event], name: &str, units: &BTreeSet<u64>) -> Vec<Event> {
-    events
-        .iter()
-        .filter(|e| e.is_fault() || (e.name == name && units.contains(&e.unit())))
-        .cloned()
-        .collect()
+    shrink::only(events, |e| e.name == name && units.contains(&e.unit()))
 }
 
 /// The contents of a drawing, for both forms.
@@ -167,30 +155,23 @@ pub fn draw(events: &[Event], marked: &[u64], model: &Model) -> String {
     let mut text = format!("  {:<9} {}\n", "ms", ruler.trim_end());
     let (shown, hidden) = scene.lanes.shown(LANES);
     text.extend(shown.map(|lane| lane.row(axis)));
-    if hidden > 0 {
-        let _ = writeln!(text, "  and {hidden} more lanes");
-    }
-    text.push_str(&granted(&scene));
-    text.push_str(&faults(&scene));
+    text += &more(hidden, "lanes");
+    text += &granted(&scene);
+    text += &faults(&scene);
     if !scene.clash.is_empty() {
         let mut row = Canvas::new(axis);
         for (from, until) in &scene.clash {
             row.fill(*from, *until, '^');
         }
-        let _ = writeln!(text, "> {:<9} {}", "here", row.finish());
+        text += &format!("> {:<9} {}\n", "here", row.finish());
     }
-    let _ = writeln!(text, "  {}", legend(&text));
-    let cuts: Vec<String> = axis.left_out().into_iter().map(shown_ms).collect();
+    text += &format!("  {}\n", legend(&text));
+    let cuts: Vec<String> = axis.left_out().into_iter().map(ms).collect();
     if !cuts.is_empty() {
-        let _ = writeln!(text, "  // leaves out {}", cuts.join(", "));
+        text += &format!("  // leaves out {}\n", cuts.join(", "));
     }
-    for op in marked.iter().take(TOLD) {
-        text.push_str(&told(events, *op));
-    }
-    if marked.len() > TOLD {
-        let _ = writeln!(text, "  and {} more operations", marked.len() - TOLD);
-    }
-    text
+    text.extend(marked.iter().take(TOLD).map(|op| told(events, *op)));
+    text + &more(marked.len().saturating_sub(TOLD), "operations")
 }
 
 /// All times of the events, and the ends of marked leases if they are not far beyond.
@@ -227,14 +208,17 @@ fn granted(scene: &Scene) -> String {
         row.open(end);
         row.write(span.begin.1, span.end_from, &format!("[{}", token(span.token)));
     }
-    let mut text = String::new();
-    for row in rows {
-        let _ = writeln!(text, "  {:<9} {}", "granted", row.finish());
+    let rows = rows
+        .into_iter()
+        .map(|row| format!("  {:<9} {}\n", "granted", row.finish()));
+    rows.collect::<String>() + &more(hidden, "grants")
+}
+
+fn more(hidden: usize, what: &str) -> String {
+    match hidden {
+        0 => String::new(),
+        hidden => format!("  and {hidden} more {what}\n"),
     }
-    if hidden > 0 {
-        let _ = writeln!(text, "  and {hidden} more grants");
-    }
-    text
 }
 
 fn token(token: Option<u64>) -> String {
@@ -243,8 +227,7 @@ fn token(token: Option<u64>) -> String {
 
 /// A fault, or a stall, without a label.
 struct Band {
-    from: u64,
-    until: u64,
+    span: (u64, u64),
     fault: Option<String>,
 }
 
@@ -258,14 +241,12 @@ fn bands(events: &[Event]) -> Vec<Band> {
                 let healed = later.find(|e| e.kind == EventKind::FaultEnd && e.lane == event.lane);
                 let what = event.note.clone();
                 Some(Band {
-                    from: at,
-                    until: healed.map_or(last, |e| e.t_mono_ns),
+                    span: (at, healed.map_or(last, |e| e.t_mono_ns)),
                     fault: what.or_else(|| Some(format!("lane {}", event.lane))),
                 })
             }
             EventKind::CanaryStall => Some(Band {
-                from: at.saturating_sub(event.ttl_ns.unwrap_or(0)),
-                until: at,
+                span: (at.saturating_sub(event.ttl_ns.unwrap_or(0)), at),
                 fault: None,
             }),
             _ => None,
@@ -276,18 +257,19 @@ fn bands(events: &[Event]) -> Vec<Band> {
 
 fn faults(scene: &Scene) -> String {
     let (mut faults, mut stalls) = (Canvas::new(&scene.axis), Canvas::new(&scene.axis));
-    for Band { from, until, fault } in &scene.bands {
-        match fault {
+    for band in &scene.bands {
+        let (from, until) = band.span;
+        match &band.fault {
             Some(what) => {
-                faults.fill(*from, *until, 'F');
-                faults.write(*from, *until, &format!("F {what} "));
+                faults.fill(from, until, 'F');
+                faults.write(from, until, &format!("F {what} "));
             }
-            None => stalls.fill(*from, *until, 'S'),
+            None => stalls.fill(from, until, 'S'),
         }
     }
     let rows = [("faults", faults), ("stalls", stalls)];
-    rows.into_iter()
-        .filter(|(_, row)| !row.is_empty())
+    let drawn = rows.into_iter().filter(|(_, row)| !row.is_empty());
+    drawn
         .map(|(label, row)| format!("  {label:<9} {}\n", row.finish()))
         .collect()
 }
@@ -338,16 +320,11 @@ fn legend(drawing: &str) -> String {
         .collect();
     // Token numbers and words in bars are no signs. `t` before a digit is a token, and `t?` an unknown one.
     let rows = rows.replace("t?", "");
-    let signs: BTreeSet<char> = rows
-        .char_indices()
-        .filter(|(i, c)| *c != 't' || !rows[i + 1..].starts_with(|d: char| d.is_ascii_digit()))
-        .map(|(_, c)| c)
-        .collect();
-    let list: Vec<String> = SIGNS
-        .iter()
-        .filter(|(sign, _)| signs.contains(sign))
-        .map(|(sign, meaning)| format!("{sign} {meaning}"))
-        .collect();
+    let is_sign =
+        |(i, c): &(usize, char)| *c != 't' || !rows[i + 1..].starts_with(|d: char| d.is_ascii_digit());
+    let signs: BTreeSet<char> = rows.char_indices().filter(is_sign).map(|(_, c)| c).collect();
+    let occur = SIGNS.iter().filter(|(sign, _)| signs.contains(sign));
+    let list: Vec<String> = occur.map(|(sign, meaning)| format!("{sign} {meaning}")).collect();
     list.join("  ")
 }
 
@@ -355,41 +332,37 @@ fn legend(drawing: &str) -> String {
 pub(super) fn told(events: &[Event], op: u64) -> String {
     let mut line = String::new();
     for event in events.iter().filter(|e| e.op_id == op || e.of == Some(op)) {
-        let at = shown_ms(event.t_mono_ns);
-        let _ = match (event.kind, event.op) {
-            (EventKind::Invoke, Some(what)) if event.op_id == op => {
-                let mode = event
-                    .mode
-                    .map_or_else(String::new, |m| format!(" {m:?}").to_lowercase());
-                let owner = event
-                    .owner
-                    .as_ref()
-                    .map_or_else(String::new, |o| format!(" for owner {o}"));
-                let what = verb(what);
-                write!(
-                    line,
-                    "  op {op}, lane {}: {what}{mode}{owner} at {at}",
-                    event.lane
-                )
+        let (at, lane, is_its_own) = (ms(event.t_mono_ns), event.lane, event.op_id == op);
+        match (event.kind, event.op) {
+            (EventKind::Invoke, Some(what)) if is_its_own => {
+                line += &format!("  op {op}, lane {lane}: {}", verb(what));
+                if let Some(mode) = event.mode {
+                    line += &format!(" {mode:?}").to_lowercase();
+                }
+                if let Some(owner) = &event.owner {
+                    line += &format!(" for owner {owner}");
+                }
+                line += &format!(" at {at}");
             }
             (EventKind::Return, Some(what)) => {
-                let what = if event.op_id == op { "" } else { verb(what) };
-                let outcome = event.outcome.map_or("", said);
-                let token = event
-                    .token
-                    .filter(|_| event.op_id == op)
-                    .map_or_else(String::new, |t| format!(", token {t}"));
-                let ttl = event
-                    .ttl_ns
-                    .filter(|_| event.op_id == op && event.outcome == Some(OpOutcome::Ok))
-                    .map_or_else(String::new, |t| format!(", ttl {}", shown_ms(t)));
-                let space = if what.is_empty() { "" } else { " " };
-                write!(line, "; {what}{space}{outcome} at {at}{token}{ttl}")
+                let what = if is_its_own {
+                    String::new()
+                } else {
+                    format!("{} ", verb(what))
+                };
+                line += &format!("; {what}{} at {at}", event.outcome.map_or("", said));
+                if let Some(token) = event.token.filter(|_| is_its_own) {
+                    line += &format!(", token {token}");
+                }
+                let is_ok = event.outcome == Some(OpOutcome::Ok);
+                if let Some(ttl) = event.ttl_ns.filter(|_| is_its_own && is_ok) {
+                    line += &format!(", ttl {}", ms(ttl));
+                }
             }
-            (EventKind::Dropped, _) => write!(line, "; dropped at {at}"),
-            (EventKind::Lost, _) => write!(line, "; loss signalled at {at}"),
-            _ => Ok(()),
-        };
+            (EventKind::Dropped, _) => line += &format!("; dropped at {at}"),
+            (EventKind::Lost, _) => line += &format!("; loss signalled at {at}"),
+            _ => {}
+        }
     }
     if !line.is_empty() {
         line.push('\n');
@@ -403,7 +376,6 @@ fn verb(op: Op) -> &'static str {
         Op::Try => "try",
         Op::Renew => "renewal",
         Op::Release => "release",
-        Op::ReadInfo => "look",
         Op::Watch => "watch",
         Op::Write => "write",
         Op::Read => "read",
@@ -419,8 +391,4 @@ fn said(outcome: OpOutcome) -> &'static str {
         OpOutcome::Failed => "failed",
         OpOutcome::Unknown => "unknown",
     }
-}
-
-fn shown_ms(nanos: u64) -> String {
-    format!("{:.3} ms", nanos as f64 / 1e6)
 }

@@ -4,8 +4,8 @@
 //! with the pointer or the keyboard, which shows its details above the drawing.
 
 use super::lanes::Line;
-use super::{Band, GRANTS, LANES, SIGNS, Scene, about, ending, extent, shown_ms, token, told};
-use crate::checker::Violation;
+use super::{Band, GRANTS, LANES, SIGNS, Scene, about, ending, extent, token, told};
+use crate::checker::{Violation, ms};
 use crate::history::{Event, Model, Span};
 use crate::report::text::escape;
 
@@ -108,13 +108,8 @@ pub fn legend() -> String {
 /// What goes through all rows, faults first: its class, the label of its row, when, and what it is.
 fn bands<'a>(scene: &'a Scene) -> Vec<(&'a str, &'a str, (u64, u64), &'a str)> {
     let band = |band: &'a Band| match &band.fault {
-        Some(what) => ("fault", "faults", (band.from, band.until), what.as_str()),
-        None => (
-            "stall",
-            "stalls",
-            (band.from, band.until),
-            "the machine stood still",
-        ),
+        Some(what) => ("fault", "faults", band.span, what.as_str()),
+        None => ("stall", "stalls", band.span, "the machine stood still"),
     };
     let clash = |span: &(u64, u64)| match span.0 < span.1 {
         true => ("clash", "both hold", *span, "both hold"),
@@ -150,10 +145,9 @@ impl Drawing<'_> {
 
     fn row(&mut self, label: &str, is_marked: bool) {
         let (x, y) = (LEFT - 10, self.y + 17);
-        let (class, mark) = if is_marked {
-            (" marked", "\u{25b6} ")
-        } else {
-            ("", "")
+        let (class, mark) = match is_marked {
+            true => (" marked", "\u{25b6} "),
+            false => ("", ""),
         };
         self.put(&format!(
             "<text class=\"label{class}\" x=\"{x}\" y=\"{y}\">{mark}{label}</text>"
@@ -210,17 +204,15 @@ impl Drawing<'_> {
         let y = SAYS + TIMES - 7;
         let hint = "Point at a shape, or reach it with the Tab key, to see its details here.";
         self.put(&format!("<text class=\"hint\" x=\"4\" y=\"16\">{hint}</text>"));
+        let (before, top) = (LEFT - 10, SAYS + 4);
         self.put(&format!(
-            "<text class=\"label\" x=\"{}\" y=\"{y}\">ms</text>",
-            LEFT - 10
+            "<text class=\"label\" x=\"{before}\" y=\"{y}\">ms</text>"
         ));
         for (column, label) in self.scene.axis.labels(150, LETTER) {
-            let x = LEFT + column;
+            let (x, right) = (LEFT + column, LEFT + column + 4);
             self.put(&format!(
-                "<line class=\"grid\" x1=\"{x}\" x2=\"{x}\" y1=\"{}\" y2=\"100%\"/><text x=\"{}\" \
-                    y=\"{y}\">{label}</text>",
-                SAYS + 4,
-                x + 4
+                "<line class=\"grid\" x1=\"{x}\" x2=\"{x}\" y1=\"{top}\" y2=\"100%\"/>\
+                    <text x=\"{right}\" y=\"{y}\">{label}</text>"
             ));
         }
     }
@@ -283,7 +275,7 @@ impl Drawing<'_> {
             let shapes = format!(
                 "<rect class=\"cut\" x=\"{x}\" y=\"{SAYS}\" width=\"{width}\" height=\"100%\"/>{left}{right}"
             );
-            self.item(&format!("{} are left out here", shown_ms(long)), &shapes);
+            self.item(&format!("{} are left out here", ms(long)), &shapes);
         }
     }
 }
@@ -303,8 +295,8 @@ fn known(span: &Span) -> String {
 
 fn between((from, until): (u64, u64)) -> String {
     match until {
-        u64::MAX => format!("from {} on", shown_ms(from)),
-        _ if from == until => format!("at {}", shown_ms(from)),
-        _ => format!("from {} to {}", shown_ms(from), shown_ms(until)),
+        u64::MAX => format!("from {} on", ms(from)),
+        _ if from == until => format!("at {}", ms(from)),
+        _ => format!("from {} to {}", ms(from), ms(until)),
     }
 }

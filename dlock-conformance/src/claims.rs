@@ -12,7 +12,7 @@ use crate::hooks::Restart;
 use crate::policy::{Merging, RwPolicy};
 
 /// What a rule needs of the subject. A rule whose needs are not claimed is *Unsupported*. The rules of
-/// section 17 check that the subject then refuses.
+/// section 17 check that the subject then refuses. "Withdrawn" is what [`Claims::without`] says of a need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -73,52 +73,47 @@ pub enum Need {
     OwnerLabel,
     /// Leases hang on a session.
     Session,
-    /// A hold outlives the connection on which it was acquired. Withdrawn with [`Claims::without`], it says
-    /// that a connection holds the locks, and that they are lost with it.
+    /// A hold outlives the connection on which it was acquired. Withdrawn: a connection holds the locks, and
+    /// that they are lost with it.
     OutlivesConnection,
     /// A maximum hold, after which the guard is lost.
     MaximumHold,
-    /// Readers' grants carry tokens too. Claimed with `Fence` and `Shared`; withdrawn with
-    /// [`Claims::without`], it says "reads are unfenced".
+    /// Readers' grants carry tokens too. Claimed with `Fence` and `Shared`; withdrawn: "reads are unfenced".
     FencedReads,
     /// Holds survive a restart of the store, or their holders learn of the loss before another client is
     /// granted. Claimed with [`Claims::survives`].
     SurvivesRestart,
-    /// Histories are legal when another server of the store takes over. Claimed with
-    /// [`Claims::claim`].
+    /// Histories are legal when another server of the store takes over. Claimed with [`Claims::claim`].
     SafeFailover,
-    /// The space for the tokens of unused names is bounded. Withdrawn with [`Claims::without`], it says that
-    /// every name ever used leaves something behind.
+    /// The space for the tokens of unused names is bounded. Withdrawn: every name ever used leaves something
+    /// behind.
     BoundedTokens,
-    /// The number of waiters that one release wakes does not grow with the number of waiters. Withdrawn with
-    /// [`Claims::without`], it says that each waiter polls.
+    /// The number of waiters that one release wakes does not grow with the number of waiters. Withdrawn: each
+    /// waiter polls.
     BoundedWakes,
-    /// An unused name leaves nothing in the store permanently, however its use ended. Withdrawn with
-    /// [`Claims::without`], it says that it does.
+    /// An unused name leaves nothing in the store permanently, however its use ended. Withdrawn: it does.
     ForgetsNames,
     /// A dropped guard frees its name within [`Claims::drop_prompt`], while its client and runtime live.
-    /// Withdrawn with [`Claims::without`], it says that the name stays held until the ttl ends.
+    /// Withdrawn: the name stays held until the ttl ends.
     DropFrees,
-    /// No waiter waits much longer than the others: [`Claims::starvation_factor`]. Withdrawn with
-    /// [`Claims::without`], it says that some may.
+    /// No waiter waits much longer than the others: [`Claims::starvation_factor`]. Withdrawn: some may.
     BoundedWaits,
-    /// A network lies between client and store, and can fail. Withdrawn with [`Claims::without`], it says
-    /// that there is none: the store is a file, or memory.
+    /// A network lies between client and store, and can fail. Withdrawn: there is none: the store is a file,
+    /// or memory.
     Network,
-    /// Other processes reach the same store. Withdrawn with [`Claims::without`], it says that the store lives
-    /// in one process.
+    /// Other processes reach the same store. Withdrawn: the store lives in one process.
     Processes,
-    /// A wait takes a limit, at which it ends with nothing held and nothing queued. Withdrawn with
-    /// [`Claims::without`], it says that a caller ends a wait by dropping it.
+    /// A wait takes a limit, at which it ends with nothing held and nothing queued. Withdrawn: a caller ends
+    /// a wait by dropping it.
     WaitLimit,
-    /// A dropped acquire leaves its name free within [`Claims::cancel_prompt`]. Withdrawn with
-    /// [`Claims::without`], it says that the name may stay held until the ttl or the session ends.
+    /// A dropped acquire leaves its name free within [`Claims::cancel_prompt`]. Withdrawn: the name may stay
+    /// held until the ttl or the session ends.
     CancelFrees,
-    /// A request for a lock that arrives after its caller gave up takes nothing. Withdrawn with
-    /// [`Claims::without`], it says that the name may stay held until the ttl or the session ends.
+    /// A request for a lock that arrives after its caller gave up takes nothing. Withdrawn: the name may stay
+    /// held until the ttl or the session ends.
     LateTakesNothing,
-    /// Operations and dropped guards work on every thread, with or without an entered runtime. Withdrawn with
-    /// [`Claims::without`], it says that they may panic without one.
+    /// Operations and dropped guards work on every thread, with or without an entered runtime. Withdrawn:
+    /// they may panic without one.
     AnyExecutor,
     /// There is a limit on the holds of a client or on the waiters of a name, and a request beyond it fails
     /// at once.
@@ -131,12 +126,10 @@ pub enum Need {
     /// It is a `dlock` backend, of which requests can be made one by one. Not claimed for libraries with
     /// their own engine.
     Requests,
-    /// Clients connect with a password or a similar secret. Withdrawn with [`Claims::without`], it says that
-    /// there is none.
+    /// Clients connect with a password or a similar secret. Withdrawn: there is none.
     Secrets,
     /// A client works on the runtime that it is given ([`Harness::connect_on`](crate::Harness::connect_on)),
-    /// and ends with it. Withdrawn with [`Claims::without`], it says that calls run in the caller's task, on
-    /// whichever runtime that is.
+    /// and ends with it. Withdrawn: calls run in the caller's task, on whichever runtime that is.
     GivenRuntime,
     /// Each grant, renewal, loss and release is one event of `tracing`, of a name that ends with `.acquired`,
     /// `.renewed`, `.lost` or `.released`, with the fields `lock` and `id` (as the name and the guard show
@@ -174,9 +167,40 @@ impl Need {
             Self::Quorum => "leave out `.quorum(..)`".to_owned(),
             Self::Lease => "call `.with_nature(Nature::Session)`, if locks end with a connection".to_owned(),
             Self::Session => "give `Capabilities` another nature".to_owned(),
-            _ if limits::CARRIED.contains(&self) => "leave it out there".to_owned(),
+            _ if self.is_carried() => "leave it out there".to_owned(),
             _ => format!("call `.without(Need::{self:?})`"),
         }
+    }
+}
+
+/// Needs that are part of what [`Capabilities`] declare to users of the store. A declared capability is not
+/// refused, so if it were withdrawn only here it would be neither tested nor refused.
+impl Need {
+    fn is_carried(self) -> bool {
+        self.capability().is_some() || matches!(self, Self::Lease | Self::FenceDurable | Self::Session)
+    }
+
+    fn capability(self) -> Option<Capability> {
+        Some(match self {
+            Self::Renew => Capability::Renew,
+            Self::PerGrantTtl => Capability::PerGrantTtl,
+            Self::Fence => Capability::Fencing,
+            Self::Resource => Capability::Gate,
+            Self::Fair => Capability::Queue,
+            Self::Priority => Capability::Priority,
+            Self::Raise => Capability::Raise,
+            Self::Shared => Capability::Shared,
+            Self::Permits => Capability::Permits,
+            Self::Downgrade => Capability::Downgrade,
+            Self::Upgrade => Capability::Upgrade,
+            Self::Watch => Capability::Watch,
+            Self::Inspect => Capability::Inspect,
+            Self::ForceRelease => Capability::ForceRelease,
+            Self::List => Capability::List,
+            Self::MinimumHold => Capability::MinimumHold,
+            Self::OwnerLabel => Capability::OwnerLabel,
+            _ => return None,
+        })
     }
 }
 
@@ -478,38 +502,17 @@ impl Claims {
     fn could(&self, need: Need) -> bool {
         let caps = &self.capabilities;
         match need {
-            Need::Lock | Need::Try | Need::Wait | Need::Lease | Need::LossSignal | Need::Reentrant => true,
-            Need::MaximumHold | Need::BoundedTokens | Need::BoundedWakes | Need::SafeFailover => true,
-            Need::BoundedWaits | Need::DropFrees | Need::ForgetsNames | Need::Secrets | Need::Events => true,
-            Need::OutlivesConnection | Need::Network | Need::Processes => true,
-            Need::WaitLimit | Need::CancelFrees | Need::LateTakesNothing | Need::AnyExecutor => true,
-            Need::GivenRuntime => true,
             Need::SurvivesRestart => self.restart.is_some(),
             Need::Quorum => self.members.is_some(),
             Need::Limits => caps.max_held.is_some() || caps.max_waiters.is_some(),
             Need::Namespaces | Need::Election | Need::Requests => self.engine == Engine::Inherited,
             Need::FencedReads => caps.has(Capability::Fencing) && caps.has(Capability::Shared),
-            Need::AutoRenew | Need::Renew => caps.has(Capability::Renew),
-            Need::PerGrantTtl => caps.has(Capability::PerGrantTtl),
-            Need::Fence => caps.has(Capability::Fencing),
+            Need::AutoRenew => caps.has(Capability::Renew),
             Need::FenceDurable => caps.strength.is_some_and(|s| s >= Strength::AcrossRestart),
-            Need::Resource => caps.has(Capability::Gate),
-            Need::Fair => caps.has(Capability::Queue),
-            Need::Priority => caps.has(Capability::Priority),
-            Need::Raise => caps.has(Capability::Raise),
-            Need::Shared => caps.has(Capability::Shared),
             Need::RwOrder => caps.has(Capability::Shared) && self.rw != RwPolicy::Any,
             Need::WriterPreference => caps.has(Capability::Shared) && self.rw.serves_writers(),
-            Need::Permits => caps.has(Capability::Permits),
-            Need::Downgrade => caps.has(Capability::Downgrade),
-            Need::Upgrade => caps.has(Capability::Upgrade),
-            Need::Watch => caps.has(Capability::Watch),
-            Need::Inspect => caps.has(Capability::Inspect),
-            Need::ForceRelease => caps.has(Capability::ForceRelease),
-            Need::List => caps.has(Capability::List),
-            Need::MinimumHold => caps.has(Capability::MinimumHold),
-            Need::OwnerLabel => caps.has(Capability::OwnerLabel),
             Need::Session => caps.nature == Nature::Session,
+            other => other.capability().is_none_or(|capability| caps.has(capability)),
         }
     }
 

@@ -19,85 +19,24 @@ enum Form {
 use Form::{Page, Terminal};
 
 /// The title of each section, and what it is about, in the order of their numbers.
-const SECTIONS: [&str; 19] = [
-    "Mutual exclusion and ownership\nAt any time a name has at most one holder, and a hold belongs to one \
-     guard.",
-    "Acquire: try, wait, deadline\n\
-        A try answers at once, a wait ends in time, and neither leaves anything behind.",
-    "Lease and expiry\nA hold that is not renewed ends on time, and its holder knows when.",
-    "Release and guard drop\nA release frees the name at once, and never ends another hold.",
-    "Renew and auto-renew\nA renewal extends a live hold. Auto-renewal continues for as long as the guard \
-        lives.",
-    "The loss signal\nA holder that has lost its lock gets a signal in time. The signal is final, and never \
-        false.",
-    "Fencing\nEach grant has a larger token than the one before, and a resource refuses the smaller one.",
-    "Waking, fairness, priority\nWaiters are woken in time and granted in the promised order.",
-    "Cancellation and async contract\nA future or guard may be dropped at any time: nothing hangs, and \
-        nothing is left behind.",
-    "Re-entrancy\nAn owner can hold a name several times. The name is free when the last of these holds \
-        ends.",
-    "Readers, writers and permits\nReaders share, writers exclude, permits are counted, and no waiter \
-        starves.",
-    "Watching and operating\nA watch reports true and complete changes in order, and an operator can end the \
-        holds of a lock.",
-    "Names and limits\nDifferent names are different locks, whatever their bytes. A declared limit is exact.",
-    "Many names, many tasks, one client\nThe work of one task with one name does not affect other tasks and \
-        names.",
-    "Lost replies, retries, stale messages\nMessages get lost, repeated and delayed, and no outcome is ever \
-        guessed.",
-    "Connection, session, process, server, clock\nA failure below a lock never makes a second holder, and \
-        the lock works again afterwards.",
-    "The contract\nErrors, claims, events and close behave as documented.",
-    "Quorum\nA majority of several servers decides, and any majority can.",
-    "Elections\nThere is one leader at a time, all observers see it, and a leader's work ends with its \
-     leadership.",
-];
-
-const HEAD: &str = "\
-# The rules
-
-What the conformance kit requires of a lock, rule by rule. [Writing a backend](writing-a-backend.md) says how
-to run the rules, and [Reading a failure](reading-a-failure.md) explains what a failed rule prints. In the
-terminal, `cargo test --test conformance -- explain 3.02` shows the entry of one rule, with the diff of its
-planted bug and the stories of real ones. `RULES.json` has the rules for programs. This page is generated from
-the declarations of the rules, and a test fails while it is stale:
-
-```sh
-cargo run -p dlock-conformance --example rules -- page > docs/rules.md
-```
-
-* A number never changes. **Must**: a lock that claims the feature has to keep the rule. **Should**: good, and
-  listed. **May**: optional, and tested where it is claimed.
-* **needs**: a rule runs where all of these are claimed; see [Needs](#needs).
-* **evidence**: what a run must have counted. A run that counted less proves nothing and is inconclusive.
-* **planted bug**: a mistake made in the kit's reference backend or in the engine, which the rule must catch.
-  [MATRIX.md][MATRIX.md] shows what the rule said about it.
-* **real bug**: one that a library had in the field, which the rule must catch as well.
-
-## Sections
-
-";
-
-const NEEDS: &str = "
-## Needs
-
-What a rule may need of the subject, grouped by how it is claimed. The methods are those of `Claims`.
-`Claims::new` is for backends of dlock, `Claims::foreign` for all other locks.
-
-";
+fn sections() -> impl Iterator<Item = ((&'static str, &'static str), u32)> {
+    let sections = include_str!("book/sections.txt").split("## ").skip(1);
+    sections
+        .filter_map(|section| section.trim().split_once("\n\n"))
+        .zip(1..)
+}
 
 /// The contents of `docs/rules.md`: every rule, by sections.
 ///
 /// Made by `cargo run -p dlock-conformance --example rules -- page > docs/rules.md`; a test fails when the
 /// file is stale.
 pub fn rules_page() -> String {
-    let mut page = HEAD.to_owned();
-    let sections = || SECTIONS.iter().flat_map(|s| s.split_once('\n')).zip(1_u32..);
+    let mut page = include_str!("book/head.txt").to_owned() + "\n";
     for ((title, _), number) in sections() {
         let title = format!("{number}. {title}");
         page += &format!("* [{title}](#{})\n", anchor(&title));
     }
-    page += NEEDS;
+    page += concat!("\n", include_str!("book/needs.txt"), "\n");
     let mut by_claim = BTreeMap::<String, BTreeSet<String>>::new();
     for need in rules::all().flat_map(|rule| rule.needs) {
         let claim = need.claimed().replace(&format!("Need::{need:?}"), "..");
@@ -203,7 +142,7 @@ fn items(rule: &Rule, form: Form) -> Vec<(&'static str, String)> {
         Access::H => "a hook of the harness (H)",
         Access::S => "the simulator (S)",
     };
-    let seconds = rule.budget.as_secs();
+    let (name, seconds) = (rule.test_name(), rule.budget.as_secs());
     let evidence = rule.evidence.iter();
     let evidence = evidence.map(|e| format!("`{}` at least {}", e.counter, e.least));
     let mut items = vec![
@@ -213,10 +152,7 @@ fn items(rule: &Rule, form: Form) -> Vec<(&'static str, String)> {
         ("kept by", rule.layer.to_string()),
         (
             "test",
-            format!(
-                "`{}`: {test}; through {access}, for at most {seconds} s",
-                rule.test_name()
-            ),
+            format!("`{name}`: {test}; through {access}, for at most {seconds} s"),
         ),
         ("evidence", evidence.collect::<Vec<_>>().join(", ")),
     ];

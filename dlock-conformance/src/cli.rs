@@ -19,6 +19,7 @@ use crate::lock::lock;
 use crate::options::Options;
 use crate::outcome::Kind;
 use crate::report::{Report, RuleReport};
+use crate::rule::Rule;
 use crate::rules;
 use crate::runner::run_with;
 
@@ -61,36 +62,18 @@ pub fn main_with<H: Harness>(harness: impl FnOnce() -> H) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     if !command.options.filters.is_empty() && !rules::all().any(|rule| command.options.selects(rule)) {
+        let filters = command.options.filters.join(" or ");
         let _ = writeln!(
             out,
-            "no rule matches {}: none was run, and nothing is proven",
-            command.options.filters.join(" or ")
+            "no rule matches {filters}: none was run, and nothing is proven"
         );
         return ExitCode::SUCCESS;
     }
     run_rules(Arc::new(harness()), command)
 }
 
-const HELP: &str = "\
-usage: cargo test --test conformance -- [FILTER...] [FLAGS]
-       cargo test --test conformance -- verify PATH...
-       cargo test --test conformance -- explain RULE...
-  FILTER              the number of a rule (3.02) or a part of a test's name;
-                      if no rule matches, none runs and the exit code is 0, as in libtest
-  --seed 0x..         the seed of the run
-  --attempt-seed 0x.. the seed of one attempt, from a report: repeats a rule exactly
-  --full              more rounds: the budgets of the catalogue instead of quick ones
-  --report DIR        the directory for reports (of a run without filter: target/conformance)
-  --histories         keep the histories of all rules, not only of those that did not pass
-                      (in DIR/history, or target/conformance/history)
-  --certificate DIR   write what the run proved to DIR/<product>-<runtime>: the certificate, the judged
-                      histories, and a badge; needs a run of all rules
-  verify PATH...      judge histories and certificates again, without the store; a directory stands for the
-                      certificates in it
-  explain RULE...     show everything about these rules: the reason, the needs, the planted and real bugs
-                      (docs/rules.md in the repository has all rules); exit code 2 if there is no such rule
-  --exact, --skip F, --list, --format pretty|terse, --test-threads N, --quiet, --nocapture, --color C,
-  --ignored, --include-ignored: as in libtest";
+/// How to call it.
+const HELP: &str = include_str!("help.txt").trim_ascii_end();
 
 /// The default places for reports and histories.
 fn with_reports(mut command: Arguments) -> Arguments {
@@ -125,10 +108,8 @@ fn target_directory() -> PathBuf {
 }
 
 fn list(out: &mut impl Write, command: &Arguments) -> io::Result<()> {
-    let names: Vec<String> = rules::all()
-        .filter(|rule| !command.ignored_only && command.options.selects(rule))
-        .map(crate::rule::Rule::test_name)
-        .collect();
+    let selected = rules::all().filter(|rule| !command.ignored_only && command.options.selects(rule));
+    let names: Vec<String> = selected.map(Rule::test_name).collect();
     for name in &names {
         writeln!(out, "{name}: test")?;
     }
@@ -145,14 +126,9 @@ fn run_rules(harness: Arc<dyn Harness>, command: Arguments) -> ExitCode {
         let _ = writeln!(lock(&out), "{text}");
     };
     if !command.quiet {
-        let claims = harness.claims();
-        say(&format!(
-            "{} {} on {}, seed {:#x}\n",
-            claims.product,
-            claims.version,
-            harness.runtime().name(),
-            command.options.seed
-        ));
+        let (claims, runtime, seed) = (harness.claims(), harness.runtime(), command.options.seed);
+        let (product, version, runtime) = (claims.product, claims.version, runtime.name());
+        say(&format!("{product} {version} on {runtime}, seed {seed:#x}\n"));
     }
     let report = run_with(harness, &command.options, |rule| {
         if !command.quiet {
@@ -198,28 +174,25 @@ fn conclusion(report: &Report, command: &Arguments) -> String {
     let mut text = String::new();
     let red = || report.rules.iter().filter(|rule| rule.outcome.is_red());
     for rule in red() {
-        text.push('\n');
-        text.push_str(&rule.failure_text());
+        text += &format!("\n{}", rule.failure_text());
     }
     for problem in &report.problems {
-        text.push_str(&format!("\n{problem}\n"));
+        text += &format!("\n{problem}\n");
     }
     if let (Some(first), Some(_)) = (red().next(), red().nth(1)) {
         let first = &first.id;
-        text.push_str(&format!(
-            "\nbegin with {first}: several failures often have one cause\n"
-        ));
+        text += &format!("\nbegin with {first}: several failures often have one cause\n");
     }
     if red().next().is_some() && report.canary_p999 > BUSY {
-        text.push_str(&format!(
-            "\nthis machine was busy: timers were late by {:?} (p99.9). Run again what failed, alone\n",
-            report.canary_p999
-        ));
+        let late = report.canary_p999;
+        text += &format!(
+            "\nthis machine was busy: timers were late by {late:?} (p99.9). Run again what failed, alone\n"
+        );
     }
     let (verdict, took) = (report.verdict(), report.took.as_secs_f64());
-    text.push_str(&format!("\nconformance: {verdict}; {took:.1} s"));
+    text += &format!("\nconformance: {verdict}; {took:.1} s");
     if let Some(directory) = &command.options.report_to {
-        text.push_str(&format!("\nreports: {}", directory.display()));
+        text += &format!("\nreports: {}", directory.display());
     }
     text
 }
@@ -237,26 +210,14 @@ mod tests {
 
     #[test]
     fn the_flags_of_libtest_and_of_the_kit_are_understood() {
-        let command = parsed(&[
-            "3.02",
-            "--seed",
-            "0xff",
-            "--exact",
-            "--nocapture",
-            "--skip=4.01",
-            "--test-threads=2",
-            "--full",
-        ])
-        .unwrap();
-        let options = command.options;
+        let args = "3.02 --seed 0xff --exact --nocapture --skip=4.01 --test-threads=2 --full";
+        let options = parsed(&args.split(' ').collect::<Vec<_>>()).unwrap().options;
         assert_eq!((options.seed, options.exact, options.parallel), (255, true, 2));
         assert_eq!(options.effort, Effort::Full);
         assert!(options.selects(rules::find("3.02").unwrap()));
         assert!(!options.selects(rules::find("4.01").unwrap()));
-        assert_eq!(
-            options.report_to, None,
-            "a filtered run must not replace the reports of a whole one"
-        );
+        let why = "a filtered run must not replace the reports of a whole one";
+        assert_eq!(options.report_to, None, "{why}");
         assert!(parsed(&[]).unwrap().options.report_to.is_some());
         let nextest = parsed(&["--list", "--format", "terse", "--ignored"]).unwrap();
         assert!(nextest.list && nextest.terse && nextest.ignored_only);
@@ -272,11 +233,8 @@ mod tests {
         report.rules.push(report.rules[0].clone());
         report.canary_p999 = BUSY * 2;
         assert!(said(&report).contains("\nbegin with 4.01: "), "{}", said(&report));
-        assert!(
-            said(&report).contains("timers were late by 40ms"),
-            "{}",
-            said(&report)
-        );
+        let said = said(&report);
+        assert!(said.contains("timers were late by 40ms"), "{said}");
     }
 
     /// The report of a run of one rule with that outcome.
@@ -284,15 +242,9 @@ mod tests {
         let capabilities = dlock_core::Capabilities::new("acme");
         let claims = crate::claims::Claims::new("acme", "1.0", capabilities);
         let rule = rules::find("4.01").unwrap();
-        let rules = vec![RuleReport::tested(
-            rule,
-            outcome,
-            Vec::new(),
-            false,
-            String::new(),
-        )];
-        let none = std::time::Duration::ZERO;
-        Report::new(&claims, "none", &Options::default(), none, none, rules)
+        let rule = RuleReport::tested(rule, outcome, Vec::new(), false, String::new());
+        let none = Duration::ZERO;
+        Report::new(&claims, "none", &Options::default(), none, none, vec![rule])
     }
 
     #[test]

@@ -179,14 +179,16 @@ impl Certificate {
                 history,
             });
         }
+        use std::env::consts::{ARCH, OS};
+        let cores = std::thread::available_parallelism().map_or(0, std::num::NonZero::get);
         let machine = format!(
-            "{} {}, {} cores, canary p99.9 {:?}",
-            std::env::consts::OS,
-            std::env::consts::ARCH,
-            std::thread::available_parallelism().map_or(0, std::num::NonZero::get),
+            "{OS} {ARCH}, {cores} cores, canary p99.9 {:?}",
             report.canary_p999
         );
-        let bounds = report.bounds.iter();
+        let bounds = report
+            .bounds
+            .iter()
+            .map(|(name, bound)| ((*name).to_owned(), bound.clone()));
         let mut certificate = Self {
             schema: SCHEMA,
             kit: report.kit.to_owned(),
@@ -198,9 +200,7 @@ impl Certificate {
             label,
             engine: report.engine,
             claims: report.claims.clone(),
-            bounds: bounds
-                .map(|(name, bound)| ((*name).to_owned(), bound.clone()))
-                .collect(),
+            bounds: bounds.collect(),
             waivers: report.waivers.clone(),
             effort: report.effort,
             seed: report.seed,
@@ -252,10 +252,14 @@ impl Certificate {
     }
 
     pub(crate) fn states(&self) -> BTreeMap<String, State> {
-        let profiles = self.profiles().into_iter();
-        profiles
-            .map(|profile| (profile.name.to_owned(), profile.state))
-            .collect()
+        let states = self.profiles().into_iter().map(|p| (p.name.to_owned(), p.state));
+        states.collect()
+    }
+
+    /// The names of the profiles that are in that state.
+    pub(crate) fn profiles_in(&self, state: State) -> Vec<&str> {
+        let profiles = self.profiles.iter().filter(|(_, is)| **is == state);
+        profiles.map(|(name, _)| name.as_str()).collect()
     }
 
     /// The verdict in one line.
@@ -293,13 +297,7 @@ impl Certificate {
 
     /// A badge that shows what is proven, or that something failed.
     pub fn badge(&self) -> String {
-        let of = |state| {
-            let profiles = self.profiles.iter().filter(move |(_, is)| **is == state);
-            profiles
-                .map(|(name, _)| name.to_lowercase())
-                .collect::<Vec<_>>()
-                .join(" ")
-        };
+        let of = |state| self.profiles_in(state).join(" ").to_lowercase();
         let (says, colour) = match (of(State::Failed), of(State::Proven)) {
             (failed, _) if !failed.is_empty() => (format!("failed: {failed}"), "#b3261e"),
             (_, proven) if !proven.is_empty() => (proven, "#1a7f37"),

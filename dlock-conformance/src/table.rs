@@ -1,9 +1,8 @@
 //! A page about many certificates, made from them.
 
-use std::fmt::Write as _;
 use std::path::Path;
 
-use crate::certificate::Certificate;
+use crate::certificate::{Certificate, Certified};
 use crate::folding::folded;
 use crate::outcome::Kind;
 use crate::report::State;
@@ -22,44 +21,27 @@ pub fn certificates_table(directory: &Path) -> Result<String, String> {
         all.push(certificate);
     }
     let mut text = "| certificate | proven | partly | failed | waived |\n|---|---|---|---|---|\n".to_owned();
-    // Writing to a string cannot fail.
     for certificate in &all {
-        let Certificate {
-            label,
-            product,
-            version,
-            kit,
-            ..
-        } = certificate;
-        let profiles = |state| {
-            let profiles = certificate.profiles.iter().filter(move |(_, is)| **is == state);
-            profiles
-                .map(|(name, _)| name.as_str())
-                .collect::<Vec<_>>()
-                .join(", ")
-        };
-        let _ = writeln!(
-            text,
-            "| [{label}]({label}/certificate.json): {product} {version}, kit {kit} | {} | {} | {} | {} |",
-            profiles(State::Proven),
-            profiles(State::Partly),
-            profiles(State::Failed),
-            of(certificate, Kind::Waived).join(", "),
+        let Certificate { label, product, .. } = certificate;
+        let (version, kit) = (&certificate.version, &certificate.kit);
+        let profiles = |state| certificate.profiles_in(state).join(", ");
+        let (proven, partly) = (profiles(State::Proven), profiles(State::Partly));
+        let (failed, waived) = (profiles(State::Failed), of(certificate, Kind::Waived).join(", "));
+        text += &format!(
+            "| [{label}]({label}/certificate.json): {product} {version}, kit {kit} | {proven} | {partly} | \
+                {failed} | {waived} |\n"
         );
     }
     for certificate in &all {
-        let _ = writeln!(text, "\n## {}\n\n{}.\n", certificate.label, certificate.verdict());
-        let open = certificate.results.iter().filter(|result| {
-            let kind = result.outcome.kind();
-            !matches!(kind, Kind::Pass | Kind::Unsupported)
-        });
-        for result in open {
-            let (kind, why) = (result.outcome.kind(), first_line(result.outcome.text()));
-            let _ = writeln!(text, "* {} {kind}: {}", result.rule, why.replace('|', "\\|"));
+        text += &format!("\n## {}\n\n{}.\n\n", certificate.label, certificate.verdict());
+        for Certified { rule, outcome, .. } in &certificate.results {
+            let (kind, why) = (outcome.kind(), first_line(outcome.text()).replace('|', "\\|"));
+            if !matches!(kind, Kind::Pass | Kind::Unsupported) {
+                text += &format!("* {rule} {kind}: {why}\n");
+            }
         }
-        for problem in &certificate.problems {
-            let _ = writeln!(text, "* {}", first_line(problem));
-        }
+        let problems = certificate.problems.iter();
+        text.extend(problems.map(|problem| format!("* {}\n", first_line(problem))));
     }
     Ok(folded(&text))
 }

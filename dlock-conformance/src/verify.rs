@@ -31,17 +31,16 @@ pub fn verify<P: AsRef<Path>>(files: impl IntoIterator<Item = P>, mut out: impl 
         }
         if found.is_empty() {
             write!(out, "{}: ", file.display())?;
-            worst = worst.max(match std::fs::read(file).and_then(|bytes| history(&bytes)) {
-                Ok((head, events)) => judged(&head, &events, &mut out)?,
-                Err(_) if file.is_dir() => {
-                    writeln!(out, "there is no certificate in it")?;
-                    3
+            let problem = match std::fs::read(file).and_then(|bytes| history(&bytes)) {
+                Ok((head, events)) => {
+                    worst = worst.max(judged(&head, &events, &mut out)?);
+                    continue;
                 }
-                Err(why) => {
-                    writeln!(out, "cannot be read: {why}")?;
-                    3
-                }
-            });
+                Err(_) if file.is_dir() => "there is no certificate in it".to_owned(),
+                Err(why) => format!("cannot be read: {why}"),
+            };
+            writeln!(out, "{problem}")?;
+            worst = worst.max(3);
         }
     }
     Ok(worst)
@@ -61,39 +60,32 @@ pub(crate) fn certificates(path: &Path) -> Vec<PathBuf> {
 }
 
 fn judge_certificate(path: &Path, out: &mut impl Write) -> io::Result<u8> {
-    match checked(path) {
-        Ok((certificate, judged, undecided)) => {
-            let Certificate {
-                product,
-                version,
-                runtime,
-                kit,
-                ..
-            } = &certificate;
-            writeln!(out, "{product} {version} on {runtime}, kit {kit}")?;
-            writeln!(out, "  {}", certificate.verdict())?;
-            let rest = certificate.results.len() - judged;
-            writeln!(
-                out,
-                "  {judged} histories were judged again; {rest} rules record none, and keep the outcome of \
-                 the run"
-            )?;
-            if certificate.rules != rules_hash() {
-                writeln!(out, "  this kit has other rules than the one that made it")?;
-            }
-            if undecided > 0 {
-                writeln!(
-                    out,
-                    "  {undecided} histories could not be decided within the budget"
-                )?;
-            }
-            Ok(if undecided > 0 { 2 } else { 0 })
-        }
+    let (certificate, judged, undecided) = match checked(path) {
+        Ok(checked) => checked,
         Err(why) => {
             writeln!(out, "refused: {why}")?;
-            Ok(1)
+            return Ok(1);
         }
+    };
+    let (product, version, runtime) = (&certificate.product, &certificate.version, &certificate.runtime);
+    let (kit, verdict) = (&certificate.kit, certificate.verdict());
+    let rest = certificate.results.len() - judged;
+    writeln!(out, "{product} {version} on {runtime}, kit {kit}\n  {verdict}")?;
+    writeln!(
+        out,
+        "  {judged} histories were judged again; {rest} rules record none, and keep the outcome of the run"
+    )?;
+    if certificate.rules != rules_hash() {
+        writeln!(out, "  this kit has other rules than the one that made it")?;
     }
+    if undecided > 0 {
+        writeln!(
+            out,
+            "  {undecided} histories could not be decided within the budget"
+        )?;
+        return Ok(2);
+    }
+    Ok(0)
 }
 
 /// The certificate in that file, how many of its histories were judged, and how many could not be.
@@ -159,30 +151,27 @@ fn judge_result(
     let Some(kept) = &result.history else {
         return Ok(None);
     };
-    let rule = &result.rule;
-    if kept.file != format!("{rule}.jsonl.gz") {
+    let (rule, file) = (&result.rule, &kept.file);
+    if *file != format!("{rule}.jsonl.gz") {
         return Err(format!(
-            "the history of rule {rule} is in a file with another name: {}",
-            kept.file
+            "the history of rule {rule} is in a file with another name: {file}"
         ));
     }
-    let bytes = std::fs::read(path.with_file_name(&kept.file))
-        .map_err(|why| format!("the history {} cannot be read: {why}", kept.file))?;
+    let unread = |why: io::Error| format!("the history {file} cannot be read: {why}");
+    let bytes = std::fs::read(path.with_file_name(file)).map_err(unread)?;
     if sha256(&bytes) != kept.sha256 {
         return Err(format!(
-            "the history {} is not the one that the certificate names",
-            kept.file
+            "the history {file} is not the one that the certificate names"
         ));
     }
-    let (head, events) =
-        history(&bytes).map_err(|why| format!("the history {} cannot be read: {why}", kept.file))?;
+    let (head, events) = history(&bytes).map_err(unread)?;
     let is_its_own = head.rule == *rule
         && head.product == certificate.product
         && head.target == certificate.label
         && result.seeds.last() == Some(&head.seed)
         && !head.asked.is_empty();
     if !is_its_own {
-        return Err(format!("the history {} is of another run", kept.file));
+        return Err(format!("the history {file} is of another run"));
     }
     let mut worst = Judgement::Legal;
     for asked in &head.asked {
@@ -190,23 +179,19 @@ fn judge_result(
             Ok(Judgement::Legal) => {}
             Ok(illegal @ Judgement::Illegal(_)) => return Ok(Some(illegal)),
             Ok(unknown) => worst = unknown,
-            Err(why) => return Err(format!("the history {} was not judged: {why}", kept.file)),
+            Err(why) => return Err(format!("the history {file} was not judged: {why}")),
         }
     }
     Ok(Some(worst))
 }
 
 fn judged(head: &Head, events: &[Event], out: &mut impl Write) -> io::Result<u8> {
+    let (rule, product, target, seed) = (&head.rule, &head.product, &head.target, head.seed);
+    let (kit, count, outcome) = (&head.kit, events.len(), &head.outcome);
     writeln!(
         out,
-        "rule {}, {} on {}, seed {:#x}, kit {}, {} events; the outcome was {}",
-        head.rule,
-        head.product,
-        head.target,
-        head.seed,
-        head.kit,
-        events.len(),
-        head.outcome
+        "rule {rule}, {product} on {target}, seed {seed:#x}, kit {kit}, {count} events; the outcome was \
+            {outcome}"
     )?;
     let mut worst = 0;
     for asked in &head.asked {

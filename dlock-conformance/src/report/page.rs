@@ -108,17 +108,11 @@ fn profiles(report: &Report) -> String {
         let told = rules.iter().filter(|(_, which)| !which.is_empty());
         let told: String = told.map(|(what, which)| format!("; {what}: {which}")).collect();
         let told = escape(&format!("{} passed{told}", profile.passed));
-        [
-            profile.name.to_owned(),
-            profile.proves.to_owned(),
-            badge(profile.state),
-            told,
-        ]
+        let (name, proves) = (profile.name.to_owned(), profile.proves.to_owned());
+        [name, proves, badge(profile.state), told]
     };
-    table(
-        ["profile", "proves that", "state", "its MUST rules"],
-        report.profiles().into_iter().map(row),
-    )
+    let heads = ["profile", "proves that", "state", "its MUST rules"];
+    table(heads, report.profiles().into_iter().map(row))
 }
 
 /// The notes of the rules that passed.
@@ -169,13 +163,10 @@ fn failure(rule: &RuleReport) -> String {
     // An error, for example a panic, is not what the rule is about.
     let is_about = rule.outcome.kind() != Kind::Error;
     text += "<dl>\n";
+    let check_first = if is_about { rule.check_first } else { "" };
     for (what, says, tag) in [
         ("Why it matters", rule.intent, "span"),
-        (
-            "Check this first",
-            if is_about { rule.check_first } else { "" },
-            "span",
-        ),
+        ("Check this first", check_first, "span"),
         ("Replay", &rule.replay, "code"),
         ("History", &stored, "code"),
     ] {
@@ -185,10 +176,8 @@ fn failure(rule: &RuleReport) -> String {
     }
     let heads = ["attempt", "outcome", "seed", "took", "worst stall", "counted"];
     let row = |(n, attempt): (usize, &Attempt)| {
-        let counts = attempt
-            .evidence
-            .iter()
-            .map(|(what, count)| format!("{what}: {count}"));
+        let counts = attempt.evidence.iter();
+        let counts = counts.map(|(what, count)| format!("{what}: {count}"));
         [
             (n + 1).to_string(),
             badge(attempt.outcome.kind()),
@@ -251,10 +240,8 @@ fn rules(report: &Report) -> String {
             escape(&first_line(rule.outcome.text())),
         ]
     };
-    text + &table(
-        ["rule", "statement", "outcome", "why"],
-        report.rules.iter().map(row),
-    )
+    let heads = ["rule", "statement", "outcome", "why"];
+    text + &table(heads, report.rules.iter().map(row))
 }
 
 fn foot(report: &Report) -> String {
@@ -267,10 +254,8 @@ fn foot(report: &Report) -> String {
         (late, format!("{:?}", report.canary_p999)),
         ("claims", report.capabilities.clone()),
     ];
-    let bounds = report
-        .bounds
-        .iter()
-        .map(|(bound, claimed)| (*bound, claimed.clone()));
+    let bounds = report.bounds.iter();
+    let bounds = bounds.map(|(bound, claimed)| (*bound, claimed.clone()));
     let facts = facts.into_iter().chain(bounds);
     let facts = facts.map(|(what, says)| [what.to_owned(), escape(&says)]);
     let waivers = report.waivers.iter().map(|waiver| {
@@ -289,10 +274,8 @@ fn foot(report: &Report) -> String {
 
 /// Formats a time in seconds since 1970 (the usual conversion to a civil date).
 fn date(seconds: u64) -> String {
-    let (era, day) = (
-        (seconds / 86_400 + 719_468) / 146_097,
-        (seconds / 86_400 + 719_468) % 146_097,
-    );
+    let days = seconds / 86_400 + 719_468;
+    let (era, day) = (days / 146_097, days % 146_097);
     let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
     // The year begins in March, so that the odd month is its last.
     let day = day - (365 * year + year / 4 - year / 100);

@@ -102,10 +102,8 @@ pub(crate) fn profile_of(needs: &[Need]) -> &'static str {
             "Lease",
         ),
     ];
-    let found = lists
-        .iter()
-        .find(|(list, _)| needs.iter().any(|need| list.contains(need)));
-    found.map_or("Core", |(_, name)| name)
+    let counts_to = |(list, _): &&(&[Need], _)| needs.iter().any(|need| list.contains(need));
+    lists.iter().find(counts_to).map_or("Core", |(_, name)| name)
 }
 
 /// The outcome of a MUST rule, and the profile that it counts to.
@@ -120,28 +118,24 @@ pub(crate) struct Counted<'a> {
 pub(crate) fn profiles(rules: &[Counted<'_>], but: Option<&str>) -> Vec<Profile> {
     let mut profiles = Vec::new();
     for (name, proves) in PROFILES {
-        let (mut passed, mut failed, mut open, mut unclaimed) = (0, Vec::new(), Vec::new(), Vec::new());
-        let mut any = false;
-        for counted in rules.iter().filter(|counted| counted.profile == name) {
-            // Hooks and the simulator are optional. The access letters show whether they were used.
-            if counted.kind == Kind::NotRun && matches!(counted.access, Access::H | Access::S) {
-                continue;
-            }
-            any = true;
-            match counted.kind {
-                Kind::Pass => passed += 1,
-                Kind::Fail | Kind::Error => failed.push(counted.rule.to_owned()),
-                Kind::Inconclusive | Kind::NotRun | Kind::Waived => open.push(counted.rule.to_owned()),
-                Kind::Unsupported => unclaimed.push(counted.rule.to_owned()),
-            }
-        }
+        // Hooks and the simulator are optional. The access letters show whether they were used.
+        let is_left_out =
+            |c: &Counted<'_>| c.kind == Kind::NotRun && matches!(c.access, Access::H | Access::S);
+        let counted = rules.iter().filter(|c| c.profile == name && !is_left_out(c));
+        let of = |kinds: &[Kind]| -> Vec<String> {
+            let some = counted.clone().filter(|c| kinds.contains(&c.kind));
+            some.map(|c| c.rule.to_owned()).collect()
+        };
+        let (passed, failed) = (of(&[Kind::Pass]).len(), of(&[Kind::Fail, Kind::Error]));
+        let open = of(&[Kind::Inconclusive, Kind::NotRun, Kind::Waived]);
+        let unclaimed = of(&[Kind::Unsupported]);
         let state = match (passed, failed.len(), open.len()) {
             (_, 1.., _) => State::Failed,
             (0, _, 0) => State::NotClaimed,
             (_, _, 0) if but.is_none() => State::Proven,
             _ => State::Partly,
         };
-        if any {
+        if counted.clone().next().is_some() {
             profiles.push(Profile {
                 name,
                 proves,
@@ -173,10 +167,8 @@ pub(crate) fn verdict(profiles: Option<Vec<Profile>>, counts: &BTreeMap<Kind, us
             parts.push(format!("{state}: {}", some.join(", ")));
         }
     }
-    let counts: Vec<String> = counts
-        .iter()
-        .map(|(kind, count)| format!("{count} {kind}"))
-        .collect();
+    let counts = counts.iter().map(|(kind, count)| format!("{count} {kind}"));
+    let counts: Vec<String> = counts.collect();
     parts.push(match counts.is_empty() {
         true => "no rule was run".to_owned(),
         false => counts.join(", "),

@@ -1,7 +1,6 @@
 //! The summary for people, and the entry of a run in the summary of all runs.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::io;
 use std::path::Path;
 
@@ -14,49 +13,32 @@ use crate::outcome::Kind;
 use crate::rule::{Access, order};
 
 pub(super) fn markdown(report: &Report) -> String {
-    let mut text = String::new();
-    // Writing to a string cannot fail.
-    let _ = writeln!(
-        text,
-        "# {} {} on {}: conformance\n",
-        report.product, report.version, report.runtime
-    );
-    let _ = writeln!(text, "**Not proven by this run:**\n");
-    for line in not_proven(report) {
-        let _ = writeln!(text, "- {line}");
+    let (product, version, runtime) = (&report.product, &report.version, report.runtime);
+    let mut text =
+        format!("# {product} {version} on {runtime}: conformance\n\n**Not proven by this run:**\n\n");
+    text.extend(not_proven(report).iter().map(|line| format!("- {line}\n")));
+    text += "\n## Counts\n\n";
+    let counts = report.counts.iter();
+    text.extend(counts.map(|(kind, count)| format!("- {kind}: {count}\n")));
+    let (seed, effort, took) = (report.seed, report.effort, report.took.as_secs_f64());
+    let late = report.canary_p999;
+    text += &format!("\nSeed `{seed:#x}`, {effort:?} effort, took {took:.1} s, canary p99.9 {late:?}.\n\n");
+    let reached: Vec<String> = report.reached().iter().map(|a| format!("{a:?}")).collect();
+    let reached = reached.join(", ");
+    text += &format!("## Profiles (MUST rules; access {reached})\n\n");
+    text += "| profile | | what it proves |\n|---|---|---|\n";
+    for profile in report.profiles() {
+        text += &format!("| {} | {profile} | {} |\n", profile.name, profile.proves);
     }
-    text.push('\n');
-    let _ = writeln!(text, "## Counts\n");
-    for kind in Kind::ALL {
-        if report.count(kind) > 0 {
-            let _ = writeln!(text, "- {kind}: {}", report.count(kind));
-        }
-    }
-    let _ = writeln!(
-        text,
-        "\nSeed `{:#x}`, {:?} effort, took {:.1} s, canary p99.9 {:?}.\n",
-        report.seed,
-        report.effort,
-        report.took.as_secs_f64(),
-        report.canary_p999
-    );
-    profiles(&mut text, report);
-    let _ = writeln!(text, "## Rules\n\n| rule | outcome | |\n|---|---|---|");
+    text += "\n## Rules\n\n| rule | outcome | |\n|---|---|---|\n";
     for rule in &report.rules {
-        let inherited = if rule.inherited {
-            " (inherited from the engine of dlock-core)"
-        } else {
-            ""
+        let inherited = match rule.inherited {
+            true => " (inherited from the engine of dlock-core)",
+            false => "",
         };
-        let why = first_line(rule.outcome.text());
-        let _ = writeln!(
-            text,
-            "| {} {} | {}{inherited} | {} |",
-            rule.id,
-            cell(rule.statement),
-            rule.outcome.kind(),
-            cell(&why)
-        );
+        let (id, statement, kind) = (&rule.id, cell(rule.statement), rule.outcome.kind());
+        let why = cell(&first_line(rule.outcome.text()));
+        text += &format!("| {id} {statement} | {kind}{inherited} | {why} |\n");
     }
     text
 }
@@ -75,27 +57,27 @@ pub(super) fn not_proven(report: &Report) -> Vec<String> {
         (Kind::NotRun, "not run"),
         (Kind::Waived, "waived"),
     ] {
-        let ids: Vec<&str> = report
-            .rules
-            .iter()
-            .filter(|r| r.outcome.kind() == kind)
-            .map(|r| r.id.as_str())
-            .collect();
+        let ids = ids(report, kind);
         if !ids.is_empty() {
             lines.push(format!("{says} ({}): {}", ids.len(), ids.join(", ")));
         }
     }
-    let no_network = |r: &RuleReport| r.outcome.kind() == Kind::NotRun && r.access.contains(&Access::P);
-    if report.rules.iter().any(no_network) {
-        let line = "what happens when the network fails, or a request is repeated or late: the harness names \
-            no server for the proxy (`Harness::servers`)";
-        lines.push(line.to_owned());
-    }
-    let no_hands = |r: &RuleReport| r.outcome.kind() == Kind::NotRun && r.access.contains(&Access::H);
-    if report.rules.iter().any(no_hands) {
-        let line = "what a restart, a clock step or foreign data does to the store, where the harness offers \
-            no hook (`Harness::hooks`)";
-        lines.push(line.to_owned());
+    for (access, line) in [
+        (
+            Access::P,
+            "what happens when the network fails, or a request is repeated or late: the harness names no \
+                server for the proxy (`Harness::servers`)",
+        ),
+        (
+            Access::H,
+            "what a restart, a clock step or foreign data does to the store, where the harness offers no \
+                hook (`Harness::hooks`)",
+        ),
+    ] {
+        let lacks = |r: &RuleReport| r.outcome.kind() == Kind::NotRun && r.access.contains(&access);
+        if report.rules.iter().any(lacks) {
+            lines.push(line.to_owned());
+        }
     }
     for (need, what) in [
         (Need::Network, "a network that fails"),
@@ -136,18 +118,10 @@ pub(super) fn not_proven(report: &Report) -> Vec<String> {
     lines
 }
 
-/// The state of each profile.
-fn profiles(text: &mut String, report: &Report) {
-    let reached: Vec<String> = report.reached().iter().map(|a| format!("{a:?}")).collect();
-    let _ = writeln!(
-        text,
-        "## Profiles (MUST rules; access {})\n\n| profile | | what it proves |\n|---|---|---|",
-        reached.join(", ")
-    );
-    for profile in report.profiles() {
-        let _ = writeln!(text, "| {} | {profile} | {} |", profile.name, profile.proves);
-    }
-    let _ = writeln!(text);
+/// The numbers of the rules with that outcome.
+fn ids(report: &Report, kind: Kind) -> Vec<&str> {
+    let of_kind = report.rules.iter().filter(|r| r.outcome.kind() == kind);
+    of_kind.map(|r| r.id.as_str()).collect()
 }
 
 /// Adds this run to the summary of all runs: one entry per backend and runtime, and the last one counts.
@@ -157,20 +131,12 @@ pub(super) fn merge(report: &Report, path: &Path) -> io::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => json!({}),
         Err(error) => return Err(error),
     };
-    let ids = |kind: Kind| -> Vec<&str> {
-        let mut ids: Vec<&str> = report
-            .rules
-            .iter()
-            .filter(|r| r.outcome.kind() == kind)
-            .map(|r| r.id.as_str())
-            .collect();
+    let ids = |kind| {
+        let mut ids = ids(report, kind);
         ids.sort_by_key(|id| order(id));
         ids
     };
-    let counts: BTreeMap<String, usize> = Kind::ALL
-        .iter()
-        .map(|kind| (kind.to_string(), report.count(*kind)))
-        .collect();
+    let counts = Kind::ALL.map(|kind| (kind.to_string(), report.count(kind)));
     let entry = json!({
         "product": report.product,
         "version": report.version,
@@ -182,7 +148,7 @@ pub(super) fn merge(report: &Report, path: &Path) -> io::Result<()> {
         "ended_unix_s": report.ended_unix_s,
         "took_s": report.took.as_secs_f64(),
         "total": report.total().map(|kind| kind.to_string()),
-        "counts": counts,
+        "counts": BTreeMap::from(counts),
         "failed": ids(Kind::Fail),
         "inconclusive": ids(Kind::Inconclusive),
         "error": ids(Kind::Error),

@@ -1,7 +1,5 @@
 //! The failure text: part of the kit, like the rules.
 
-use std::fmt::Write as _;
-
 use super::RuleReport;
 use crate::claims::BASIS;
 use crate::outcome::Kind;
@@ -11,57 +9,43 @@ use crate::rules;
 impl RuleReport {
     /// The failure text: what broke, why it matters, what was seen, and how to reproduce it.
     pub fn failure_text(&self) -> String {
-        let mut text = String::new();
-        // Writing to a string cannot fail.
-        let _ = writeln!(text, "rule {} {:?}: {}", self.id, self.level, self.statement);
-        let _ = writeln!(text, "  {}:", self.outcome.kind());
+        let (id, level, statement, kind) = (&self.id, self.level, self.statement, self.outcome.kind());
+        let mut text = format!("rule {id} {level:?}: {statement}\n  {kind}:\n");
         for line in self.outcome.text().lines() {
-            let _ = writeln!(text, "    {}", with_short_words(line, LONGEST_WORD));
+            text += &format!("    {}\n", with_short_words(line, LONGEST_WORD));
         }
         if !self.intent.is_empty() {
-            let _ = writeln!(text, "  why it matters: {}", self.intent);
+            text += &format!("  why it matters: {}\n", self.intent);
         }
         // An error, for example a panic, is not what the rule is about.
-        if !self.check_first.is_empty() && self.outcome.kind() != Kind::Error {
-            let _ = writeln!(text, "  check this first: {}", self.check_first);
+        if !self.check_first.is_empty() && kind != Kind::Error {
+            text += &format!("  check this first: {}\n", self.check_first);
         }
-        if let Some(rule) = rules::find(&self.id).filter(|rule| rule.layer == Layer::Engine) {
-            let _ = writeln!(
-                text,
-                "  kept by: {}; a store that answers late can break it",
-                rule.layer
-            );
+        let declared = rules::find(id);
+        if let Some(Rule { layer, .. }) = declared.filter(|rule| rule.layer == Layer::Engine) {
+            text += &format!("  kept by: {layer}; a store that answers late can break it\n");
         }
-        let needs = rules::find(&self.id).into_iter().flat_map(Rule::needed);
+        let needs = declared.into_iter().flat_map(Rule::needed);
         // Without these there is nothing to be proven.
         for need in needs.filter(|need| !BASIS.contains(need)) {
-            let _ = writeln!(text, "  required by {need:?}, {}", need.claimed());
+            text += &format!("  required by {need:?}, {}\n", need.claimed());
         }
-        for (n, attempt) in self.attempts.iter().enumerate() {
-            let _ = write!(
-                text,
-                "  attempt {}: {}, seed {:#x}, took {:?}",
-                n + 1,
-                attempt.outcome.kind(),
-                attempt.seed,
-                attempt.took
-            );
+        for (attempt, n) in self.attempts.iter().zip(1..) {
+            let (kind, seed, took) = (attempt.outcome.kind(), attempt.seed, attempt.took);
+            text += &format!("  attempt {n}: {kind}, seed {seed:#x}, took {took:?}");
             if !attempt.stall.is_zero() {
-                let _ = write!(text, ", worst stall of the machine {:?}", attempt.stall);
+                text += &format!(", worst stall of the machine {:?}", attempt.stall);
             }
-            let _ = writeln!(text);
-            for (counter, count) in &attempt.evidence {
-                let _ = writeln!(text, "    {counter}: {count}");
-            }
-            for note in &attempt.notes {
-                let _ = writeln!(text, "    {note}");
-            }
+            text += "\n";
+            let counts = attempt.evidence.iter();
+            text.extend(counts.map(|(counter, count)| format!("    {counter}: {count}\n")));
+            text.extend(attempt.notes.iter().map(|note| format!("    {note}\n")));
         }
         if !self.replay.is_empty() {
-            let _ = writeln!(text, "  replay: {}", self.replay);
+            text += &format!("  replay: {}\n", self.replay);
         }
         if let Some(path) = self.attempts.iter().rev().find_map(|a| a.stored.as_ref()) {
-            let _ = writeln!(text, "  history: {}", path.display());
+            text += &format!("  history: {}\n", path.display());
         }
         text
     }
@@ -118,11 +102,8 @@ mod tests {
         );
         let longest = "n".repeat(60);
         assert_eq!(first_line(&longest), longest);
-        let longer = "n".repeat(61);
-        assert_eq!(
-            first_line(&longer),
-            format!("{}[... 61 characters]", "n".repeat(30))
-        );
+        let cut = format!("{}[... 61 characters]", "n".repeat(30));
+        assert_eq!(first_line(&"n".repeat(61)), cut);
     }
 
     #[test]

@@ -157,34 +157,19 @@ impl Report {
         took: Duration,
         reports: Vec<RuleReport>,
     ) -> Self {
-        let bounds = [
-            ("slack", format!("{:?}", claims.slack)),
-            ("op_bound", format!("{:?}", claims.op_bound)),
-            ("give_up", format!("{:?}", claims.give_up)),
-            ("wake_p99", format!("{:?}", claims.wake_p99)),
-            ("cancel_prompt", format!("{:?}", claims.cancel_prompt)),
-            ("drop_prompt", format!("{:?}", claims.drop_prompt)),
-            ("largest_default", format!("{:?}", claims.largest_default)),
-            (
-                "starvation_factor",
-                format!("{} times the mean wait", claims.starvation_factor),
-            ),
-            (
-                "ageing",
-                claims
-                    .ageing
-                    .map_or_else(|| "strict priorities".to_owned(), |d| format!("{d:?}")),
-            ),
-            (
-                "skew",
-                format!("{} ppm + {:?}", claims.skew.ppm, claims.skew.fixed),
-            ),
-            ("round_trips", claims.round_trips.to_string()),
-            ("reentry_depth", claims.reentry_depth.to_string()),
-            ("rw", format!("{:?}", claims.rw)),
-            ("merging", format!("{:?}", claims.merging)),
-            ("watch_backlog", claims.watch_backlog.to_string()),
-        ];
+        macro_rules! shown {
+            ($($bound:ident)+) => { [$((stringify!($bound), format!("{:?}", claims.$bound))),+] };
+        }
+        let mut bounds = BTreeMap::from(shown! {
+            slack op_bound give_up wake_p99 cancel_prompt drop_prompt largest_default round_trips
+            reentry_depth rw merging watch_backlog
+        });
+        let (starvation, skew) = (claims.starvation_factor, claims.skew);
+        bounds.insert("starvation_factor", format!("{starvation} times the mean wait"));
+        bounds.insert("skew", format!("{} ppm + {:?}", skew.ppm, skew.fixed));
+        let strict = || "strict priorities".to_owned();
+        let ageing = claims.ageing.map_or_else(strict, |d| format!("{d:?}"));
+        bounds.insert("ageing", ageing);
         let needs = rules::all().flat_map(Rule::needed);
         let mut counts = BTreeMap::new();
         for rule in &reports {
@@ -201,7 +186,7 @@ impl Report {
             engine: claims.engine,
             capabilities: format!("{:?}", claims.capabilities),
             claims: needs.filter(|need| claims.has(*need)).collect(),
-            bounds: bounds.into(),
+            bounds,
             wide_bounds: claims.wide(),
             missing_basis: claims.missing_basis(),
             waivers: claims.waivers.clone(),
@@ -224,20 +209,14 @@ impl Report {
 
     /// The total outcome: the first in order of dominance that occurs. `None` if no rule was run.
     pub fn total(&self) -> Option<Kind> {
-        self.counts
-            .keys()
-            .copied()
-            .filter(|kind| !matches!(kind, Kind::Unsupported))
-            .min()
+        let mut kinds = self.counts.keys().copied();
+        kinds.find(|kind| *kind != Kind::Unsupported)
     }
 
     /// How many rules have a verdict. One that could not connect has none, nor one that is waived.
     pub fn run_count(&self) -> usize {
         let not_run = [Kind::NotRun, Kind::Unsupported, Kind::Waived];
-        self.rules
-            .iter()
-            .filter(|rule| !not_run.contains(&rule.outcome.kind()))
-            .count()
+        self.rules.len() - not_run.map(|kind| self.count(kind)).iter().sum::<usize>()
     }
 
     /// 0 only if a rule passed, and none failed, ended in an error or was inconclusive: 1 for a fail, 2 for

@@ -1,7 +1,5 @@
 //! The guard of a library that has none: it lends its lock to a closure.
 
-use std::fmt;
-
 use dlock_core::{Result, Runtime};
 use futures::FutureExt;
 use futures::channel::oneshot;
@@ -11,6 +9,7 @@ use futures::future::{BoxFuture, Either, RemoteHandle, select};
 /// [`Library::Guard`](crate::Library::Guard) for an adapter.
 ///
 /// The call runs in a task, and its closure ends when the guard is given back or dropped.
+#[derive(Debug)]
 pub struct Lent {
     /// Dropped, it ends the closure.
     _back: oneshot::Sender<()>,
@@ -112,11 +111,5 @@ impl Drop for Lent {
         if let Some(answer) = self.answer.take() {
             answer.forget();
         }
-    }
-}
-
-impl fmt::Debug for Lent {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Lent").finish_non_exhaustive()
     }
 }

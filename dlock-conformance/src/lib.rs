@@ -46,6 +46,7 @@ mod runner;
 #[cfg(dlock_saboteur)]
 #[path = "../saboteur/mod.rs"]
 pub mod saboteur;
+mod shown;
 mod side_by_side;
 pub mod simulated;
 mod simulated_full;

@@ -10,6 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::shown::shown;
+
 /// A network whose faults the kit controls.
 ///
 /// Faults of different kinds may be active at the same time. Each ends when its [`FaultGuard`] is dropped.
@@ -104,16 +106,14 @@ pub struct Traffic {
 #[must_use = "the fault ends when this is dropped"]
 pub struct FaultGuard {
     hits: Arc<AtomicU64>,
-    heal: Option<Box<dyn FnOnce() + Send + Sync>>,
+    heal: Vec<Box<dyn FnOnce() + Send + Sync>>,
 }
 
 impl FaultGuard {
     /// A fault whose strikes `hits` counts, and which `heal` ends.
     pub fn new(hits: Arc<AtomicU64>, heal: impl FnOnce() + Send + Sync + 'static) -> Self {
-        Self {
-            hits,
-            heal: Some(Box::new(heal)),
-        }
+        let heal: Vec<Box<dyn FnOnce() + Send + Sync>> = vec![Box::new(heal)];
+        Self { hits, heal }
     }
 
     /// How often it has struck: pieces of a stream (in the simulator, messages) that were delayed, lost or
@@ -129,29 +129,15 @@ impl FaultGuard {
 
     /// Does that as well when it ends.
     pub(crate) fn then(mut self, also: impl FnOnce() + Send + Sync + 'static) -> Self {
-        let heal = self.heal.take();
-        self.heal = Some(Box::new(move || {
-            if let Some(heal) = heal {
-                heal();
-            }
-            also();
-        }));
+        self.heal.push(Box::new(also));
         self
     }
 }
 
 impl Drop for FaultGuard {
     fn drop(&mut self) {
-        if let Some(heal) = self.heal.take() {
-            heal();
-        }
+        self.heal.drain(..).for_each(|heal| heal());
     }
 }
 
-impl fmt::Debug for FaultGuard {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FaultGuard")
-            .field("hits", &self.hits())
-            .finish_non_exhaustive()
-    }
-}
+shown!(FaultGuard, it => "FaultGuard({} hits)", it.hits());

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::claims::Need;
 use crate::cx::Cx;
+use crate::shown::shown;
 use crate::verdict::Verdict;
 
 /// How binding a rule is.
@@ -193,11 +194,7 @@ pub(crate) fn order(id: &str) -> (u32, u32) {
     )
 }
 
-impl fmt::Debug for Rule {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.test_name())
-    }
-}
+shown!(Rule, it => "{}", it.test_name());
 
 /// Declares the rule that the function below it tests. This is the only place that describes it. Its title is
 /// the function's name. A run may take a minute unless a `budget` allows more, and shows its bug each time

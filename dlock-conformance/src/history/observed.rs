@@ -1,7 +1,5 @@
 //! The other operations of lanes: writing to a fenced resource, and watching.
 
-use std::fmt;
-
 use dlock_core::{Admission, Change, Error, FencedValue, LockName, Result, Token};
 use futures::StreamExt;
 use futures::stream::BoxStream;
@@ -9,13 +7,11 @@ use futures::stream::BoxStream;
 use super::event::{Event, EventKind, Op, OpOutcome, Told};
 use super::lane::{Lane, Return};
 use super::recorder::History;
+use crate::shown::shown;
 use crate::verdict::{Failure, Seen, Verdict};
 
 impl Lane {
     /// Writes to a fenced resource with that token, and the token's digits as value, recorded.
-    ///
-    /// # Cancel safety
-    /// The drop is recorded as a return with unknown outcome.
     ///
     /// # Errors
     /// Those of the gate; `Broken` if the subject has none.
@@ -40,9 +36,6 @@ impl Lane {
     /// Reads a fenced resource that only [`write`](Self::write) writes to, recorded. The token whose write it
     /// found.
     ///
-    /// # Cancel safety
-    /// The drop is recorded as a return with unknown outcome.
-    ///
     /// # Errors
     /// Those of the gate; `Broken` if the subject has none.
     pub async fn read(&self, resource: &LockName) -> Verdict<Option<u64>> {
@@ -64,9 +57,6 @@ impl Lane {
 
     /// Subscribes to the changes of a name, recorded. Changes are recorded as they are taken from the
     /// [`Watching`].
-    ///
-    /// # Cancel safety
-    /// The drop is recorded as a return with unknown outcome.
     ///
     /// # Errors
     /// Those of the subject; `Broken` if it cannot be watched.
@@ -121,11 +111,7 @@ pub struct Watching {
 impl Watching {
     /// The next change; `None` at the end of the stream.
     ///
-    /// # Cancel safety
     /// Cancel safe: a change that was not taken is the next one.
-    ///
-    /// # Errors
-    /// Those of the stream.
     pub async fn next(&mut self) -> Option<Result<Change>> {
         let item = self.changes.next().await;
         let (told, error) = match &item {
@@ -159,8 +145,4 @@ fn told(change: &Change) -> Option<Told> {
     })
 }
 
-impl fmt::Debug for Watching {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Watching({} by operation {})", self.line.name, self.line.op_id)
-    }
-}
+shown!(Watching, it => "Watching({} by operation {})", it.line.name, it.line.op_id);

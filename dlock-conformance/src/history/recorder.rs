@@ -1,6 +1,5 @@
 //! Records histories.
 
-use std::fmt;
 use std::sync::{Arc, Mutex};
 
 use dlock_core::{Runtime, Timestamp};
@@ -8,6 +7,7 @@ use dlock_core::{Runtime, Timestamp};
 use super::event::Event;
 use crate::lock::lock;
 use crate::nanos::nanos;
+use crate::shown::shown;
 use crate::subject::Subject;
 
 /// A history under construction, by any number of concurrent lanes.
@@ -85,9 +85,4 @@ impl History {
     }
 }
 
-impl fmt::Debug for History {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let state = lock(&self.0.state);
-        write!(f, "History({} events, {} lanes)", state.events.len(), state.lanes)
-    }
-}
+shown!(History, it => "History({} events)", it.events().len());

@@ -96,11 +96,9 @@ impl Lane {
             };
             match verdict {
                 Judgement::Deliver | Judgement::Lose => {
-                    let bytes = queue.pieces.pop_front().map_or_else(Vec::new, |p| p.bytes);
-                    return match verdict {
-                        Judgement::Deliver => Next::Write(bytes),
-                        _ => Next::Lost,
-                    };
+                    let piece = queue.pieces.pop_front();
+                    let delivered = piece.filter(|_| verdict == Judgement::Deliver);
+                    return delivered.map_or(Next::Lost, |piece| Next::Write(piece.bytes));
                 }
                 Judgement::Wait(None) => {
                     queue = self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);

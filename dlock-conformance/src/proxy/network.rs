@@ -1,4 +1,3 @@
-use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -7,6 +6,7 @@ use super::address::ServerAddress;
 use super::faults::Faults;
 use super::listener::{Door, Wanted};
 use crate::network::{Cut, Fault, FaultGuard, Network, Traffic};
+use crate::shown::shown;
 
 /// A proxy in front of each of some servers. Dropping it ends all its threads.
 pub struct ProxyNetwork {
@@ -79,14 +79,6 @@ impl Line {
         let connections = self.faults.connections();
         connections.iter().filter(|c| c.break_off(how)).count()
     }
-
-    fn traffic(&self) -> Traffic {
-        Traffic {
-            connections: self.faults.accepted.load(Ordering::Acquire),
-            requests: self.faults.requests.load(Ordering::Acquire),
-            replies: self.faults.replies.load(Ordering::Acquire),
-        }
-    }
 }
 
 /// Begins a fault on those lines. A fault that strikes once strikes on one of them.
@@ -107,14 +99,18 @@ fn begin(lines: &[Arc<Line>], fault: Fault) -> FaultGuard {
     })
 }
 
-fn traffic<'a>(lines: impl IntoIterator<Item = &'a Arc<Line>>) -> Traffic {
-    let mut sum = Traffic::default();
-    for one in lines.into_iter().map(|line| line.traffic()) {
-        sum.connections += one.connections;
-        sum.requests += one.requests;
-        sum.replies += one.replies;
+fn traffic(lines: &[Arc<Line>]) -> Traffic {
+    let sum = |count: fn(&Faults) -> &AtomicU64| {
+        let counts = lines
+            .iter()
+            .map(|line| count(&line.faults).load(Ordering::Acquire));
+        counts.sum()
+    };
+    Traffic {
+        connections: sum(|faults| &faults.accepted),
+        requests: sum(|faults| &faults.requests),
+        replies: sum(|faults| &faults.replies),
     }
-    sum
 }
 
 /// It knows no requests, only bytes.
@@ -186,22 +182,7 @@ impl Drop for ProxyNetwork {
     }
 }
 
-impl fmt::Debug for Line {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Line")
-            .field("address", self.door.address())
-            .finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for ProxyNetwork {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ProxyNetwork")
-            .field("addresses", &self.addresses)
-            .field("traffic", &self.traffic())
-            .finish_non_exhaustive()
-    }
-}
+shown!(ProxyNetwork, it => "ProxyNetwork({:?}, {:?})", it.addresses, it.traffic());
 
 #[cfg(test)]
 mod tests {

@@ -1,7 +1,7 @@
 //! A TCP or a unix socket, behind one interface.
 
 use std::io::{self, Read, Write};
-use std::net::{Ipv4Addr, Ipv6Addr, Shutdown, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, TcpListener, TcpStream};
 #[cfg(unix)]
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::Duration;
@@ -17,6 +17,17 @@ pub(super) enum Socket {
     Unix(UnixStream),
 }
 
+/// The same of either kind.
+macro_rules! either {
+    ($it:ident, $s:ident => $does:expr) => {
+        match $it {
+            Self::Tcp($s) => $does,
+            #[cfg(unix)]
+            Self::Unix($s) => $does,
+        }
+    };
+}
+
 impl Socket {
     pub(super) fn connect(to: &ServerAddress) -> io::Result<Self> {
         let socket = match to {
@@ -28,50 +39,31 @@ impl Socket {
     }
 
     fn prepared(self) -> io::Result<Self> {
-        match &self {
-            Self::Tcp(s) => {
-                // A proxy that waits for more data would add a delay.
-                s.set_nodelay(true)?;
-                s.set_write_timeout(Some(STUCK))?;
-            }
-            #[cfg(unix)]
-            Self::Unix(s) => s.set_write_timeout(Some(STUCK))?,
+        if let Self::Tcp(s) = &self {
+            // A proxy that waits for more data would add a delay.
+            s.set_nodelay(true)?;
         }
+        let socket = &self;
+        either!(socket, s => s.set_write_timeout(Some(STUCK))?);
         Ok(self)
     }
 
     pub(super) fn read(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Self::Tcp(s) => (&mut &*s).read(buffer),
-            #[cfg(unix)]
-            Self::Unix(s) => (&mut &*s).read(buffer),
-        }
+        either!(self, s => (&mut &*s).read(buffer))
     }
 
     pub(super) fn write_all(&self, bytes: &[u8]) -> io::Result<()> {
-        match self {
-            Self::Tcp(s) => (&mut &*s).write_all(bytes),
-            #[cfg(unix)]
-            Self::Unix(s) => (&mut &*s).write_all(bytes),
-        }
+        either!(self, s => (&mut &*s).write_all(bytes))
     }
 
     /// How long a read waits; `None` for ever.
     pub(super) fn set_patience(&self, limit: Option<Duration>) -> io::Result<()> {
-        match self {
-            Self::Tcp(s) => s.set_read_timeout(limit),
-            #[cfg(unix)]
-            Self::Unix(s) => s.set_read_timeout(limit),
-        }
+        either!(self, s => s.set_read_timeout(limit))
     }
 
     /// Ends a direction, or both. It does not matter if the peer is already gone.
     pub(super) fn shut(&self, how: Shutdown) {
-        let _ = match self {
-            Self::Tcp(s) => s.shutdown(how),
-            #[cfg(unix)]
-            Self::Unix(s) => s.shutdown(how),
-        };
+        let _ = either!(self, s => s.shutdown(how));
     }
 
     /// From now on, closing it sends a reset. Wakes its reader, and sends nothing yet.
@@ -94,11 +86,11 @@ impl Listener {
     pub(super) fn beside(server: &ServerAddress) -> io::Result<(Self, ServerAddress)> {
         match server {
             ServerAddress::Tcp(address) => {
-                let listener = if address.is_ipv4() {
-                    TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?
-                } else {
-                    TcpListener::bind((Ipv6Addr::LOCALHOST, 0))?
+                let localhost = match address.is_ipv4() {
+                    true => IpAddr::from(Ipv4Addr::LOCALHOST),
+                    false => IpAddr::from(Ipv6Addr::LOCALHOST),
                 };
+                let listener = TcpListener::bind((localhost, 0))?;
                 let own = ServerAddress::Tcp(listener.local_addr()?);
                 Ok((Self::Tcp(listener), own))
             }

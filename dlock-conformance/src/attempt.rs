@@ -62,30 +62,23 @@ pub fn run_once(
     effort: Effort,
     conditions: Conditions,
 ) -> Attempt {
-    let run = Arc::new(RunState::new(harness.claims()));
-    attempt(rule, harness, &run, namespace, seed, effort, conditions)
-}
-
-/// The same as a part of a run.
-pub(crate) fn attempt(
-    rule: &'static Rule,
-    harness: &Arc<dyn Harness>,
-    run: &Arc<RunState>,
-    namespace: String,
-    seed: u64,
-    effort: Effort,
-    conditions: Conditions,
-) -> Attempt {
-    panics::watch();
-    let cx = Cx::new(Setup {
+    let setup = Setup {
         rule: rule.id.to_owned(),
         namespace,
         seed,
         effort,
         harness: Arc::clone(harness),
-        run: Arc::clone(run),
+        run: Arc::new(RunState::new(harness.claims())),
         conditions,
-    });
+    };
+    attempt(rule, setup)
+}
+
+/// The same as a part of a run.
+pub(crate) fn attempt(rule: &'static Rule, setup: Setup) -> Attempt {
+    panics::watch();
+    let (seed, effort, harness) = (setup.seed, setup.effort, Arc::clone(&setup.harness));
+    let cx = Cx::new(setup);
     let clockwork = harness.clockwork();
     let started = cx.now();
     let verdict: Arc<Mutex<Option<Verdict>>> = Arc::default();
@@ -99,12 +92,8 @@ pub(crate) fn attempt(
             *lock(&verdict) = Some(ended);
             // What the run created goes with the clients. Rule 9.07 deals with a client that cannot close.
             for client in cx.take_clients() {
-                let _ = cx
-                    .timeout(
-                        Duration::from_secs(2),
-                        AssertUnwindSafe(client.close()).catch_unwind(),
-                    )
-                    .await;
+                let closing = AssertUnwindSafe(client.close()).catch_unwind();
+                let _ = cx.timeout(Duration::from_secs(2), closing).await;
             }
             drop(cx.take_networks());
         }
@@ -179,13 +168,10 @@ fn blame(panic: &panics::Seen) -> Failure {
 fn judge_evidence(rule: &Rule, seen: &BTreeMap<&'static str, u64>) -> Outcome {
     for need in rule.evidence {
         let count = seen.get(need.counter).copied().unwrap_or(0);
-        if count < need.least {
-            return Outcome::Inconclusive {
-                why: format!(
-                    "the run counted {count} `{}`, and {} are needed",
-                    need.counter, need.least
-                ),
-            };
+        let (counter, least) = (need.counter, need.least);
+        if count < least {
+            let why = format!("the run counted {count} `{counter}`, and {least} are needed");
+            return Outcome::Inconclusive { why };
         }
     }
     Outcome::Pass

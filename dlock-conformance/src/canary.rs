@@ -77,11 +77,7 @@ impl Canary {
     /// run, fail and be judged before the canary wakes.
     pub(crate) fn worst_since(&self, then: Instant) -> Duration {
         let ticking = Duration::from_nanos(self.shared.ticking.load(Ordering::Relaxed));
-        let now = self
-            .started
-            .elapsed()
-            .saturating_sub(ticking)
-            .saturating_sub(self.tick);
+        let now = self.started.elapsed().saturating_sub(ticking + self.tick);
         let stalls = lock(&self.shared.stalls);
         let later = stalls.iter().rev().take_while(|stall| stall.0 >= then);
         later.map(|stall| stall.1).max().unwrap_or_default().max(now)
@@ -140,12 +136,8 @@ mod tests {
         let canary = Canary::start();
         let before = Instant::now();
         std::thread::sleep(Duration::from_millis(5));
-        let shared = &canary.shared;
-        shared
-            .stalls
-            .lock()
-            .unwrap()
-            .push((Instant::now(), Duration::from_secs(9)));
+        let stall = (Instant::now(), Duration::from_secs(9));
+        lock(&canary.shared.stalls).push(stall);
         assert_eq!(canary.worst_since(before), Duration::from_secs(9));
         std::thread::sleep(Duration::from_millis(5));
         assert!(canary.worst_since(Instant::now()) < Duration::from_secs(9));

@@ -1,6 +1,5 @@
 //! The context of a rule's body.
 
-mod apart;
 mod clients;
 mod judging;
 
@@ -23,6 +22,7 @@ use crate::lock::lock;
 use crate::network::Network;
 use crate::rng::Rng;
 use crate::run_state::RunState;
+use crate::shown::shown;
 use crate::subject::{Ask, Subject};
 use crate::task::Task;
 use crate::verdict::Verdict;
@@ -44,9 +44,9 @@ struct Inner {
     unconnected: AtomicBool,
     /// Weak: a task that outlives its rule must not drop the harness, and with it its own runtime.
     harness: Weak<dyn Harness>,
+    conditions: Conditions,
     runtime: Arc<dyn Runtime>,
     clockwork: Arc<dyn Clockwork>,
-    conditions: Conditions,
     evidence: Mutex<BTreeMap<&'static str, u64>>,
     notes: Mutex<Vec<String>>,
     /// By what the history was judged.
@@ -102,7 +102,6 @@ pub(crate) struct Setup {
 impl Cx {
     pub(crate) fn new(setup: Setup) -> Self {
         let runtime = setup.harness.runtime();
-        let clockwork = setup.harness.clockwork();
         let inner = Inner {
             rule: setup.rule,
             namespace: setup.namespace,
@@ -110,13 +109,13 @@ impl Cx {
             effort: setup.effort,
             rng: Mutex::new(Rng::new(setup.seed)),
             run: setup.run,
-            unconnected: AtomicBool::new(false),
             harness: Arc::downgrade(&setup.harness),
+            conditions: setup.conditions,
+            unconnected: AtomicBool::new(false),
             history: History::new(Arc::clone(&runtime)),
             trace: History::new(Arc::clone(&runtime)),
             runtime,
-            clockwork,
-            conditions: setup.conditions,
+            clockwork: setup.harness.clockwork(),
             evidence: Mutex::default(),
             notes: Mutex::default(),
             asked: Mutex::default(),
@@ -225,7 +224,7 @@ impl Cx {
         Ask::new(self.long_ttl())
     }
 
-    // --- time ---
+    // --- time: dropped, a wait leaves nothing behind, and drops the future that it was given ---
 
     /// The runtime that the subject runs on.
     pub fn runtime(&self) -> &Arc<dyn Runtime> {
@@ -243,17 +242,11 @@ impl Cx {
     }
 
     /// Waits.
-    ///
-    /// # Cancel safety
-    /// Cancel safe: nothing is left behind.
     pub async fn sleep(&self, duration: Duration) {
         self.0.runtime.sleep(duration).await;
     }
 
     /// Waits until that time. Returns at once if it is past.
-    ///
-    /// # Cancel safety
-    /// Cancel safe: nothing is left behind.
     pub async fn sleep_until(&self, at: Timestamp) {
         let left = self.now().until(at);
         if !left.is_zero() {
@@ -262,9 +255,6 @@ impl Cx {
     }
 
     /// Lets other tasks run.
-    ///
-    /// # Cancel safety
-    /// Cancel safe: nothing is left behind.
     pub async fn pause(&self) {
         self.sleep(Duration::from_micros(10)).await;
     }
@@ -282,9 +272,6 @@ impl Cx {
     }
 
     /// The future's result, or `None` if `limit` passed first. In that case the future is dropped.
-    ///
-    /// # Cancel safety
-    /// Dropped, it drops the future that it was given.
     pub async fn timeout<T>(&self, limit: Duration, future: impl Future<Output = T>) -> Option<T> {
         let sleep = self.0.runtime.sleep(limit);
         pin_mut!(future);
@@ -296,9 +283,6 @@ impl Cx {
 
     /// The future's result. The rule is broken if it takes longer than `limit` (eight times as long while
     /// other rules run, as with all rules that are not about time).
-    ///
-    /// # Cancel safety
-    /// Dropped, it drops the future that it was given.
     ///
     /// # Errors
     /// [`Failure::Broken`](crate::Failure::Broken) with `what` and the limit.
@@ -328,12 +312,4 @@ impl Cx {
     }
 }
 
-impl fmt::Debug for Cx {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Cx")
-            .field("rule", &self.0.rule)
-            .field("namespace", &self.0.namespace)
-            .field("seed", &self.0.seed)
-            .finish_non_exhaustive()
-    }
-}
+shown!(Cx, it => "Cx({}, seed {:#x})", it.namespace(), it.seed());

@@ -77,9 +77,7 @@ pub(crate) fn caught(payload: &(dyn Any + Send)) -> Seen {
 }
 
 fn text(payload: &(dyn Any + Send)) -> String {
-    payload
-        .downcast_ref::<&str>()
-        .map(|s| (*s).to_owned())
-        .or_else(|| payload.downcast_ref::<String>().cloned())
-        .unwrap_or_else(|| "a panic without a text".to_owned())
+    let owned = || payload.downcast_ref::<String>().map(String::as_str);
+    let text = payload.downcast_ref::<&str>().copied().or_else(owned);
+    text.unwrap_or("a panic without a text").to_owned()
 }

@@ -15,7 +15,7 @@ use crate::attempt::{Attempt, attempt};
 use crate::canary::Canary;
 use crate::certificate::Certificate;
 use crate::claims::{Claims, Engine};
-use crate::cx::Conditions;
+use crate::cx::{Conditions, Setup};
 use crate::harness::Harness;
 use crate::options::Options;
 use crate::outcome::{Kind, Outcome};
@@ -41,17 +41,12 @@ pub fn run(harness: impl Harness, options: &Options) -> Report {
 /// Checks that each waiver names a rule, and says why.
 fn check_waivers(claims: &Claims) -> Result<(), String> {
     for waiver in &claims.waivers {
-        if rules::find(&waiver.rule).is_none() {
-            return Err(format!(
-                "rule {} is waived, and there is no such rule",
-                waiver.rule
-            ));
+        let rule = &waiver.rule;
+        if rules::find(rule).is_none() {
+            return Err(format!("rule {rule} is waived, and there is no such rule"));
         }
         if waiver.reason.trim().is_empty() || waiver.link.trim().is_empty() {
-            return Err(format!(
-                "the waiver of rule {} needs a reason and a link",
-                waiver.rule
-            ));
+            return Err(format!("the waiver of rule {rule} needs a reason and a link"));
         }
     }
     Ok(())
@@ -67,8 +62,8 @@ pub(crate) fn run_with(
     let claims = harness.claims();
     let runtime = harness.runtime();
     if let Err(problem) = claims.check().and_then(|()| check_waivers(&claims)) {
-        let nothing = (Duration::ZERO, started.elapsed(), Vec::new());
-        let mut report = Report::new(&claims, runtime.name(), options, nothing.0, nothing.1, nothing.2);
+        let (name, took) = (runtime.name(), started.elapsed());
+        let mut report = Report::new(&claims, name, options, Duration::ZERO, took, Vec::new());
         report.problems.push(problem);
         return write(report, options);
     }
@@ -131,14 +126,8 @@ pub(crate) fn run_with(
     }
     reports.sort_by_key(|r| order(&r.id));
     let canary = runner.canary.as_ref().map_or(Duration::ZERO, Canary::p999);
-    let mut report = Report::new(
-        &runner.state.claims,
-        runtime.name(),
-        options,
-        canary,
-        started.elapsed(),
-        reports,
-    );
+    let (claims, took) = (&runner.state.claims, started.elapsed());
+    let mut report = Report::new(claims, runtime.name(), options, canary, took, reports);
     let panics = panics::count(is_virtual) - panics_before;
     if panics > 0 {
         let latest = panics::latest().map_or_else(String::new, |p| {
@@ -152,29 +141,22 @@ pub(crate) fn run_with(
 }
 
 fn write(mut report: Report, options: &Options) -> Report {
-    let beside = options
-        .report_to
-        .as_ref()
-        .map(|directory| directory.join("history"));
-    if let Some(directory) = options.histories_to.clone().or(beside)
-        && let Err(error) = report.write_histories(&directory, options.histories)
-    {
-        report.problems.push(format!(
-            "the histories could not be written to {}: {error}",
-            directory.display()
-        ));
-    }
-    let written = [
-        (
-            "reports",
-            &options.report_to,
-            Report::write_to as fn(&Report, &Path) -> io::Result<()>,
-        ),
-        ("certificate", &options.certificate_to, Certificate::write),
+    let beside = options.report_to.as_ref().map(|to| to.join("history"));
+    let histories = options.histories_to.clone().or(beside);
+    let which = options.histories;
+    type Write<'a> = &'a dyn Fn(&mut Report, &Path) -> io::Result<()>;
+    let written: [(_, _, Write<'_>); 3] = [
+        ("histories", &histories, &|report, to| {
+            report.write_histories(to, which)
+        }),
+        ("reports", &options.report_to, &|report, to| report.write_to(to)),
+        ("certificate", &options.certificate_to, &|report, to| {
+            Certificate::write(report, to)
+        }),
     ];
     for (what, directory, write) in written {
         if let Some(directory) = directory
-            && let Err(error) = write(&report, directory)
+            && let Err(error) = write(&mut report, directory)
         {
             let directory = directory.display();
             let problem = format!("the {what} could not be written to {directory}: {error}");
@@ -203,26 +185,19 @@ struct Runner<'a> {
 impl Runner<'_> {
     /// Runs the rule; `attempts` has those that were made already.
     fn rule(&self, rule: &'static Rule, mut attempts: Vec<Attempt>, beside_others: bool) -> RuleReport {
-        let missing: Vec<String> = rule
-            .needed()
-            .filter(|need| !self.state.claims.has(*need))
-            .map(|need| format!("{need:?}"))
-            .collect();
-        let outcome = if !missing.is_empty() {
-            Outcome::Unsupported {
+        let missing = rule.needed().filter(|need| !self.state.claims.has(*need));
+        let missing: Vec<String> = missing.map(|need| format!("{need:?}")).collect();
+        let mut outcome = match missing.is_empty() {
+            // The rule learns whether there is a proxy, a process or a hook when it requests one.
+            true => self.attempts(rule, &mut attempts, beside_others),
+            false => Outcome::Unsupported {
                 needs: format!("not claimed: {}", missing.join(", ")),
-            }
-        // The rule learns whether there is a proxy, a process or a hook when it requests one.
-        } else {
-            self.attempts(rule, &mut attempts, beside_others)
+            },
         };
-        let unconnected = attempts.last().is_some_and(|last| last.unconnected);
         // No waiver covers an unreachable store.
-        let outcome = if unconnected {
-            outcome
-        } else {
-            self.waived(rule, outcome)
-        };
+        if !attempts.last().is_some_and(|last| last.unconnected) {
+            outcome = self.waived(rule, outcome);
+        }
         let replay = self.options.replay_of(rule, &attempts);
         let inherited = rule.layer == Layer::Engine && self.state.claims.engine == Engine::Inherited;
         RuleReport::tested(rule, outcome, attempts, inherited, replay)
@@ -235,15 +210,16 @@ impl Runner<'_> {
             let began = Instant::now();
             let late = self.canary.as_ref().map_or(Duration::ZERO, Canary::p999);
             let seed = rule_seed(self.options.seed, rule.id, n);
-            let mut attempt = attempt(
-                rule,
-                &self.harness,
-                &self.state,
-                format!("dlc-{}-{}-{n}", self.run, rule.id),
-                self.options.attempt_seed.unwrap_or(seed),
-                self.options.effort,
-                Conditions { late, beside_others },
-            );
+            let setup = Setup {
+                rule: rule.id.to_owned(),
+                namespace: format!("dlc-{}-{}-{n}", self.run, rule.id),
+                seed: self.options.attempt_seed.unwrap_or(seed),
+                effort: self.options.effort,
+                harness: Arc::clone(&self.harness),
+                run: Arc::clone(&self.state),
+                conditions: Conditions { late, beside_others },
+            };
+            let mut attempt = attempt(rule, setup);
             let worst = |canary: &Option<Canary>| {
                 let stall = canary.as_ref().map(|canary| canary.worst_since(began));
                 stall.unwrap_or_default()
@@ -254,12 +230,9 @@ impl Runner<'_> {
                 attempt.stall = attempt.stall.max(worst(&self.disk));
             }
             let limit = self.state.claims.slack / 2;
-            let stalled = rule.test == Test::T
-                && attempt.stall > limit
-                && matches!(
-                    attempt.outcome.kind(),
-                    Kind::Pass | Kind::Fail | Kind::Inconclusive
-                );
+            let kind = attempt.outcome.kind();
+            let is_verdict = matches!(kind, Kind::Pass | Kind::Fail | Kind::Inconclusive);
+            let stalled = rule.test == Test::T && attempt.stall > limit && is_verdict;
             if stalled {
                 let meanwhile = match attempt.outcome.text() {
                     "" => "it would have passed",
@@ -278,12 +251,9 @@ impl Runner<'_> {
                 return outcome;
             }
         }
-        attempts.last().map_or_else(
-            || Outcome::Error {
-                what: "no attempt was made".to_owned(),
-            },
-            |last| last.outcome.clone(),
-        )
+        let what = "no attempt was made".to_owned();
+        let last = attempts.last().map(|last| last.outcome.clone());
+        last.unwrap_or(Outcome::Error { what })
     }
 
     /// A waived rule is run too: if it holds, the waiver is out of date.

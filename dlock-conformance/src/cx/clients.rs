@@ -1,4 +1,4 @@
-//! Clients, networks, and common expectations of a client.
+//! Clients, also on their own executors or with secrets; networks; and common expectations of a client.
 
 use std::any::Any;
 use std::fmt;
@@ -10,6 +10,8 @@ use dlock_core::{ErrorKind, LockName, Timestamp};
 
 use super::{Cx, NO_SERVERS};
 use crate::claims::Engine;
+use crate::ear::Ear;
+use crate::executor::Executor;
 use crate::harness::{Harness, Process};
 use crate::history::{Traced, TracedNetwork};
 use crate::lock::lock;
@@ -19,6 +21,8 @@ use crate::subject::{Ask, Held, Subject};
 use crate::verdict::{Failure, Seen, Verdict};
 use crate::{ensure, fail};
 
+/// # Cancel safety
+/// Dropped, each of these drops the future of the harness or of the client. No client is handed out then.
 impl Cx {
     pub(crate) fn harness(&self) -> Verdict<Arc<dyn Harness>> {
         let gone = || Failure::NotRun("the harness is gone: a task outlived its run".to_owned());
@@ -26,9 +30,6 @@ impl Cx {
     }
 
     /// A new, independent client. It is closed when the rule has ended.
-    ///
-    /// # Cancel safety
-    /// Dropped, it drops the future of the harness; no client is handed out.
     ///
     /// # Errors
     /// If connecting fails: [`Failure::NotRun`] as long as nothing in the run has connected, since that is no
@@ -56,16 +57,15 @@ impl Cx {
                             .to_owned(),
                     ));
                 }
-                lock(&self.0.clients).push(Arc::clone(&connected));
+                self.closes(&connected);
                 Ok(Arc::new(Traced::new(connected, self.0.trace.clone())))
             }
             Err(e) => {
                 self.0.unconnected.store(true, Ordering::Relaxed);
                 let why = format!("the harness could not connect: {e:?}");
-                Err(if self.0.run.has_connected() {
-                    Failure::Kit(format!("{why}; it could before in this run"))
-                } else {
-                    Failure::NotRun(why)
+                Err(match self.0.run.has_connected() {
+                    true => Failure::Kit(format!("{why}; it could before in this run")),
+                    false => Failure::NotRun(why),
                 })
             }
         }
@@ -73,26 +73,53 @@ impl Cx {
 
     /// A client whose store cannot be reached, or the error of connecting there; `None` if the harness cannot
     /// give one.
-    ///
-    /// # Cancel safety
-    /// Dropped, it drops the future of the harness; no client is handed out.
     pub async fn connect_nowhere(&self) -> Option<dlock_core::Result<Arc<dyn Subject>>> {
         let harness = self.0.harness.upgrade()?;
         let connected = harness.connect_nowhere(self)?.await;
-        if let Ok(client) = &connected {
-            lock(&self.0.clients).push(Arc::clone(client));
-        }
-        Some(connected)
+        Some(connected.inspect(|client| self.closes(client)))
+    }
+
+    /// It is closed when the rule has ended.
+    pub(super) fn closes(&self, client: &Arc<dyn Subject>) {
+        lock(&self.0.clients).push(Arc::clone(client));
     }
 
     /// How many records the store keeps, or the error of counting them; `None` if the harness cannot count.
-    ///
-    /// # Cancel safety
-    /// Dropped, it drops the future of the harness.
     pub async fn footprint(&self) -> Option<dlock_core::Result<u64>> {
         let harness = self.0.harness.upgrade()?;
-        let counted = harness.footprint(self)?.await;
-        Some(counted)
+        Some(harness.footprint(self)?.await)
+    }
+
+    /// A new client, as by [`connect`](Self::connect), on an executor of its own; `None` if the harness
+    /// cannot give one.
+    ///
+    /// # Errors
+    /// [`Failure::Kit`] if it cannot be had.
+    pub async fn connect_on(&self, executor: &Arc<Executor>) -> Verdict<Option<Arc<dyn Subject>>> {
+        let Some(harness) = self.0.harness.upgrade() else {
+            return Ok(None);
+        };
+        let Some(connecting) = harness.connect_on(self, Arc::clone(executor) as _) else {
+            return Ok(None);
+        };
+        let connected = connecting
+            .await
+            .map_err(|e| Failure::Kit(format!("the harness could not connect on another runtime: {e:?}")))?;
+        self.closes(&connected);
+        Ok(Some(connected))
+    }
+
+    /// A client with that password for a place that does not accept it, or the error of connecting there;
+    /// `None` if the harness cannot give one.
+    pub async fn connect_with_secret(&self, secret: &str) -> Option<dlock_core::Result<Arc<dyn Subject>>> {
+        let harness = self.0.harness.upgrade()?;
+        let connected = harness.connect_with_secret(self, secret)?.await;
+        Some(connected.inspect(|client| self.closes(client)))
+    }
+
+    /// Listens to `tracing` events from now on; `None` if this process has another subscriber.
+    pub fn listen(&self) -> Option<Ear> {
+        Ear::open(self.is_virtual())
     }
 
     // --- networks ---
@@ -115,19 +142,9 @@ impl Cx {
     }
 
     /// A new client, as by [`connect`](Self::connect), over that network.
-    ///
-    /// # Cancel safety
-    /// As [`connect`](Self::connect).
-    ///
-    /// # Errors
-    /// As [`connect`](Self::connect).
     pub async fn connect_over(&self, network: &Arc<dyn Network>) -> Verdict<Arc<dyn Subject>> {
-        Self(
-            Arc::clone(&self.0),
-            Some(Arc::clone(TracedNetwork::inner(network))),
-        )
-        .connect()
-        .await
+        let network = Arc::clone(TracedNetwork::inner(network));
+        Self(Arc::clone(&self.0), Some(network)).connect().await
     }
 
     /// For a harness: the address of the n-th of [`Harness::servers`] for a client that connects now. This is
@@ -161,9 +178,6 @@ impl Cx {
 
     /// Tries, and breaks the rule unless another client holds the name.
     ///
-    /// # Cancel safety
-    /// As [`Subject::try_acquire`]: that is what is dropped.
-    ///
     /// # Errors
     /// [`Failure::Broken`] if it was granted, or failed.
     pub async fn expect_held(
@@ -177,9 +191,6 @@ impl Cx {
     }
 
     /// Waits for that long, and breaks the rule unless the wait ends with `Timeout`.
-    ///
-    /// # Cancel safety
-    /// As [`Subject::acquire_timeout`]: that is what is dropped.
     ///
     /// # Errors
     /// [`Failure::Broken`] if it was granted, or failed. [`Failure::Inconclusive`] if it is `Unknown`: the
@@ -201,9 +212,6 @@ impl Cx {
 
     /// Tries, and breaks the rule unless it is granted at once.
     ///
-    /// # Cancel safety
-    /// As [`Subject::try_acquire`]: that is what is dropped.
-    ///
     /// # Errors
     /// [`Failure::Broken`] if it was refused, or failed.
     pub async fn expect_free(
@@ -218,9 +226,6 @@ impl Cx {
 
     /// Tries repeatedly until it is granted, and breaks the rule if that takes longer than until `by`.
     ///
-    /// # Cancel safety
-    /// As [`Subject::try_acquire`]: that is what is dropped.
-    ///
     /// # Errors
     /// [`Failure::Broken`] if it was not granted in time, or an attempt failed.
     pub async fn free_by(
@@ -234,11 +239,8 @@ impl Cx {
         let from = self.now();
         loop {
             let asked = self.now();
-            if let Some(held) = client
-                .try_acquire(name, ask)
-                .await
-                .seen(format_args!("{when}: try_acquire"))?
-            {
+            let answer = client.try_acquire(name, ask).await;
+            if let Some(held) = answer.seen(format_args!("{when}: try_acquire"))? {
                 return Ok(held);
             }
             ensure!(

@@ -54,17 +54,11 @@ impl Cx {
     }
 
     /// The same, with another model.
-    ///
-    /// # Errors
-    /// As [`check_history`](Self::check_history).
     pub fn check_history_as(&self, model: &Model) -> Verdict {
         self.judge(model, Check::Exclusion)
     }
 
     /// Judges the history by other checkers: the order of a queue, what watchers saw, and so on.
-    ///
-    /// # Errors
-    /// As [`check_history`](Self::check_history).
     pub fn check(&self, check: Check) -> Verdict {
         self.judge(&self.model(), check)
     }

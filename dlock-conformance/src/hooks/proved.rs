@@ -47,10 +47,6 @@ async fn done<T>(hook: &str, offer: Offer<'_, T>) -> Verdict<T> {
     })
 }
 
-async fn vitals(hooks: &dyn Hooks) -> Verdict<Vitals> {
-    done("vitals", hooks.vitals()).await
-}
-
 /// A part of a look at the server: the hook that tells it, what it is, and where it stands.
 type Part = (&'static str, &'static str, fn(Vitals) -> Option<String>);
 
@@ -63,9 +59,10 @@ async fn replaced(
 ) -> Verdict<(String, Option<String>)> {
     // First, so that the error names the missing hook.
     let does = offer.ok_or_else(|| missing(hook))?;
-    let before = part(vitals(hooks).await?).ok_or_else(|| missing(told_by))?;
+    let look = || done("vitals", hooks.vitals());
+    let before = part(look().await?).ok_or_else(|| missing(told_by))?;
     done(hook, Some(does)).await?;
-    let after = part(vitals(hooks).await?);
+    let after = part(look().await?);
     if after.as_ref() == Some(&before) {
         return Err(idle(hook, format_args!("{what} is still `{before}`")));
     }
@@ -74,6 +71,9 @@ async fn replaced(
 
 /// The hooks of the harness, each with its proof. If a hook or its proof is not offered, the rule ends as
 /// *not run*. If a hook failed or did nothing, the rule ends as an error that names the hook.
+///
+/// # Cancel safety
+/// Dropped, each of them drops the hook of the harness at whatever it does.
 impl Cx {
     fn hands(&self) -> Verdict<Hands> {
         self.harness().map(Hands)
@@ -86,11 +86,8 @@ impl Cx {
     pub fn restarts(&self) -> Verdict<Vec<Restart>> {
         let hands = self.hands()?;
         let hooks = hands.hooks("restart")?;
-        let ways = [Restart::InOrder, Restart::Crash];
-        let ways: Vec<_> = ways
-            .into_iter()
-            .filter(|how| hooks.restart(*how).is_some())
-            .collect();
+        let mut ways = vec![Restart::InOrder, Restart::Crash];
+        ways.retain(|how| hooks.restart(*how).is_some());
         match ways.is_empty() {
             true => Err(missing("restart")),
             false => Ok(ways),
@@ -98,12 +95,6 @@ impl Cx {
     }
 
     /// Restarts the server: its run id is another one afterwards.
-    ///
-    /// # Cancel safety
-    /// Dropped, it drops the hook of the harness at whatever it does.
-    ///
-    /// # Errors
-    /// As all hooks.
     pub async fn restart(&self, how: Restart) -> Verdict {
         let hands = self.hands()?;
         let hooks = hands.hooks("restart")?;
@@ -114,12 +105,6 @@ impl Cx {
     }
 
     /// Another server takes over: the leader is another one afterwards.
-    ///
-    /// # Cancel safety
-    /// As [`restart`](Self::restart).
-    ///
-    /// # Errors
-    /// As all hooks.
     pub async fn fail_over(&self) -> Verdict {
         let hands = self.hands()?;
         let hooks = hands.hooks("fail_over")?;
@@ -129,20 +114,15 @@ impl Cx {
     }
 
     /// Sets the server's clock: it shows another time afterwards, by as much.
-    ///
-    /// # Cancel safety
-    /// As [`restart`](Self::restart).
-    ///
-    /// # Errors
-    /// As all hooks.
     pub async fn step_clock(&self, step: Step) -> Verdict {
         let hands = self.hands()?;
         let hooks = hands.hooks("step_clock")?;
         let set = hooks.step_clock(step).ok_or_else(|| missing("step_clock"))?;
         let clock = |v: Vitals| v.clock.ok_or_else(|| missing("vitals (clock)"));
-        let (before, from) = (clock(vitals(hooks).await?)?, self.now());
+        let look = || done("vitals", hooks.vitals());
+        let (before, from) = (clock(look().await?)?, self.now());
         done("step_clock", Some(set)).await?;
-        let after = clock(vitals(hooks).await?)?;
+        let after = clock(look().await?)?;
         let passed = from.until(self.now());
         let due = match step {
             Step::Forward(by) => (before + passed).saturating_add(by),
@@ -159,39 +139,25 @@ impl Cx {
 
     /// Sets the counter of the tokens of that name: that is what is stored afterwards. `false` if it is
     /// beyond that already.
-    ///
-    /// # Cancel safety
-    /// As [`restart`](Self::restart).
-    ///
-    /// # Errors
-    /// As all hooks.
     pub async fn set_counter(&self, name: &LockName, to: u64) -> Verdict<bool> {
         let hands = self.hands()?;
         let hooks = hands.hooks("set_counter")?;
-        let set = hooks
-            .set_counter(name, to)
-            .ok_or_else(|| missing("set_counter"))?;
+        let set = hooks.set_counter(name, to);
+        let set = set.ok_or_else(|| missing("set_counter"))?;
         if done("counter", hooks.counter(name)).await? > to {
             return Ok(false);
         }
         done("set_counter", Some(set)).await?;
         let stored = done("counter", hooks.counter(name)).await?;
-        if stored != to {
-            return Err(idle(
-                "set_counter",
-                format_args!("the counter should be {to} and is {stored}"),
-            ));
+        let why = format!("the counter should be {to} and is {stored}");
+        if stored == to {
+            Ok(true)
+        } else {
+            Err(idle("set_counter", why))
         }
-        Ok(true)
     }
 
     /// Fills the store: afterwards an acquire of a free name must fail.
-    ///
-    /// # Cancel safety
-    /// As [`restart`](Self::restart).
-    ///
-    /// # Errors
-    /// As all hooks.
     pub async fn fill(&self, by: &dyn Subject, free: &LockName) -> Verdict {
         let hands = self.hands()?;
         done("fill", hands.hooks("fill")?.fill(true)).await?;
@@ -199,34 +165,19 @@ impl Cx {
             Err(_) => Ok(()),
             Ok(answer) => {
                 self.make_room().await?;
-                let granted = answer.is_some();
-                Err(idle(
-                    "fill",
-                    format_args!("a try was answered, granted: {granted}"),
-                ))
+                let why = format!("a try was answered, granted: {}", answer.is_some());
+                Err(idle("fill", why))
             }
         }
     }
 
     /// Undoes [`fill`](Self::fill).
-    ///
-    /// # Cancel safety
-    /// As [`restart`](Self::restart).
-    ///
-    /// # Errors
-    /// As all hooks.
     pub async fn make_room(&self) -> Verdict {
         let hands = self.hands()?;
         done("fill", hands.hooks("fill")?.fill(false)).await
     }
 
     /// Writes foreign data to where that name is stored, and reads it back.
-    ///
-    /// # Cancel safety
-    /// As [`restart`](Self::restart).
-    ///
-    /// # Errors
-    /// As all hooks.
     pub async fn spoil(&self, name: &LockName, with: &str) -> Verdict {
         let hands = self.hands()?;
         let hooks = hands.hooks("spoil")?;
@@ -244,12 +195,6 @@ impl Cx {
     }
 
     /// Whether that foreign data is still stored at that name.
-    ///
-    /// # Cancel safety
-    /// Only reads.
-    ///
-    /// # Errors
-    /// As all hooks.
     pub async fn is_spoiled(&self, name: &LockName, with: &str) -> Verdict<bool> {
         let hands = self.hands()?;
         let stored = done("stored", hands.hooks("stored")?.stored(name)).await?;
@@ -257,12 +202,6 @@ impl Cx {
     }
 
     /// Removes what [`spoil`](Self::spoil) wrote.
-    ///
-    /// # Cancel safety
-    /// As [`restart`](Self::restart).
-    ///
-    /// # Errors
-    /// As all hooks.
     pub async fn mend(&self, name: &LockName, with: &str) -> Verdict {
         let hands = self.hands()?;
         done("mend", hands.hooks("mend")?.mend(name)).await?;
@@ -275,29 +214,21 @@ impl Cx {
     /// Ends the holds of that name without their holders, and lets `by` acquire it, which proves that. Uses
     /// `force_release` if that is claimed, and the hook of the harness if not.
     ///
-    /// # Cancel safety
-    /// As [`restart`](Self::restart).
-    ///
     /// # Errors
     /// As all hooks; [`Failure::Broken`] if a claimed `force_release` ended nothing.
     pub async fn evict(&self, by: &dyn Subject, name: &LockName, ask: &Ask) -> Verdict<Box<dyn Held>> {
         if self.claims().has(Need::ForceRelease)
             && let Some(observe) = by.observe()
         {
-            observe
-                .force_release(name)
-                .await
-                .seen("an operator ends the hold")?;
-            return self
-                .expect_free(by, name, ask, "after an operator ended the hold")
-                .await;
+            let ended = observe.force_release(name).await;
+            ended.seen("an operator ends the hold")?;
+            let when = "after an operator ended the hold";
+            return self.expect_free(by, name, ask, when).await;
         }
         let hands = self.hands()?;
         done("evict", hands.hooks("evict")?.evict(name)).await?;
-        let taken = by
-            .try_acquire(name, ask)
-            .await
-            .seen("B tries after an eviction")?;
+        let taken = by.try_acquire(name, ask).await;
+        let taken = taken.seen("B tries after an eviction")?;
         taken.ok_or_else(|| idle("evict", "the name is still held"))
     }
 }

@@ -1,7 +1,6 @@
 //! A `dlock` backend as a subject: through the engine, as its users use it.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -21,9 +20,10 @@ use futures::stream::BoxStream;
 use futures::{FutureExt, TryStreamExt};
 
 use crate::lock::lock;
-use crate::subject::{Ask, AutoRenewal, Convert, Held, Observe, Reply, Subject, Upgraded};
+use crate::subject::{Ask, AutoRenewal, Convert, Granted, Held, Observe, Reply, Subject, Upgraded};
 
 /// A [`Client`] as a [`Subject`].
+#[derive(Debug)]
 pub struct EngineSubject {
     client: Client,
     owners: Mutex<HashMap<u32, Owner>>,
@@ -45,17 +45,15 @@ impl EngineSubject {
     }
 
     fn handle(&self, name: &LockName, ask: &Ask) -> Result<Handle> {
-        let options = options(ask);
-        if let Mode::Shared { limit: Some(n) } = ask.mode {
-            return Ok(Handle::Permits(
-                self.client.semaphore(name, n.get())?.options(options)?,
-            ));
-        }
         let lock = match ask.mode {
+            Mode::Shared { limit: Some(n) } => {
+                let permits = self.client.semaphore(name, n.get())?;
+                return Ok(Handle::Permits(permits.options(options(ask))?));
+            }
             Mode::Shared { .. } => self.client.rwlock(name)?.read().clone(),
             _ => self.client.lock(name)?,
         };
-        let lock = lock.options(options)?;
+        let lock = lock.options(options(ask))?;
         Ok(Handle::Lock(match ask.reentrant {
             Some(owner) => lock.reentrant(&self.owner(owner))?,
             None => lock,
@@ -79,23 +77,21 @@ impl EngineSubject {
 
     fn owner(&self, number: u32) -> Owner {
         let mut owners = lock(&self.owners);
-        owners
-            .entry(number)
-            .or_insert_with(|| self.client.owner())
-            .clone()
+        let owner = owners.entry(number).or_insert_with(|| self.client.owner());
+        owner.clone()
     }
 }
 
 fn options(ask: &Ask) -> LockOptions {
-    let mut options =
-        LockOptions::new()
-            .ttl(ask.ttl)
-            .priority(ask.priority)
-            .auto_renew(match ask.auto_renew {
-                AutoRenewal::Off => AutoRenew::Off,
-                AutoRenewal::On => AutoRenew::On,
-                AutoRenewal::Every(every) => AutoRenew::Every(every),
-            });
+    let auto_renew = match ask.auto_renew {
+        AutoRenewal::Off => AutoRenew::Off,
+        AutoRenewal::On => AutoRenew::On,
+        AutoRenewal::Every(every) => AutoRenew::Every(every),
+    };
+    let mut options = LockOptions::new()
+        .ttl(ask.ttl)
+        .priority(ask.priority)
+        .auto_renew(auto_renew);
     if let Some(label) = &ask.label {
         options = options.owner_label(label.clone());
     }
@@ -218,26 +214,15 @@ impl Subject for EngineSubject {
         .boxed()
     }
 
-    fn acquire<'a>(&'a self, name: &'a LockName, ask: &'a Ask) -> Reply<'a, Box<dyn Held>> {
+    fn wait<'a>(&'a self, name: &'a LockName, ask: &'a Ask, limit: Option<Duration>) -> Granted<'a> {
         async move {
-            Ok(match self.handle(name, ask)? {
-                Handle::Lock(lock) => self.hold(lock.acquire().await?, ask, |hold| Some(hold)),
-                Handle::Permits(permits) => self.hold(permits.acquire().await?, ask, |_| None),
-            })
-        }
-        .boxed()
-    }
-
-    fn acquire_timeout<'a>(
-        &'a self,
-        name: &'a LockName,
-        ask: &'a Ask,
-        limit: Duration,
-    ) -> Reply<'a, Box<dyn Held>> {
-        async move {
-            Ok(match self.handle(name, ask)? {
-                Handle::Lock(lock) => self.hold(lock.acquire_timeout(limit).await?, ask, |hold| Some(hold)),
-                Handle::Permits(permits) => self.hold(permits.acquire_timeout(limit).await?, ask, |_| None),
+            let lock = |guard| self.hold(guard, ask, |hold: &Hold| Some(hold));
+            let permit = |permit| self.hold(permit, ask, |_| None);
+            Ok(match (self.handle(name, ask)?, limit) {
+                (Handle::Lock(handle), None) => lock(handle.acquire().await?),
+                (Handle::Lock(handle), Some(limit)) => lock(handle.acquire_timeout(limit).await?),
+                (Handle::Permits(handle), None) => permit(handle.acquire().await?),
+                (Handle::Permits(handle), Some(limit)) => permit(handle.acquire_timeout(limit).await?),
             })
         }
         .boxed()
@@ -248,12 +233,10 @@ impl Subject for EngineSubject {
     }
 
     fn observe(&self) -> Option<&dyn Observe> {
-        let caps = self.client.capabilities();
         use Capability::{ForceRelease, Inspect, List, Watch};
-        [Watch, Inspect, ForceRelease, List]
-            .into_iter()
-            .any(|c| caps.has(c))
-            .then_some(self as _)
+        let caps = self.client.capabilities();
+        let observes = [Watch, Inspect, ForceRelease, List].iter().any(|c| caps.has(*c));
+        observes.then_some(self as _)
     }
 
     fn close(&self) -> Reply<'_, ()> {
@@ -389,11 +372,5 @@ impl Convert for Hold {
             })
         }
         .boxed()
-    }
-}
-
-impl fmt::Debug for EngineSubject {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("EngineSubject").field(&self.client).finish()
     }
 }

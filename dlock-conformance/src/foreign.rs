@@ -1,6 +1,7 @@
 //! A lock library that is not a `dlock` backend, as a subject. A lock, a try and an unlock are enough.
 
 use std::fmt;
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
@@ -14,7 +15,7 @@ use futures::channel::oneshot;
 use futures::future::{BoxFuture, Either, FutureExt, Shared, select};
 
 use crate::lock::lock;
-use crate::subject::{Ask, AutoRenewal, Convert, Held, Observe, Reply, Subject};
+use crate::subject::{Ask, AutoRenewal, Granted, Held, Reply, Subject};
 
 /// A lock library as its users know it, with an exclusive lock and little else.
 ///
@@ -195,44 +196,29 @@ impl<L: Library> Subject for Foreign<L> {
         .boxed()
     }
 
-    fn acquire<'a>(&'a self, name: &'a LockName, ask: &'a Ask) -> Reply<'a, Box<dyn Held>> {
+    fn wait<'a>(&'a self, name: &'a LockName, ask: &'a Ask, limit: Option<Duration>) -> Granted<'a> {
         async move {
             self.check(name, ask)?;
-            let guard = self.unless_closed(self.library.lock(name, ask.ttl)).await?;
-            Ok(self.held(guard, name, ask, self.runtime.now()))
-        }
-        .boxed()
-    }
-
-    fn acquire_timeout<'a>(
-        &'a self,
-        name: &'a LockName,
-        ask: &'a Ask,
-        limit: Duration,
-    ) -> Reply<'a, Box<dyn Held>> {
-        async move {
-            self.check(name, ask)?;
-            let granted = match self.library.lock_timeout(name, ask.ttl, limit) {
-                Some(asking) => {
-                    let guard = self.unless_closed(asking).await?;
-                    guard.map(|guard| self.held(guard, name, ask, self.runtime.now()))
-                }
-                None => match select(self.acquire(name, ask), self.runtime.sleep(limit)).await {
+            let lock = || self.unless_closed(self.library.lock(name, ask.ttl));
+            let asking = limit.and_then(|limit| self.library.lock_timeout(name, ask.ttl, limit));
+            let guard = match (asking, limit) {
+                (Some(asking), _) => self.unless_closed(asking).await?,
+                (None, Some(limit)) => match select(pin!(lock()), self.runtime.sleep(limit)).await {
                     Either::Left((answer, _)) => Some(answer?),
                     Either::Right(_) => None,
                 },
+                (None, None) => Some(lock().await?),
             };
-            granted.ok_or_else(|| Error::new(ErrorKind::Timeout, "it was not free in time").with_name(name))
+            match guard {
+                Some(guard) => Ok(self.held(guard, name, ask, self.runtime.now())),
+                None => Err(Error::new(ErrorKind::Timeout, "it was not free in time").with_name(name)),
+            }
         }
         .boxed()
     }
 
     fn gate(&self) -> Option<&dyn FenceGate> {
         self.library.gate()
-    }
-
-    fn observe(&self) -> Option<&dyn Observe> {
-        None
     }
 
     fn close(&self) -> Reply<'_, ()> {
@@ -392,10 +378,6 @@ impl<L: Library> Held for Hold<L> {
             }
         }
         .boxed()
-    }
-
-    fn convert(&self) -> Option<&dyn Convert> {
-        None
     }
 }
 

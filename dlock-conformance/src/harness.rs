@@ -18,6 +18,9 @@ use crate::network::Network;
 use crate::proxy::{ProxyNetwork, ServerAddress};
 use crate::subject::Subject;
 
+/// A client that connects.
+pub type Connecting<'a> = BoxFuture<'a, Result<Arc<dyn Subject>>>;
+
 /// Connects the kit to the lock under test. Three methods are enough; [`servers`](Harness::servers) adds the
 /// rules about networks, and [`hooks`](Harness::hooks) those about restarts, clocks and foreign data.
 pub trait Harness: Send + Sync + 'static {
@@ -28,23 +31,19 @@ pub trait Harness: Send + Sync + 'static {
     fn runtime(&self) -> Arc<dyn Runtime>;
 
     /// A new client, which shares nothing with earlier ones.
-    fn connect<'a>(&'a self, cx: &'a Cx) -> BoxFuture<'a, Result<Arc<dyn Subject>>>;
+    fn connect<'a>(&'a self, cx: &'a Cx) -> Connecting<'a>;
 
     /// A client whose store cannot be reached, for example at an address where no server listens. Its first
     /// operation, or connecting, must fail with a cause. `None`, the default, skips the rule about causes
     /// (17.06).
-    fn connect_nowhere<'a>(&'a self, _: &'a Cx) -> Option<BoxFuture<'a, Result<Arc<dyn Subject>>>> {
+    fn connect_nowhere<'a>(&'a self, _: &'a Cx) -> Option<Connecting<'a>> {
         None
     }
 
     /// A new client, as by [`connect`](Self::connect), on the given runtime instead of the harness's. The kit
     /// counts the tasks of that runtime, and shuts it down. `None`, the default, skips the rule about a
     /// runtime that ends (9.08).
-    fn connect_on<'a>(
-        &'a self,
-        _: &'a Cx,
-        _runtime: Arc<dyn Runtime>,
-    ) -> Option<BoxFuture<'a, Result<Arc<dyn Subject>>>> {
+    fn connect_on<'a>(&'a self, _: &'a Cx, _runtime: Arc<dyn Runtime>) -> Option<Connecting<'a>> {
         None
     }
 
@@ -52,11 +51,7 @@ pub trait Harness: Send + Sync + 'static {
     /// verbatim), for a place that does not accept it: the password is refused, or no server listens. `None`,
     /// the default, skips the rule about secrets (17.05). If the store has no passwords, withdraw
     /// [`Need::Secrets`](crate::Need::Secrets) instead.
-    fn connect_with_secret<'a>(
-        &'a self,
-        _: &'a Cx,
-        _secret: &'a str,
-    ) -> Option<BoxFuture<'a, Result<Arc<dyn Subject>>>> {
+    fn connect_with_secret<'a>(&'a self, _: &'a Cx, _secret: &'a str) -> Option<Connecting<'a>> {
         None
     }
 

@@ -4,14 +4,14 @@ use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 
-use dlock_core::{Result, Runtime};
+use dlock_core::Runtime;
 use futures::FutureExt;
-use futures::future::{BoxFuture, ready};
+use futures::future::ready;
 
 use crate::claims::Claims;
 use crate::cx::Cx;
 use crate::foreign::{Foreign, Library};
-use crate::harness::Harness;
+use crate::harness::{Connecting, Harness};
 use crate::proxy::ServerAddress;
 use crate::subject::Subject;
 
@@ -46,7 +46,7 @@ where
         }
     }
 
-    fn subject(&self, server: SocketAddr) -> BoxFuture<'static, Result<Arc<dyn Subject>>> {
+    fn subject(&self, server: SocketAddr) -> Connecting<'static> {
         let library = (self.client)(server);
         let capabilities = self.claims.capabilities.clone();
         let subject = Foreign::new(library, capabilities, Arc::clone(&self.runtime));
@@ -66,11 +66,11 @@ where
         Arc::clone(&self.runtime)
     }
 
-    fn connect<'a>(&'a self, cx: &'a Cx) -> BoxFuture<'a, Result<Arc<dyn Subject>>> {
+    fn connect<'a>(&'a self, cx: &'a Cx) -> Connecting<'a> {
         self.subject(cx.addr(0).and_then(|at| at.tcp()).unwrap_or(self.server))
     }
 
-    fn connect_nowhere<'a>(&'a self, _: &'a Cx) -> Option<BoxFuture<'a, Result<Arc<dyn Subject>>>> {
+    fn connect_nowhere<'a>(&'a self, _: &'a Cx) -> Option<Connecting<'a>> {
         // A port without a listener.
         Some(self.subject((Ipv4Addr::LOCALHOST, 1).into()))
     }

@@ -19,7 +19,7 @@ use crate::agent::Process;
 use crate::claims::{Claims, Need};
 use crate::cx::Cx;
 use crate::engine_subject::EngineSubject;
-use crate::harness::{Clockwork, Driven, Harness};
+use crate::harness::{Clockwork, Connecting, Driven, Harness};
 use crate::hooks::{Hooks, MemoryHooks, Restart, WallClock};
 use crate::network::Network;
 use crate::panics;
@@ -216,7 +216,7 @@ impl Harness for Simulated {
         Ok(Some(Arc::new(SimulatedNetwork::new(servers))))
     }
 
-    fn connect<'a>(&'a self, cx: &'a Cx) -> BoxFuture<'a, Result<Arc<dyn Subject>>> {
+    fn connect<'a>(&'a self, cx: &'a Cx) -> Connecting<'a> {
         async move {
             let node = self.node();
             let network = cx.route::<SimulatedNetwork>();
@@ -236,27 +236,19 @@ impl Harness for Simulated {
         .boxed()
     }
 
-    fn connect_nowhere<'a>(&'a self, _: &'a Cx) -> Option<BoxFuture<'a, Result<Arc<dyn Subject>>>> {
+    fn connect_nowhere<'a>(&'a self, _: &'a Cx) -> Option<Connecting<'a>> {
         let node = self.clockwork.machine("a client of nobody");
         let links = self.links(&node, &self.plan);
         links.iter().for_each(|link| link.cut());
         Some(ready(self.client(&links, Arc::new(node))).boxed())
     }
 
-    fn connect_on<'a>(
-        &'a self,
-        _: &'a Cx,
-        runtime: Arc<dyn Runtime>,
-    ) -> Option<BoxFuture<'a, Result<Arc<dyn Subject>>>> {
+    fn connect_on<'a>(&'a self, _: &'a Cx, runtime: Arc<dyn Runtime>) -> Option<Connecting<'a>> {
         let links = self.links(&self.node(), &self.plan);
         Some(ready(self.client(&links, runtime)).boxed())
     }
 
-    fn connect_with_secret<'a>(
-        &'a self,
-        _: &'a Cx,
-        secret: &'a str,
-    ) -> Option<BoxFuture<'a, Result<Arc<dyn Subject>>>> {
+    fn connect_with_secret<'a>(&'a self, _: &'a Cx, secret: &'a str) -> Option<Connecting<'a>> {
         let (_, store) = self.store()?;
         let connected = store.connect_with(secret);
         let client = connected.and_then(|backend| subject(backend, Arc::new(self.node())));

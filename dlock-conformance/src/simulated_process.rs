@@ -8,12 +8,12 @@ use std::time::Duration;
 use dlock_core::sim::{FaultPlan, Link, SimRuntime};
 use dlock_core::{Memory, Result, Runtime};
 use futures::FutureExt;
-use futures::future::BoxFuture;
 
 use crate::agent::Process;
 use crate::claims::Claims;
 use crate::cx::Cx;
-use crate::harness::{Clockwork, Harness};
+use crate::harness::{Clockwork, Connecting, Harness};
+use crate::shown::shown;
 use crate::simulated::{self, SimulatedTime};
 use crate::simulated_machine::{Machine, Stop};
 use crate::subject::Subject;
@@ -83,11 +83,7 @@ impl Process for SimulatedProcess {
     }
 }
 
-impl std::fmt::Debug for SimulatedProcess {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "SimulatedProcess({})", self.machine.number)
-    }
-}
+shown!(SimulatedProcess, it => "SimulatedProcess({})", it.machine.number);
 
 /// The harness as the process makes it.
 struct Inside {
@@ -104,7 +100,7 @@ impl Harness for Inside {
         Arc::new(self.machine.node.clone())
     }
 
-    fn connect<'a>(&'a self, _: &'a Cx) -> BoxFuture<'a, Result<Arc<dyn Subject>>> {
+    fn connect<'a>(&'a self, _: &'a Cx) -> Connecting<'a> {
         let (around, node) = (&self.around, &self.machine.node);
         let link = Link::new(around.store.connect(), node, &around.server, around.plan.clone());
         futures::future::ready(client(&self.machine, link)).boxed()

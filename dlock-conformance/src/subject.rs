@@ -20,6 +20,9 @@ use serde::{Deserialize, Serialize};
 /// The result of an operation of a subject.
 pub type Reply<'a, T> = BoxFuture<'a, Result<T>>;
 
+/// The result of a wait.
+pub type Granted<'a> = Reply<'a, Box<dyn Held>>;
+
 /// One independent client of the locks under test: its own connection, its own identity.
 ///
 /// Errors are [`dlock_core::Error`]s by the table in [`dlock_core::ErrorKind`]. A subject adds no retry and
@@ -36,22 +39,30 @@ pub trait Subject: Send + Sync {
     /// Takes the lock if it is free now; `None` if it is held.
     fn try_acquire<'a>(&'a self, name: &'a LockName, ask: &'a Ask) -> Reply<'a, Option<Box<dyn Held>>>;
 
+    /// Waits for the lock: for at most `limit`, then it answers `Timeout` with nothing held and nothing
+    /// queued, or however long it takes.
+    fn wait<'a>(&'a self, name: &'a LockName, ask: &'a Ask, limit: Option<Duration>) -> Granted<'a>;
+
     /// Waits for the lock, however long it takes.
-    fn acquire<'a>(&'a self, name: &'a LockName, ask: &'a Ask) -> Reply<'a, Box<dyn Held>>;
+    fn acquire<'a>(&'a self, name: &'a LockName, ask: &'a Ask) -> Granted<'a> {
+        self.wait(name, ask, None)
+    }
 
-    /// Waits for the lock for at most `limit`, then answers `Timeout` with nothing held and nothing queued.
-    fn acquire_timeout<'a>(
-        &'a self,
-        name: &'a LockName,
-        ask: &'a Ask,
-        limit: Duration,
-    ) -> Reply<'a, Box<dyn Held>>;
+    /// Waits for the lock for at most `limit`.
+    fn acquire_timeout<'a>(&'a self, name: &'a LockName, ask: &'a Ask, limit: Duration) -> Granted<'a> {
+        self.wait(name, ask, Some(limit))
+    }
 
-    /// The fence gate of the store: a resource with check-and-write in one step. `None` unless claimed.
-    fn gate(&self) -> Option<&dyn FenceGate>;
+    /// The fence gate of the store: a resource with check-and-write in one step. `None`, the default, unless
+    /// claimed.
+    fn gate(&self) -> Option<&dyn FenceGate> {
+        None
+    }
 
-    /// Watching and inspecting names. `None` unless one of the two is claimed.
-    fn observe(&self) -> Option<&dyn Observe>;
+    /// Watching and inspecting names. `None`, the default, unless one of the two is claimed.
+    fn observe(&self) -> Option<&dyn Observe> {
+        None
+    }
 
     /// Ends the client: guards are lost, operations in flight and later ones answer `Closed`. Idempotent.
     fn close(&self) -> Reply<'_, ()>;
@@ -136,8 +147,10 @@ pub trait Held: Send + Sync {
     /// Ends the hold. `Lost` if it had ended before, `Unknown` if that is not known.
     fn release(&self) -> Reply<'_, ()>;
 
-    /// Downgrade and upgrade; `None` unless one of the two is claimed.
-    fn convert(&self) -> Option<&dyn Convert>;
+    /// Downgrade and upgrade; `None`, the default, unless one of the two is claimed.
+    fn convert(&self) -> Option<&dyn Convert> {
+        None
+    }
 }
 
 /// The part of a guard that changes its mode.

@@ -54,17 +54,13 @@ impl Subject for Spoiled {
         .boxed()
     }
 
-    fn acquire<'a>(&'a self, name: &'a LockName, ask: &'a Ask) -> Reply<'a, Box<dyn Held>> {
-        async move { Ok(self.wrap(self.inner.acquire(name, ask).await?, ask)) }.boxed()
-    }
-
-    fn acquire_timeout<'a>(
+    fn wait<'a>(
         &'a self,
         name: &'a LockName,
         ask: &'a Ask,
-        limit: Duration,
+        limit: Option<Duration>,
     ) -> Reply<'a, Box<dyn Held>> {
-        async move { Ok(self.wrap(self.inner.acquire_timeout(name, ask, limit).await?, ask)) }.boxed()
+        async move { Ok(self.wrap(self.inner.wait(name, ask, limit).await?, ask)) }.boxed()
     }
 
     fn gate(&self) -> Option<&dyn FenceGate> {

@@ -9,7 +9,7 @@ use dlock_core::Runtime;
 use super::enclosed::Enclosed;
 use super::handed::{ARGUMENTS, Handed, VARIABLE};
 use super::pipe::{Ears, Pending, Pipe};
-use super::signals;
+use super::signals::{self, Signal};
 use super::wall_clock::WallClock;
 use crate::harness::Process;
 use crate::lock::lock;
@@ -69,35 +69,15 @@ impl Body {
         (Self::Simulated(enclosed), pipe, hello)
     }
 
-    pub(super) fn kill(&self) -> io::Result<()> {
+    pub(super) fn signal(&self, signal: Signal) -> io::Result<()> {
         match self {
-            Self::Real { process, .. } => {
-                let mut process = lock(process);
-                process.kill()?;
-                process.wait().map(drop)
-            }
+            Self::Real { process, .. } => signals::send(&mut lock(process), signal),
             Self::Simulated(enclosed) => {
-                enclosed.kill();
-                Ok(())
-            }
-        }
-    }
-
-    pub(super) fn stop(&self) -> io::Result<()> {
-        match self {
-            Self::Real { process, .. } => signals::stop(&lock(process)),
-            Self::Simulated(enclosed) => {
-                enclosed.stop();
-                Ok(())
-            }
-        }
-    }
-
-    pub(super) fn resume(&self) -> io::Result<()> {
-        match self {
-            Self::Real { process, .. } => signals::resume(&lock(process)),
-            Self::Simulated(enclosed) => {
-                enclosed.resume();
+                match signal {
+                    Signal::Kill => enclosed.kill(),
+                    Signal::Stop => enclosed.stop(),
+                    Signal::Continue => enclosed.resume(),
+                }
                 Ok(())
             }
         }
@@ -118,6 +98,6 @@ impl Body {
 impl Drop for Body {
     fn drop(&mut self) {
         // It may have ended already. It is reaped either way.
-        let _ = self.kill();
+        let _ = self.signal(Signal::Kill);
     }
 }

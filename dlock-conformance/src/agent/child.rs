@@ -1,6 +1,5 @@
 //! A child process of the kit, as its parent sees it.
 
-use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,8 +13,9 @@ use super::body::{Body, Started};
 use super::churn::Churn;
 use super::hold::Hold;
 use super::pipe::{Asked, Pending, Pipe, Steps, Timed};
-use super::protocol::{Answer, Command, bytes};
-use crate::subject::{Ask, Held, Observe, Reply, Subject};
+use super::protocol::{Answer, Command, bytes, told};
+use super::signals::Signal;
+use crate::subject::{Ask, Granted, Held, Reply, Subject};
 use crate::verdict::{Failure, Verdict};
 
 /// A child process with one client of the store. It is killed and reaped when this is dropped.
@@ -37,8 +37,7 @@ impl Child {
             body,
             capabilities,
         });
-        let hello = hello.answer(|answer| matches!(answer, Answer::Hello).then_some(()));
-        (child, hello.boxed())
+        (child, hello.answer(told!(Answer::Hello => ())).boxed())
     }
 
     /// The number of the process.
@@ -53,7 +52,7 @@ impl Child {
     /// # Errors
     /// [`Failure::Kit`] if the system refuses.
     pub fn kill(&self) -> Verdict<Timed<()>> {
-        self.signal("kill", Body::kill)
+        self.signal(Signal::Kill)
     }
 
     /// Stops it (SIGSTOP), and waits until it has stopped.
@@ -61,7 +60,7 @@ impl Child {
     /// # Errors
     /// [`Failure::Kit`] if the system refuses, or it is gone.
     pub fn stop(&self) -> Verdict<Timed<()>> {
-        self.signal("stop", Body::stop)
+        self.signal(Signal::Stop)
     }
 
     /// Continues it (SIGCONT).
@@ -69,13 +68,15 @@ impl Child {
     /// # Errors
     /// [`Failure::Kit`] if the system refuses, or it is gone.
     pub fn resume(&self) -> Verdict<Timed<()>> {
-        self.signal("continue", Body::resume)
+        self.signal(Signal::Continue)
     }
 
-    fn signal(&self, what: &str, send: impl FnOnce(&Body) -> io::Result<()>) -> Verdict<Timed<()>> {
+    fn signal(&self, signal: Signal) -> Verdict<Timed<()>> {
         let asked = self.pipe.now();
-        send(&self.body)
-            .map_err(|e| Failure::Kit(format!("process {} could not be made to {what}: {e}", self.pid())))?;
+        self.body.signal(signal).map_err(|e| {
+            let what = format!("{signal:?}").to_lowercase();
+            Failure::Kit(format!("process {} could not be made to {what}: {e}", self.pid()))
+        })?;
         Ok(Timed {
             value: (),
             asked,
@@ -108,14 +109,13 @@ impl Child {
         let taken = self.take(Command::Acquire { name, ask, limit });
         let pid = self.pid();
         async move {
-            let Timed {
-                value,
-                asked,
-                answered,
-            } = taken.await?;
+            let told = taken.await?;
             let other = || format!("process {pid}: an acquire answered that another client holds the lock");
+            let Timed { asked, answered, .. } = told;
+            let none = || Error::new(ErrorKind::BackendData, other());
+            let value = told.value.ok_or_else(none)?;
             Ok(Timed {
-                value: value.ok_or_else(|| Error::new(ErrorKind::BackendData, other()))?,
+                value,
                 asked,
                 answered,
             })
@@ -133,17 +133,9 @@ impl Child {
                 Answer::HeldByAnother => Some(None),
                 _ => None,
             });
-            let Timed {
-                value,
-                asked,
-                answered,
-            } = told.await?;
-            let hold = |hold| Hold::new(pipe, n, hold, asked);
-            Ok(Timed {
-                value: value.map(hold),
-                asked,
-                answered,
-            })
+            let told = told.await?;
+            let asked = told.asked;
+            Ok(told.map(|hold| hold.map(|hold| Hold::new(pipe, n, hold, asked))))
         }
         .boxed()
     }
@@ -169,18 +161,13 @@ impl Child {
             clients: clients.collect(),
             ask: ask.clone(),
         };
-        self.pipe.ask(command, |answer| match answer {
-            Answer::Ids(ids) => Some(ids),
-            _ => None,
-        })
+        self.pipe.ask(command, told!(Answer::Ids(ids) => ids))
     }
 
     /// What its wall clock shows, since 1970.
     pub fn wall_clock(&self) -> Asked<Duration> {
-        self.pipe.ask(Command::WallClock, |answer| match answer {
-            Answer::WallClock(since) => Some(since),
-            _ => None,
-        })
+        self.pipe
+            .ask(Command::WallClock, told!(Answer::WallClock(since) => since))
     }
 
     /// Lets it work on its own until the answer is dropped.
@@ -199,27 +186,13 @@ impl Subject for Child {
         async move { Ok(taken.await?.value.map(|hold| Box::new(hold) as Box<dyn Held>)) }.boxed()
     }
 
-    fn acquire<'a>(&'a self, name: &'a LockName, ask: &'a Ask) -> Reply<'a, Box<dyn Held>> {
-        let taken = self.wait_for(name, ask, None);
-        async move { Ok(Box::new(taken.await?.value) as Box<dyn Held>) }.boxed()
-    }
-
-    fn acquire_timeout<'a>(
-        &'a self,
-        name: &'a LockName,
-        ask: &'a Ask,
-        limit: Duration,
-    ) -> Reply<'a, Box<dyn Held>> {
-        let taken = self.wait_for(name, ask, Some(limit));
+    fn wait<'a>(&'a self, name: &'a LockName, ask: &'a Ask, limit: Option<Duration>) -> Granted<'a> {
+        let taken = self.wait_for(name, ask, limit);
         async move { Ok(Box::new(taken.await?.value) as Box<dyn Held>) }.boxed()
     }
 
     fn gate(&self) -> Option<&dyn FenceGate> {
         Some(self)
-    }
-
-    fn observe(&self) -> Option<&dyn Observe> {
-        None
     }
 
     fn close(&self) -> Reply<'_, ()> {

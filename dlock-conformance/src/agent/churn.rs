@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_core::{LockName, Timestamp, Token};
+use dlock_core::{ErrorKind, LockName, Timestamp, Token};
 use serde::{Deserialize, Serialize};
 
 use crate::cx::Cx;
@@ -113,11 +113,10 @@ impl Churn {
             }
             let began = cx.now();
             say(began, Seen::Releasing);
-            match held.release().await {
-                Ok(()) => say(began, Seen::Released),
-                Err(e) if e.kind() == dlock_core::ErrorKind::Lost => say(began, Seen::Released),
-                Err(e) => say(began, Seen::Failed(format!("release: {e:?}"))),
-            }
+            let released = held.release().await;
+            let failed = released.err().filter(|e| e.kind() != ErrorKind::Lost);
+            let seen = failed.map_or(Seen::Released, |e| Seen::Failed(format!("release: {e:?}")));
+            say(began, seen);
             cx.sleep(rng.duration(Duration::ZERO, self.hold)).await;
         }
     }
@@ -141,10 +140,13 @@ impl Churn {
         let began = cx.now();
         let deadline = held.deadline().as_nanos();
         // Looked at after the deadline was read: a valid guard is valid until then at least.
-        if held.is_valid() {
-            say(began, Seen::Valid { deadline });
-        } else {
-            say(began, Seen::Invalid);
-        }
+        say(
+            began,
+            if held.is_valid() {
+                Seen::Valid { deadline }
+            } else {
+                Seen::Invalid
+            },
+        );
     }
 }

@@ -1,6 +1,5 @@
 //! A process in simulated time: not an operating system process, but the same agent in the same simulation.
 
-use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::handed::Handed;
@@ -9,6 +8,7 @@ use super::protocol::{Answer, MARK, Order, Reply};
 use super::serve::{Agent, Outside};
 use crate::harness::Process;
 use crate::lock::lock;
+use crate::shown::shown;
 
 /// The agent in such a process, and its end of the pipe.
 pub(super) struct Enclosed {
@@ -114,8 +114,4 @@ fn tell(ears: &Ears, n: u64, answer: Answer) {
     }
 }
 
-impl fmt::Debug for Enclosed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Enclosed({:?})", self.process)
-    }
-}
+shown!(Enclosed, it => "Enclosed({:?})", it.process);

@@ -7,11 +7,12 @@ use std::time::Duration;
 use dlock_core::{LossReason, Timestamp, Token};
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use serde::{Deserialize, Serialize};
 
 use super::pipe::{Asked, Pipe};
-use super::protocol::{Answer, Command, WireHold, reason};
+use super::protocol::{Answer, Command, WireHold, reason, told};
 use crate::lock::lock;
-use crate::subject::{Convert, Held, Reply};
+use crate::subject::{Held, Reply};
 
 /// A guard of a child. Dropping it drops the child's.
 ///
@@ -30,7 +31,7 @@ pub struct Hold {
 }
 
 /// What the child's guard said of itself, without I/O.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Look {
     /// Its `is_valid`.
     pub is_valid: bool,
@@ -72,26 +73,14 @@ impl Hold {
     /// Asks the child's guard, synchronously there: before any task of its runtime has run, if the process
     /// was stopped.
     pub fn look(&self) -> Asked<Look> {
-        self.pipe.ask(Command::Look(self.n), |answer| match answer {
-            Answer::Look {
-                is_valid,
-                remaining,
-                loss,
-            } => Some(Look {
-                is_valid,
-                remaining,
-                loss,
-            }),
-            _ => None,
-        })
+        self.pipe
+            .ask(Command::Look(self.n), told!(Answer::Look(look) => look))
     }
 
     /// Waits for the loss signal in the child.
     pub fn signal(&self) -> Asked<LossReason> {
-        self.pipe.ask(Command::Lost(self.n), |answer| match answer {
-            Answer::Lost(text) => Some(reason(&text)),
-            _ => None,
-        })
+        self.pipe
+            .ask(Command::Lost(self.n), told!(Answer::Lost(text) => reason(&text)))
     }
 }
 
@@ -139,10 +128,9 @@ impl Held for Hold {
     }
 
     fn renew(&self) -> Reply<'_, ()> {
-        let renewing = self.pipe.ask(Command::Renew(self.n), |answer| match answer {
-            Answer::Held(hold) => Some(hold),
-            _ => None,
-        });
+        let renewing = self
+            .pipe
+            .ask(Command::Renew(self.n), told!(Answer::Held(hold) => hold));
         async move {
             let told = renewing.await?;
             *lock(&self.deadline) = deadline(&told.value, told.asked);
@@ -153,14 +141,8 @@ impl Held for Hold {
 
     fn release(&self) -> Reply<'_, ()> {
         self.ended.store(true, Ordering::Relaxed);
-        let releasing = self.pipe.ask(Command::Release(self.n), |answer| {
-            matches!(answer, Answer::Done).then_some(())
-        });
+        let releasing = self.pipe.ask(Command::Release(self.n), told!(Answer::Done => ()));
         async move { releasing.await.map(|_| ()) }.boxed()
-    }
-
-    fn convert(&self) -> Option<&dyn Convert> {
-        None
     }
 }
 

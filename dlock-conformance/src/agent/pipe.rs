@@ -14,6 +14,7 @@ use futures::{FutureExt, StreamExt};
 use super::churn::Step;
 use super::protocol::{Answer, Command, MARK, Order, Reply, error};
 use crate::lock::lock;
+use crate::shown::shown;
 
 /// A child's answer. The child acted after `asked` and before `answered`, on the parent's clock.
 #[derive(Clone, Copy, Debug)]
@@ -24,6 +25,16 @@ pub struct Timed<T> {
     pub asked: Timestamp,
     /// The parent's time after the answer was read.
     pub answered: Timestamp,
+}
+
+impl<T> Timed<T> {
+    pub(super) fn map<U>(self, of: impl FnOnce(T) -> U) -> Timed<U> {
+        Timed {
+            value: of(self.value),
+            asked: self.asked,
+            answered: self.answered,
+        }
+    }
 }
 
 /// A command that was sent when this was made. If this is dropped before the answer, the child drops its work
@@ -154,9 +165,13 @@ impl Pipe {
 
     /// The unasked answer: the child's hello.
     pub(super) fn unasked(self: &Arc<Self>, answers: Answers) -> Pending {
+        self.pending(0, answers)
+    }
+
+    fn pending(self: &Arc<Self>, n: u64, answers: Answers) -> Pending {
         Pending {
             pipe: Arc::clone(self),
-            n: 0,
+            n,
             asked: self.now(),
             answers,
             answered: false,
@@ -181,15 +196,9 @@ impl Pipe {
                 waiting.answers.insert(n, sender);
             }
         }
-        let asked = self.now();
+        let pending = self.pending(n, answers);
         self.write(n, command);
-        Pending {
-            pipe: Arc::clone(self),
-            n,
-            asked,
-            answers,
-            answered: false,
-        }
+        pending
     }
 
     /// Writes a command without waiting for its answer.
@@ -218,11 +227,7 @@ impl Pipe {
     }
 }
 
-impl std::fmt::Debug for Pipe {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Pipe(process {})", self.pid)
-    }
-}
+shown!(Pipe, it => "Pipe(process {})", it.pid);
 
 /// A command that was sent.
 #[derive(Debug)]
@@ -244,12 +249,6 @@ impl Pending {
         self.answered = true;
         let value = match answer {
             Answer::Failed { kind, text } => return Err(error(&kind, format!("process {pid}: {text}"))),
-            Answer::NoConnection(text) => {
-                return Err(Error::new(
-                    ErrorKind::Unavailable,
-                    format!("process {pid}: {text}"),
-                ));
-            }
             answer => {
                 let text = format!("process {pid} gave an unexpected answer: {answer:?}");
                 of(answer).ok_or_else(|| Error::new(ErrorKind::BackendData, text))?

@@ -6,6 +6,7 @@ use dlock_core::{Error, ErrorKind, LockName, LossReason};
 use serde::{Deserialize, Serialize};
 
 use super::churn::{Churn, Step};
+use super::hold::Look;
 use crate::subject::Ask;
 
 /// The prefix of each line of a child, so that no other output is taken for one.
@@ -65,15 +66,10 @@ pub(super) enum Command {
 pub(super) enum Answer {
     /// The child is connected. This answers no command and has the number 0.
     Hello,
-    NoConnection(String),
     Done,
     Held(WireHold),
     HeldByAnother,
-    Look {
-        is_valid: bool,
-        remaining: Duration,
-        loss: Option<String>,
-    },
+    Look(Look),
     Lost(String),
     Admitted,
     Refused {
@@ -88,6 +84,17 @@ pub(super) enum Answer {
         text: String,
     },
 }
+
+/// What an answer of that kind says.
+macro_rules! told {
+    ($kind:pat => $said:expr) => {
+        |answer| match answer {
+            $kind => Some($said),
+            _ => None,
+        }
+    };
+}
+pub(super) use told;
 
 /// A hold as it was when it was granted.
 #[derive(Debug, Serialize, Deserialize)]
@@ -127,10 +134,10 @@ const REASONS: [LossReason; 6] = [
     LossReason::Released,
 ];
 
-pub(super) fn failed(error: &Error) -> Answer {
+pub(super) fn failed(kind: ErrorKind, text: impl ToString) -> Answer {
     Answer::Failed {
-        kind: format!("{:?}", error.kind()),
-        text: error.to_string(),
+        kind: format!("{kind:?}"),
+        text: text.to_string(),
     }
 }
 
@@ -168,7 +175,7 @@ mod tests {
     #[test]
     fn an_error_keeps_its_kind() {
         for kind in KINDS {
-            let Answer::Failed { kind: name, text } = failed(&Error::new(kind, "so it is")) else {
+            let Answer::Failed { kind: name, text } = failed(kind, "so it is") else {
                 panic!("an error is sent as one")
             };
             assert_eq!(error(&name, text).kind(), kind);

@@ -6,11 +6,12 @@ use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
-use dlock_core::{Admission, LockName, Result, Token};
+use dlock_core::{Admission, Error, ErrorKind, LockName, Result, Token};
 use futures::FutureExt;
 use futures::future::{AbortHandle, Abortable};
 
 use super::handed::{Handed, handed};
+use super::hold::Look;
 use super::protocol::{Answer, Command, MARK, Order, Reply, WireHold, failed};
 use crate::cx::{Conditions, Cx, Setup};
 use crate::harness::Harness;
@@ -113,7 +114,7 @@ impl Agent {
                         *lock(&agent.client) = Some(client);
                         agent.say(0, Answer::Hello);
                     }
-                    Err(failure) => agent.say(0, Answer::NoConnection(failure.to_string())),
+                    Err(failure) => agent.say(0, failed(ErrorKind::Unavailable, failure)),
                 }
             }
         };
@@ -136,17 +137,18 @@ impl Agent {
     pub(super) fn obey(self: &Arc<Self>, Order { n, command }: Order) {
         match command {
             Command::Look(hold) => {
-                let Some(held) = self.hold(hold) else {
-                    return self.say(n, no_such_hold());
+                let held = match self.hold(hold) {
+                    Ok(held) => held,
+                    Err(e) => return self.say(n, failed(e.kind(), e)),
                 };
                 // Before anything else, since the first look after a stop is the point of it.
                 let is_valid = held.is_valid();
-                let answer = Answer::Look {
+                let look = Look {
                     is_valid,
                     remaining: held.remaining(),
                     loss: held.loss().map(|reason| format!("{reason:?}")),
                 };
-                self.say(n, answer);
+                self.say(n, Answer::Look(look));
             }
             Command::Drop(hold) => drop(lock(&self.holds).remove(&hold)),
             Command::Cancel(task) => {
@@ -166,7 +168,7 @@ impl Agent {
                     lock(&agent.running).remove(&n);
                     match answer {
                         Ok(Ok(answer)) => agent.say(n, answer),
-                        Ok(Err(e)) => agent.say(n, failed(&e)),
+                        Ok(Err(e)) => agent.say(n, failed(e.kind(), e)),
                         Err(_) => {}
                     }
                     if abort.is_aborted() {
@@ -183,7 +185,7 @@ impl Agent {
     async fn work(&self, n: u64, command: Command) -> Result<Answer> {
         let client = lock(&self.client).clone();
         let Some(client) = client else {
-            return Ok(Answer::NoConnection("it is not connected yet".to_owned()));
+            return Ok(failed(ErrorKind::Unavailable, "it is not connected yet"));
         };
         match command {
             Command::Try { name, ask } => {
@@ -192,36 +194,26 @@ impl Agent {
             }
             Command::Acquire { name, ask, limit } => {
                 let name = LockName::new(name)?;
-                let held = match limit {
-                    Some(limit) => client.acquire_timeout(&name, &ask, limit).await?,
-                    None => client.acquire(&name, &ask).await?,
-                };
+                let held = client.wait(&name, &ask, limit).await?;
                 Ok(self.keep(n, held))
             }
-            Command::Renew(hold) => match self.hold(hold) {
-                Some(held) => held.renew().await.map(|()| describe(&*held)),
-                None => Ok(no_such_hold()),
-            },
-            Command::Release(hold) => match self.hold(hold) {
-                Some(held) => held.release().await.map(|()| Answer::Done),
-                None => Ok(no_such_hold()),
-            },
-            Command::Lost(hold) => match self.hold(hold) {
-                Some(held) => {
-                    let lost = held.lost();
-                    // Else it would keep the guard from being dropped.
-                    drop(held);
-                    Ok(Answer::Lost(format!("{:?}", lost.await)))
-                }
-                None => Ok(no_such_hold()),
-            },
+            Command::Renew(hold) => {
+                let held = self.hold(hold)?;
+                held.renew().await.map(|()| describe(&*held))
+            }
+            Command::Release(hold) => self.hold(hold)?.release().await.map(|()| Answer::Done),
+            Command::Lost(hold) => {
+                // The guard itself is let go of at once: it must be possible to drop it.
+                let lost = self.hold(hold)?.lost();
+                Ok(Answer::Lost(format!("{:?}", lost.await)))
+            }
             Command::Write {
                 resource,
                 token,
                 value,
             } => {
                 let (Some(gate), Some(token)) = (client.gate(), Token::new(token)) else {
-                    return Ok(missing("Unsupported", "no gate, or no token"));
+                    return Ok(failed(ErrorKind::Unsupported, "no gate, or no token"));
                 };
                 Ok(
                     match gate.write(&LockName::new(resource)?, token, &value).await? {
@@ -249,7 +241,7 @@ impl Agent {
         for names in clients {
             let client = match self.cx.connect().await {
                 Ok(client) => client,
-                Err(failure) => return Ok(missing("Unavailable", failure.text())),
+                Err(failure) => return Ok(failed(ErrorKind::Unavailable, failure)),
             };
             for name in names {
                 let held = client.acquire(&LockName::new(name)?, ask).await?;
@@ -268,8 +260,9 @@ impl Agent {
         answer
     }
 
-    fn hold(&self, n: u64) -> Option<Arc<dyn Held>> {
-        lock(&self.holds).get(&n).cloned()
+    fn hold(&self, n: u64) -> Result<Arc<dyn Held>> {
+        let dropped = || Error::new(ErrorKind::Lost, "this guard was dropped");
+        lock(&self.holds).get(&n).cloned().ok_or_else(dropped)
     }
 }
 
@@ -281,15 +274,4 @@ fn describe(held: &dyn Held) -> Answer {
         remaining: held.remaining(),
         deadline: held.deadline().as_nanos(),
     })
-}
-
-fn no_such_hold() -> Answer {
-    missing("Lost", "this guard was dropped")
-}
-
-fn missing(kind: &str, text: &str) -> Answer {
-    Answer::Failed {
-        kind: kind.to_owned(),
-        text: text.to_owned(),
-    }
 }

@@ -1,18 +1,39 @@
-//! Stopping and continuing a process.
+//! Killing, stopping and continuing a process.
 
 use std::io;
 use std::process::Child;
 
-/// Whether this system can.
+/// Whether this system can stop a process.
 pub(super) const CAN_STOP: bool = cfg!(unix);
 
-/// Stops the process, and waits until it has stopped: the signal alone is only a request.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Signal {
+    /// And waits until it is gone.
+    Kill,
+    /// And waits until it has stopped: the signal alone is only a request.
+    Stop,
+    Continue,
+}
+
+pub(super) fn send(child: &mut Child, signal: Signal) -> io::Result<()> {
+    match signal {
+        Signal::Kill => {
+            child.kill()?;
+            child.wait().map(drop)
+        }
+        Signal::Stop | Signal::Continue => stop_or_continue(child, signal),
+    }
+}
+
 #[cfg(unix)]
-pub(super) fn stop(child: &Child) -> io::Result<()> {
-    use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
+fn stop_or_continue(child: &Child, signal: Signal) -> io::Result<()> {
+    use rustix::process::{Pid, Signal as Unix, WaitId, WaitIdOptions, kill_process, waitid};
 
     let pid = Pid::from_child(child);
-    kill_process(pid, Signal::STOP)?;
+    if let Signal::Continue = signal {
+        return Ok(kill_process(pid, Unix::CONT)?);
+    }
+    kill_process(pid, Unix::STOP)?;
     // Only waits for stops: `Child::wait` reaps the process.
     let limit = std::time::Instant::now() + std::time::Duration::from_secs(5);
     loop {
@@ -26,20 +47,7 @@ pub(super) fn stop(child: &Child) -> io::Result<()> {
     }
 }
 
-/// Lets a stopped process go on.
-#[cfg(unix)]
-pub(super) fn resume(child: &Child) -> io::Result<()> {
-    use rustix::process::{Pid, Signal, kill_process};
-
-    Ok(kill_process(Pid::from_child(child), Signal::CONT)?)
-}
-
 #[cfg(not(unix))]
-pub(super) fn stop(_: &Child) -> io::Result<()> {
-    Err(io::ErrorKind::Unsupported.into())
-}
-
-#[cfg(not(unix))]
-pub(super) fn resume(_: &Child) -> io::Result<()> {
+fn stop_or_continue(_: &Child, _: Signal) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
 }

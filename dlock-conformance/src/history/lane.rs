@@ -1,6 +1,5 @@
 //! Operations that are recorded as they happen.
 
-use std::fmt;
 use std::future::Future;
 use std::ops::Deref;
 use std::sync::{Arc, Mutex};
@@ -13,11 +12,13 @@ use super::recorder::History;
 use crate::lock::lock;
 use crate::mode::ModeTag;
 use crate::nanos::nanos;
+use crate::shown::shown;
 use crate::subject::{Ask, Held, Subject};
 
 /// One line of work: at most one operation in flight, each recorded at its begin and its end.
 ///
-/// An operation whose future is dropped is recorded as a return with unknown outcome at that moment.
+/// Its operations are those of the client, with their errors and their cancel safety. One whose future is
+/// dropped is recorded as a return with unknown outcome at that moment.
 pub struct Lane {
     pub(super) history: History,
     pub(super) client: Arc<dyn Subject>,
@@ -25,9 +26,6 @@ pub struct Lane {
     /// The operation in flight and its name, for observations from other tasks.
     in_flight: Mutex<Option<(u64, String)>>,
 }
-
-/// The default priority.
-const USUAL_PRIORITY: u8 = 5;
 
 /// A guard whose acquire was recorded. Renew, release and drop it through a [`Lane`]; otherwise use it like
 /// any [`Held`].
@@ -55,50 +53,28 @@ impl Lane {
     }
 
     /// [`Subject::try_acquire`], recorded.
-    ///
-    /// # Cancel safety
-    /// As [`Subject::try_acquire`]; the drop is recorded as a return with unknown outcome.
-    ///
-    /// # Errors
-    /// Those of the subject.
     pub async fn try_acquire(&self, name: &LockName, ask: &Ask) -> Result<Option<Recorded>> {
         let acquire = async { self.client.try_acquire(name, ask).await };
         self.acquiring(Op::Try, name, ask, acquire).await
     }
 
     /// [`Subject::acquire`], recorded.
-    ///
-    /// # Cancel safety
-    /// As [`Subject::acquire`]; the drop is recorded as a return with unknown outcome.
-    ///
-    /// # Errors
-    /// Those of the subject.
     pub async fn acquire(&self, name: &LockName, ask: &Ask) -> Result<Recorded> {
-        let acquire = async { self.client.acquire(name, ask).await.map(Some) };
-        let held = self.acquiring(Op::Acquire, name, ask, acquire).await?;
-        Ok(held.expect("an acquire that answers Ok answers a guard"))
+        self.wait(name, ask, None).await
     }
 
     /// [`Subject::acquire_timeout`], recorded.
-    ///
-    /// # Cancel safety
-    /// As [`Subject::acquire_timeout`]; the drop is recorded as a return with unknown outcome.
-    ///
-    /// # Errors
-    /// Those of the subject.
     pub async fn acquire_timeout(&self, name: &LockName, ask: &Ask, limit: Duration) -> Result<Recorded> {
-        let acquire = async { self.client.acquire_timeout(name, ask, limit).await.map(Some) };
+        self.wait(name, ask, Some(limit)).await
+    }
+
+    async fn wait(&self, name: &LockName, ask: &Ask, limit: Option<Duration>) -> Result<Recorded> {
+        let acquire = async { self.client.wait(name, ask, limit).await.map(Some) };
         let held = self.acquiring(Op::Acquire, name, ask, acquire).await?;
         Ok(held.expect("an acquire that answers Ok answers a guard"))
     }
 
     /// [`Held::renew`], recorded.
-    ///
-    /// # Cancel safety
-    /// As [`Held::renew`]; the drop is recorded as a return with unknown outcome.
-    ///
-    /// # Errors
-    /// Those of the subject.
     pub async fn renew(&self, held: &Recorded) -> Result<()> {
         let renew = async { held.held.renew().await };
         let result = self.answering(Op::Renew, held, renew).await;
@@ -109,12 +85,6 @@ impl Lane {
     }
 
     /// [`Held::release`], recorded.
-    ///
-    /// # Cancel safety
-    /// As [`Held::release`]; the drop is recorded as a return with unknown outcome.
-    ///
-    /// # Errors
-    /// Those of the subject.
     pub async fn release(&self, held: &Recorded) -> Result<()> {
         // Its belief up to here counts: until the release no other client may believe the same.
         self.believe(held);
@@ -215,7 +185,7 @@ impl Lane {
             of,
             mode: ask.map(|a| ModeTag::from(a.mode)),
             ttl_ns: ask.map(|a| nanos(a.ttl)),
-            priority: ask.map(|a| a.priority).filter(|p| *p != USUAL_PRIORITY),
+            priority: ask.map(|a| a.priority).filter(|p| *p != Ask::USUAL_PRIORITY),
             owner: owner.map(|owner| format!("{}/{owner}", self.history.number_of(&self.client))),
             ..Event::new(EventKind::Invoke, self.id, self.history.next_op(), name)
         })
@@ -329,17 +299,9 @@ impl Deref for Recorded {
     }
 }
 
-impl fmt::Debug for Recorded {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Recorded({} by operation {})", self.name, self.op_id)
-    }
-}
+shown!(Recorded, it => "Recorded({} by operation {})", it.name, it.op_id);
 
-impl fmt::Debug for Lane {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Lane({})", self.id)
-    }
-}
+shown!(Lane, it => "Lane({})", it.id);
 
 #[cfg(test)]
 mod tests {
@@ -351,7 +313,7 @@ mod tests {
     use crate::engine_subject::EngineSubject;
     use crate::harness::Harness;
     use crate::simulated::Simulated;
-    use crate::subject::{Convert, Reply};
+    use crate::subject::Reply;
 
     /// A guard whose calls act before their futures are polled, as those of a child process do.
     struct Hasty(History);
@@ -402,10 +364,6 @@ mod tests {
 
         fn release(&self) -> Reply<'_, ()> {
             self.act()
-        }
-
-        fn convert(&self) -> Option<&dyn Convert> {
-            None
         }
     }
 

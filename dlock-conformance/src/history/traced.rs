@@ -6,14 +6,14 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use dlock_core::{Capabilities, Election, FenceGate, LockName, LossReason, Result, Timestamp, Token, spi};
-use futures::FutureExt;
 use futures::future::BoxFuture;
+use futures::{FutureExt, TryFutureExt};
 
 use super::event::{Event, EventKind, Op};
 use super::lane::{Lane, Recorded};
 use super::recorder::History;
 use crate::lock::lock;
-use crate::subject::{Ask, AutoRenewal, Convert, Held, Observe, Reply, Subject};
+use crate::subject::{Ask, AutoRenewal, Convert, Granted, Held, Observe, Reply, Subject};
 
 /// A client whose calls are written down. It asks its guards nothing by itself: a look at a guard may be what
 /// a rule is about.
@@ -71,11 +71,6 @@ impl Traced {
     }
 }
 
-/// A client that answers a try without a guard has refused it; a wait has no such answer.
-fn granted(held: Option<Box<dyn Held>>) -> Box<dyn Held> {
-    held.expect("a wait that answers Ok answers a guard")
-}
-
 impl Subject for Traced {
     fn capabilities(&self) -> Capabilities {
         self.client.capabilities()
@@ -85,26 +80,11 @@ impl Subject for Traced {
         self.acquiring(Op::Try, name, ask, self.client.try_acquire(name, ask))
     }
 
-    fn acquire<'a>(&'a self, name: &'a LockName, ask: &'a Ask) -> Reply<'a, Box<dyn Held>> {
-        let call = self.client.acquire(name, ask).map(|held| held.map(Some));
-        self.acquiring(Op::Acquire, name, ask, call)
-            .map(|held| held.map(granted))
-            .boxed()
-    }
-
-    fn acquire_timeout<'a>(
-        &'a self,
-        name: &'a LockName,
-        ask: &'a Ask,
-        limit: Duration,
-    ) -> Reply<'a, Box<dyn Held>> {
-        let call = self
-            .client
-            .acquire_timeout(name, ask, limit)
-            .map(|held| held.map(Some));
-        self.acquiring(Op::Acquire, name, ask, call)
-            .map(|held| held.map(granted))
-            .boxed()
+    fn wait<'a>(&'a self, name: &'a LockName, ask: &'a Ask, limit: Option<Duration>) -> Granted<'a> {
+        let call = self.client.wait(name, ask, limit).map_ok(Some);
+        let granted = |held: Option<_>| held.expect("a wait that answers Ok answers a guard");
+        let answer = self.acquiring(Op::Acquire, name, ask, call);
+        answer.map_ok(granted).boxed()
     }
 
     fn gate(&self) -> Option<&dyn FenceGate> {

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use dlock_conformance::{Ask, Convert, Held, Observe, Reply, Subject, Upgraded};
-use dlock_core::{Capabilities, FenceGate, LockName, LossReason, Result, Runtime, Timestamp, Token};
+use dlock_conformance::{Ask, Convert, Held, Reply, Subject, Upgraded};
+use dlock_core::{Capabilities, LockName, LossReason, Result, Runtime, Timestamp, Token};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
@@ -44,20 +44,8 @@ impl Subject for Agreeing {
         async move { Ok(Some(self.grant(ask))) }.boxed()
     }
 
-    fn acquire<'a>(&'a self, _: &'a LockName, ask: &'a Ask) -> Reply<'a, Box<dyn Held>> {
+    fn wait<'a>(&'a self, _: &'a LockName, ask: &'a Ask, _: Option<Duration>) -> Reply<'a, Box<dyn Held>> {
         async move { Ok(self.grant(ask)) }.boxed()
-    }
-
-    fn acquire_timeout<'a>(&'a self, _: &'a LockName, ask: &'a Ask, _: Duration) -> Reply<'a, Box<dyn Held>> {
-        async move { Ok(self.grant(ask)) }.boxed()
-    }
-
-    fn gate(&self) -> Option<&dyn FenceGate> {
-        None
-    }
-
-    fn observe(&self) -> Option<&dyn Observe> {
-        None
     }
 
     fn close(&self) -> Reply<'_, ()> {

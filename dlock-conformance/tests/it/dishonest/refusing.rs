@@ -68,27 +68,17 @@ impl Subject for Refusing {
         .boxed()
     }
 
-    fn acquire<'a>(&'a self, name: &'a LockName, ask: &'a Ask) -> Reply<'a, Box<dyn Held>> {
-        async move {
-            if self.refuses_ask(Need::Wait, ask) {
-                return refused();
-            }
-            Ok(self.held(self.inner.acquire(name, ask).await?))
-        }
-        .boxed()
-    }
-
-    fn acquire_timeout<'a>(
+    fn wait<'a>(
         &'a self,
         name: &'a LockName,
         ask: &'a Ask,
-        limit: Duration,
+        limit: Option<Duration>,
     ) -> Reply<'a, Box<dyn Held>> {
         async move {
             if self.refuses_ask(Need::Wait, ask) {
                 return refused();
             }
-            Ok(self.held(self.inner.acquire_timeout(name, ask, limit).await?))
+            Ok(self.held(self.inner.wait(name, ask, limit).await?))
         }
         .boxed()
     }

@@ -23,8 +23,16 @@ impl Subject for Restless {
         self.inner.try_acquire(name, ask)
     }
 
-    fn acquire<'a>(&'a self, name: &'a LockName, ask: &'a Ask) -> Reply<'a, Box<dyn Held>> {
-        let mut acquiring = self.inner.acquire(name, ask);
+    fn wait<'a>(
+        &'a self,
+        name: &'a LockName,
+        ask: &'a Ask,
+        limit: Option<Duration>,
+    ) -> Reply<'a, Box<dyn Held>> {
+        let mut acquiring = self.inner.wait(name, ask, limit);
+        if limit.is_some() {
+            return acquiring;
+        }
         async move {
             loop {
                 let look = self.runtime.sleep(Duration::from_millis(1));
@@ -35,15 +43,6 @@ impl Subject for Restless {
             }
         }
         .boxed()
-    }
-
-    fn acquire_timeout<'a>(
-        &'a self,
-        name: &'a LockName,
-        ask: &'a Ask,
-        limit: Duration,
-    ) -> Reply<'a, Box<dyn Held>> {
-        self.inner.acquire_timeout(name, ask, limit)
     }
 
     fn gate(&self) -> Option<&dyn FenceGate> {

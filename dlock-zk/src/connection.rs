@@ -198,8 +198,9 @@ impl Connection {
         let tending = async move {
             loop {
                 let state = states.changed().await;
+                // It has ended the session.
                 let Some(connection) = weak.upgrade() else {
-                    return session.end();
+                    return;
                 };
                 match state {
                     SessionState::Disconnected => connection.signal(&Signal::Doubt),
@@ -208,7 +209,7 @@ impl Connection {
                         connection.signal(&Signal::Back);
                     }
                     SessionState::ConnectedReadOnly => {}
-                    _ => return connection.over(&session, state),
+                    _ => return connection.over(&session),
                 }
             }
         };
@@ -216,7 +217,7 @@ impl Connection {
     }
 
     /// That session has ended.
-    fn over(self: &Arc<Self>, session: &Arc<Session>, how: SessionState) {
+    fn over(self: &Arc<Self>, session: &Arc<Session>) {
         session.end();
         {
             let mut state = self.state();
@@ -225,8 +226,6 @@ impl Connection {
                 return;
             }
             state.session = None;
-            state.failure = (how == SessionState::AuthFailed)
-                .then(|| told(Zk::AuthFailed, ErrorKind::Unavailable, &self.settings.at));
         }
         self.signal(&Signal::Lost(LostLeases::All, LossReason::SessionLost));
         let mut state = self.state();
@@ -236,7 +235,7 @@ impl Connection {
     }
 
     fn begin_connecting(self: &Arc<Self>, state: &mut State) {
-        if state.connecting || state.session.is_some() || self.check_open().is_err() {
+        if state.connecting || state.session.is_some() {
             return;
         }
         state.connecting = true;
@@ -328,11 +327,6 @@ impl Connection {
             lines.clear();
         }
         lines.insert(line.to_owned());
-    }
-
-    /// That line was removed.
-    pub(crate) fn unlearn(&self, line: &str) {
-        self.lines().remove(line);
     }
 
     /// For a node of that kind.

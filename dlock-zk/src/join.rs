@@ -117,9 +117,7 @@ impl ZkLock {
                 Err(e) => {
                     if did_nothing(&e) {
                         session.requests.forget(key);
-                        if tries > 0 {
-                            self.remove_line(&client, &line).await;
-                        }
+                        self.remove_line(&client, &line).await;
                     }
                     return Err(session.perhaps(e));
                 }
@@ -172,9 +170,7 @@ impl ZkLock {
     /// leaves alone, and one that is not is made again by who needs it.
     pub(crate) async fn remove_line(&self, client: &Client, line: &str) {
         // If this fails it stays, as an empty node, until its name is used.
-        if client.delete(line, None).await.is_ok() {
-            self.connection.unlearn(line);
-        }
+        let _ = client.delete(line, None).await;
     }
 
     /// The node of a request whose creation was not answered, if there is one.
@@ -184,7 +180,7 @@ impl ZkLock {
         let children = session.children(&client, &line).await?;
         let prefix = who(self.paths().layout, key.id);
         // In a session of before, the same request may have left one.
-        let is_alike = |c: &&String| c.starts_with(&prefix) && !c.contains('~');
+        let is_alike = |c: &&String| c.starts_with(&prefix);
         let alike = children.iter().filter(is_alike);
         let stats = alike.map(|child| {
             let path = format!("{line}/{child}");
@@ -272,7 +268,6 @@ impl ZkLock {
                 let sent = session.now();
                 let (entry, marker) = join(client.delete(&path, None), client.delete(&marker, None)).await;
                 session.heard(sent, &entry);
-                session.heard(sent, &marker);
                 match marker {
                     Ok(()) | Err(Zk::NoNode) => entry,
                     Err(e) => Err(e),

@@ -96,7 +96,6 @@ impl ZkLock {
     /// Notes a request of which nothing is left.
     fn note_anew(&self, session: &Session, request: &Acquire) -> Result<()> {
         let key = &request.key;
-        session.requests.forget(key);
         session.requests.note(request)?;
         // A later abandon finds it.
         self.connection
@@ -240,13 +239,11 @@ impl Lock for ZkLock {
     async fn attempt(&self, request: &Acquire) -> Result<Attempt> {
         self.check(request)?;
         let key = &request.key;
-        self.connection.check_buried(key.id)?;
         let session = self.connection.session().await?;
         let _in_call = session.requests.call(key)?;
         let known = session.requests.get(key);
         session.requests.note(request)?;
-        // Once more: a later abandon finds it. A request that was noted before may have a node, and stays
-        // noted.
+        // A later abandon finds it. A request that was noted before may have a node, and stays noted.
         self.connection.check_buried(key.id).inspect_err(|_| {
             if known.is_none() {
                 session.requests.forget(key);

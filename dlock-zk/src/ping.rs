@@ -76,9 +76,8 @@ impl Pings {
 
     /// Drops the last ping. Callers that wait for its answer still get it.
     pub(crate) fn forget(&self) {
-        let last = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
-        // Outside the mutex: with it may go the driver's client.
-        drop(last);
+        // Dropped outside the mutex: with it may go the driver's client.
+        let _last = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
     }
 }
 

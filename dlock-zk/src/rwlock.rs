@@ -49,9 +49,8 @@ impl ZkLock {
         let client = session.client()?;
         // Behind a `sync`, so that all waiters of another class of sharing are seen.
         let others = self.line(session.children(&client, &line).await?)?;
-        let mut sharing = others.entries.iter().filter(|e| !e.mode.is_exclusive());
-        let other = sharing.find(|e| *e.node != *node.name);
-        if let Some(other) = other.filter(|e| e.mode != to) {
+        let mut others = others.entries.iter();
+        if let Some(other) = others.find(|e| !e.mode.is_exclusive() && e.mode != to) {
             return Err(other.mode.mismatch(to));
         }
         let (data, _) = client.get_data(&path).await.map_err(|e| match e {

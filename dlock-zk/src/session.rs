@@ -61,9 +61,9 @@ impl Session {
     /// Closes it, once no request waits for an answer.
     pub(crate) fn end(&self) {
         self.requests.shut();
-        let client = self.client.write().unwrap_or_else(PoisonError::into_inner).take();
+        // Dropped when nothing is locked.
+        let _client = self.client.write().unwrap_or_else(PoisonError::into_inner).take();
         self.pings.forget();
-        drop(client);
     }
 
     pub(crate) fn now(&self) -> Timestamp {

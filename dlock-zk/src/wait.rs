@@ -31,7 +31,7 @@ use dlock_core::spi::{LeaseKey, Place, Push};
 use futures::future::{BoxFuture, join_all};
 use futures::stream::{self, BoxStream};
 use futures::{FutureExt as _, StreamExt as _};
-use zookeeper_client::{Error as Zk, EventType, WatchedEvent};
+use zookeeper_client::{Error as Zk, WatchedEvent};
 
 use crate::line::{nodes, place_of};
 use crate::lock::ZkLock;
@@ -121,10 +121,10 @@ impl Watching {
         if let Some(versions) = &mut self.versions {
             versions.retain(|node, _| nodes.contains(node));
         }
-        if self.watch(nodes).await? || self.watched.is_empty() {
-            return Some(());
+        if !self.watch(nodes).await? {
+            poll_fn(|cx| self.told(cx)).await;
         }
-        poll_fn(|cx| self.told(cx)).await
+        Some(())
     }
 
     /// Watches those of the nodes that are not watched yet. Whether one of them has gone or is changed
@@ -172,16 +172,16 @@ impl Watching {
         (nodes.to_vec(), self.session.watches.room(&all).await)
     }
 
-    /// What the watches tell. Those that did are there no more.
-    fn told(&mut self, cx: &mut Context<'_>) -> Poll<Option<()>> {
+    /// Whether one of the watches has told something, if only that the session is over: then the next look
+    /// fails. Those that did are there no more.
+    fn told(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let mut told = Poll::Pending;
         self.watched.retain(|_, watched| {
-            let Poll::Ready(event) = watched.event.poll_unpin(cx) else {
-                return true;
-            };
-            let is_over = event.event_type == EventType::Session || told == Poll::Ready(None);
-            told = Poll::Ready((!is_over).then_some(()));
-            false
+            let is_told = watched.event.poll_unpin(cx).is_ready();
+            if is_told {
+                told = Poll::Ready(());
+            }
+            !is_told
         });
         told
     }

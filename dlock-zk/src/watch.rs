@@ -220,9 +220,8 @@ impl Watching {
             if self.over {
                 return None;
             }
-            if let Some(quiet) = &mut self.quiet {
+            if let Some(quiet) = self.quiet.take() {
                 quiet.await;
-                self.quiet = None;
             }
             if let Err(e) = self.look().await {
                 if !e.is_retryable() {
@@ -350,11 +349,12 @@ impl Watch for ZkLock {
             over: false,
         };
         // The first look is behind a `sync`: a watch that begins after a grant sees it.
-        let session = self.connection.session().await?;
-        let client = session.client()?;
-        let synced = session.synced(&client, || async { Ok(()) }).await;
-        synced.map_err(|e| session.failed(e))?;
-        drop((client, session));
+        {
+            let session = self.connection.session().await?;
+            let client = session.client()?;
+            let synced = session.synced(&client, || async { Ok(()) }).await;
+            synced.map_err(|e| session.failed(e))?;
+        }
         while watching.pending.is_empty() {
             watching.look().await?;
         }

@@ -48,16 +48,21 @@ pub(crate) struct Room {
 
 impl Drop for Room {
     fn drop(&mut self) {
-        let mut watched = self.watches.watched();
-        if let Some(watching) = watched.paths.get_mut(&self.path) {
+        self.watches.watched().leave(&self.path);
+        self.watches.freed.notify(1);
+    }
+}
+
+impl Watched {
+    /// One who watches it no more.
+    fn leave(&mut self, path: &str) {
+        if let Some(watching) = self.paths.get_mut(path) {
             *watching -= 1;
             if *watching == 0 {
-                watched.paths.remove(&self.path);
-                watched.bytes -= self.path.len();
+                self.paths.remove(path);
+                self.bytes -= path.len();
             }
         }
-        drop(watched);
-        self.watches.freed.notify(1);
     }
 }
 

@@ -28,6 +28,9 @@ const CREATE_CONTAINER: i32 = 19;
 const AUTH: i32 = 100;
 const CLOSE: i32 = -11;
 
+/// Every right to a node.
+const ALL: i32 = 31;
+
 /// Replies that are answers and no failures.
 const NO_NODE: i32 = -101;
 const NODE_EXISTS: i32 = -110;
@@ -198,19 +201,25 @@ impl ZkSession {
     /// Makes a node that stays, whose parent is there, and which everybody may do everything to; or says that
     /// it is there already.
     pub fn create(&mut self, path: &str, data: &[u8]) -> io::Result<bool> {
-        self.make(CREATE, 0, path, data)
+        self.make((CREATE, 0), path, data, ALL)
+    }
+
+    /// Makes an empty node to which nobody but such a session as this has more than these rights: 1 to read,
+    /// 2 to write, 4 to create, 8 to delete, and 16 to change them.
+    pub fn create_with(&mut self, path: &str, rights: i32) -> io::Result<bool> {
+        self.make((CREATE, 0), path, b"", rights)
     }
 
     /// Makes a container, which goes when it has had children and has none.
     pub fn create_container(&mut self, path: &str) -> io::Result<bool> {
-        self.make(CREATE_CONTAINER, 4, path, b"")
+        self.make((CREATE_CONTAINER, 4), path, b"", ALL)
     }
 
-    fn make(&mut self, how: i32, kind: i32, path: &str, data: &[u8]) -> io::Result<bool> {
+    fn make(&mut self, (how, kind): (i32, i32), path: &str, data: &[u8], rights: i32) -> io::Result<bool> {
         let mut body = text(path);
         put(&mut body, data);
         body.extend_from_slice(&1_i32.to_be_bytes());
-        body.extend_from_slice(&31_i32.to_be_bytes());
+        body.extend_from_slice(&rights.to_be_bytes());
         put(&mut body, b"world");
         put(&mut body, b"anyone");
         body.extend_from_slice(&kind.to_be_bytes());

@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use dlock_core::ErrorKind::{self, InvalidInput};
-use dlock_core::spi::{Acquire, Lock as _, Release};
-use dlock_core::{Capability, Mode};
-use dlock_zk::{Access, Config, Layout};
+use dlock_core::spi::{Acquire, Lock as _, Release, Watch};
+use dlock_core::{Access, Capability, Mode, Token};
+use dlock_zk::{Config, Layout};
 
 use crate::{LONG, at_once, config, here, key, open, start};
 
@@ -33,7 +33,7 @@ fn options_are_checked_before_a_connection_is_made() {
         good().root("/a//b"),
         good().root("/a/../b"),
         good().root("/zookeeper/config"),
-        good().access(Access::List("hunter2".to_owned())),
+        good().access(dlock_zk::Access::List("hunter2".to_owned())),
         good().layout(Layout::Curator).unfair(),
         good().login("", "hunter2"),
     ] {
@@ -151,6 +151,27 @@ async fn what_is_not_claimed_is_refused_and_leaves_nothing() {
     );
     let long = at_once(&key(&"n".repeat(1025), 1, 1), Mode::Exclusive);
     assert_eq!(lock.attempt(&long).await.unwrap_err().kind(), InvalidInput);
+    let long = &long.key.name;
+    assert_eq!(lock.inspect(long).await.unwrap_err().kind(), InvalidInput);
+    assert_eq!(lock.force_release(long).await.unwrap_err().kind(), InvalidInput);
+    assert_eq!(
+        Watch::watch(&lock, long).await.err().unwrap().kind(),
+        InvalidInput
+    );
+    let gate = lock.fencing().unwrap().gate().unwrap();
+    let token = Token::new(1).unwrap();
+    let admitted = gate.admit(long, token, Access::Exclusive).await;
+    assert_eq!(admitted.unwrap_err().kind(), InvalidInput);
+    assert_eq!(gate.read(long).await.unwrap_err().kind(), InvalidInput);
+    let value = vec![0; 1_000_001];
+    let written = gate.write(&k.name, token, &value).await;
+    assert_eq!(written.unwrap_err().kind(), InvalidInput);
+    assert!(
+        gate.write(&k.name, token, &value[1..])
+            .await
+            .unwrap()
+            .is_admitted()
+    );
     let kept = lock.release(&k, Release::KeepFor(LONG)).await;
     assert_eq!(kept.unwrap_err().kind(), ErrorKind::Unsupported);
     let address = server.address().to_string();

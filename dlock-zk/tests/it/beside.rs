@@ -105,6 +105,24 @@ async fn an_attempt_that_was_abandoned_beside_it_makes_no_node_more() {
     assert!(children(&server, LINE).await.is_empty());
 }
 
+/// The same without a queue: its parents are not there, and it asks twice.
+#[tokio::test]
+async fn an_unfair_attempt_that_was_abandoned_beside_it_takes_nothing() {
+    let server = start().await;
+    let lock = config().unfair().servers(&server.address().to_string());
+    let lock = lock.connect(here()).await.unwrap();
+    let request = at_once(&key("x", 1, 1), X);
+    hands(&server, |s| s.pause()).await;
+    let mut asking = lock.attempt(&request);
+    assert!(futures::poll!(&mut asking).is_pending());
+    let beside = abandon(&lock, &request.key).await.unwrap_err();
+    assert_eq!(beside.kind(), ErrorKind::Unknown, "{beside}");
+    hands(&server, |s| s.go_on()).await;
+    let asked = asking.await.unwrap_err();
+    assert_eq!(asked.kind(), ErrorKind::Lost, "{asked}");
+    assert!(children(&server, "/dlock/unfair").await.is_empty());
+}
+
 /// What it had made before is there, and is ended by the abandon that follows.
 #[tokio::test]
 async fn what_an_attempt_made_before_it_was_abandoned_is_ended() {

@@ -4,9 +4,10 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_core::spi::{Acquire, LeaseKey, Lock as _, Release, RenewItem, RenewOutcome};
-use dlock_core::{Guard, Mode};
+use dlock_core::spi::{Acquire, LeaseKey, Lock as _, Release, RenewItem, RenewOutcome, RwLock as _, Watch};
+use dlock_core::{Guard, Mode, Timestamp};
 use dlock_zk::ZkLock;
+use futures::StreamExt as _;
 
 use crate::{
     LONG, at_once, client_of, config, granted, hands, here, key, listens, queued, turn, until, waits, with,
@@ -18,6 +19,9 @@ use dlock_testkit::{ZkOptions, ZkServer};
 const UNHURRIED: Duration = Duration::from_secs(3600);
 
 const X: Mode = Mode::Exclusive;
+
+/// The requests of the first lock below a root, and its release.
+const FIRST: u64 = 8;
 
 async fn start() -> Arc<ZkServer> {
     let least = Duration::from_millis(400);
@@ -52,16 +56,93 @@ async fn a_cycle_costs_three_requests() {
     let server = start().await;
     let lock = open(&server).await;
     let cycle = async |n: u64| {
-        let k = key("x", 1, n);
+        let k = key(["x", "y"][n as usize % 2], 1, n);
         granted(&lock, &ask(&k, X)).await;
         lock.release(&k, Release::Now).await.unwrap();
     };
-    cycle(0).await;
     let before = received(&server, &lock).await;
-    for n in 1..=100 {
+    cycle(0).await;
+    // Once in vain, what is above it, and once more with its line; and the release.
+    assert_eq!(received(&server, &lock).await - before, FIRST);
+    cycle(1).await;
+    let before = received(&server, &lock).await;
+    for n in 2..=101 {
         cycle(n).await;
     }
     assert_eq!(received(&server, &lock).await - before, 300);
+}
+
+/// Those who hold other locks read what was ended, and look for nothing.
+#[tokio::test]
+async fn a_release_by_force_costs_others_one_request() {
+    let server = start().await;
+    let (lock, operator) = (open(&server).await, open(&server).await);
+    for n in 0..3 {
+        granted(&lock, &ask(&key(&format!("held-{n}"), 1, n), X)).await;
+    }
+    let before = received(&server, &lock).await;
+    for n in 1..=3 {
+        let other = key("other", 2, n);
+        granted(&operator, &ask(&other, X)).await;
+        assert_eq!(operator.force_release(&other.name).await.unwrap(), 1);
+        until("it has read that", LONG, async || {
+            received(&server, &lock).await >= before + n
+        })
+        .await;
+    }
+    assert_eq!(received(&server, &lock).await - before, 3);
+}
+
+#[tokio::test]
+async fn a_look_is_one_and_a_watcher_looks_when_there_is_something() {
+    let server = start().await;
+    let lock = open(&server).await;
+    let held = key("x", 1, 1);
+    granted(&lock, &ask(&held, X)).await;
+    let before = received(&server, &lock).await;
+    lock.inspect(&held.name).await.unwrap();
+    // It catches up, and reads the line and its holder.
+    assert_eq!(received(&server, &lock).await - before, 3);
+    hands(&server, |s| {
+        s.with_session(|s| s.create("/dlock/locks/x/foreign", b""))
+    })
+    .await;
+    lock.inspect(&held.name).await.unwrap_err();
+    assert_eq!(received(&server, &lock).await - before, 5);
+    let mut changes = Watch::watch(&lock, &key("y", 1, 2).name).await.unwrap();
+    changes.next().await.unwrap().unwrap();
+    let before = received(&server, &lock).await;
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert_eq!(received(&server, &lock).await, before);
+}
+
+/// From when a lease counts: from the last write that was answered, whatever it was.
+#[tokio::test]
+async fn each_write_is_a_sign_that_the_session_lives() {
+    let server = start().await;
+    let lock = open(&server).await;
+    let held = [0, 1].map(|n| key(&format!("held-{n}"), 1, n));
+    for k in &held {
+        let from = Timestamp::now();
+        assert!(granted(&lock, &ask(k, X)).await.counted_from >= from);
+    }
+    let (plain, converted) = (key("plain", 1, 2), key("converted", 1, 3));
+    granted(&lock, &ask(&plain, X)).await;
+    granted(&lock, &ask(&converted, X)).await;
+    lock.convert(&converted, Mode::READER).await.unwrap();
+    let items = held.map(|k| RenewItem::lease(k, UNHURRIED));
+    for k in [plain, converted] {
+        let from = Timestamp::now();
+        lock.release(&k, Release::Now).await.unwrap();
+        let before = received(&server, &lock).await;
+        for renewed in lock.renew().unwrap().renew(&items).await {
+            let RenewOutcome::Renewed(renewal) = renewed else {
+                panic!("{renewed:?}");
+            };
+            assert!(renewal.counted_from >= from, "{renewal:?} after {k:?}");
+        }
+        assert_eq!(received(&server, &lock).await, before, "nothing was asked");
+    }
 }
 
 #[tokio::test]

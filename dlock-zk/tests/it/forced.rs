@@ -1,6 +1,7 @@
 //! An operator ends a lock: its holder is told, the next waiter gets it, and no other is affected.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -11,9 +12,9 @@ use dlock_core::spi::{
 };
 use dlock_zk::{Config, ZkLock};
 use futures::StreamExt as _;
-use futures::future::{Either, select};
 use futures::stream::BoxStream;
 
+use crate::bent::Bent;
 use crate::frames::{EXISTS, MULTI, Stop, Way};
 use crate::{
     LONG, at_once, children, config, granted, here, key, listens, open, queued, start, turn, until, waits,
@@ -262,11 +263,7 @@ async fn an_unfair_lock_that_is_found_again_is_not_one_that_was_ended() {
     let (way, lock) = holds_by_a_way(&server, config().unfair(), 1).await;
     let mut signals = lock.signals();
     let request = at_once(&key("y", 1, 1000), X);
-    way.stop(Stop::Behind(MULTI));
-    let asking = select(lock.attempt(&request), Box::pin(way.stopped())).await;
-    assert!(matches!(asking, Either::Right(_)), "it was answered");
-    drop(asking);
-    way.go_on();
+    way.dropped(lock.attempt(&request), &[Stop::Behind(MULTI)]).await;
     let mut asking = lock.attempt(&request);
     assert!(futures::poll!(&mut asking).is_pending());
     let address = server.address().to_string();
@@ -283,6 +280,103 @@ async fn an_unfair_lock_that_is_found_again_is_not_one_that_was_ended() {
     let held = operator.inspect(&request.key.name).await.unwrap();
     let tokens: Vec<_> = held.holders.iter().map(|h| h.token).collect();
     assert_eq!(tokens, [grant.token], "it is the one that is there");
+}
+
+/// Its node is there, and it does not know that yet. An unfair lock has none to be read anew.
+#[tokio::test]
+async fn an_unfair_grant_under_way_is_not_one_that_was_ended() {
+    let server = start().await;
+    let address = server.address().to_string();
+    let open = async || config().unfair().servers(&address).connect(here()).await.unwrap();
+    let (lock, operator) = (open().await, open().await);
+    let mut signals = lock.signals();
+    let (first, later) = (key("x", 1, 1), key("y", 1, 2));
+    granted(&lock, &at_once(&later, X)).await;
+    let request = at_once(&first, X);
+    let mut asking = lock.attempt(&request);
+    assert!(futures::poll!(&mut asking).is_pending());
+    until("its node is there", LONG, async || {
+        children(&server, "/dlock/unfair").await.len() == 2
+    })
+    .await;
+    for k in [&first, &later] {
+        assert_eq!(operator.force_release(&k.name).await.unwrap(), 1);
+    }
+    // What was ended is told in order.
+    lost(&mut signals, vec![later]).await;
+    let e = asking.await.unwrap_err();
+    assert_eq!(e.kind(), dlock_core::ErrorKind::Unavailable, "{e}");
+    assert!(children(&server, "/dlock/unfair").await.is_empty());
+    // And nothing of it is noted any more.
+    drop(signals);
+    until("its session is closed", LONG / 4, async || {
+        children(&server, "/dlock/sessions").await.len() == 1
+    })
+    .await;
+}
+
+/// The same of one that is in the line, when what was ended is not to be read any more.
+#[tokio::test]
+async fn a_grant_under_way_is_doubted_where_something_was_missed() {
+    let server = start().await;
+    let (way, lock) = holds_by_a_way(&server, config(), 1).await;
+    let request = at_once(&key("y", 1, 1000), X);
+    let mut asking = lock.attempt(&request);
+    assert!(futures::poll!(&mut asking).is_pending());
+    until("its node is there", LONG, async || {
+        children(&server, "/dlock/locks/y").await.len() == 1
+    })
+    .await;
+    way.stop(Stop::Before(EXISTS));
+    ended_meanwhile(&server, vec!["y".to_owned()]);
+    let forgetting = server.with_session(|s| {
+        s.delete("/dlock/forced")?;
+        s.create("/dlock/forced", b"")
+    });
+    assert!(forgetting.unwrap());
+    way.stopped().await;
+    way.go_on();
+    let Attempt::Granted(grant) = asking.await.unwrap() else {
+        panic!("nobody has it");
+    };
+    let held = lock.inspect(&request.key.name).await.unwrap();
+    let tokens: Vec<_> = held.holders.iter().map(|h| h.token).collect();
+    assert_eq!(tokens, [grant.token], "it is the one that is there");
+}
+
+/// Something was missed, and the connection breaks while it is looked for.
+#[tokio::test]
+async fn a_look_for_ended_holds_that_failed_is_repeated() {
+    let server = start().await;
+    let (way, lock) = holds_by_a_way(&server, config(), 1).await;
+    let mut signals = lock.signals();
+    way.stop(Stop::Before(EXISTS));
+    ended_meanwhile(&server, vec!["x0".to_owned()]);
+    let forgetting = server.with_session(|s| {
+        s.delete("/dlock/forced")?;
+        s.create("/dlock/forced", b"")
+    });
+    assert!(forgetting.unwrap());
+    way.stopped().await;
+    way.break_off();
+    lost(&mut signals, vec![key("x0", 1, 0)]).await;
+}
+
+/// Somebody deleted all of it under the session, which does not listen.
+#[tokio::test]
+async fn what_is_missing_is_made_by_who_ends_a_lock() {
+    let server = start().await;
+    let runtime = Bent::new();
+    // Its first task makes the session, and the second one listens.
+    runtime.loses.store(1, Ordering::SeqCst);
+    let address = server.address().to_string();
+    let operator = config().servers(&address).connect(runtime).await.unwrap();
+    let k = key("x", 1, 1);
+    granted(&operator, &at_once(&k, X)).await;
+    assert_eq!(operator.force_release(&k.name).await.unwrap(), 1);
+    crate::hands(&server, |s| s.with_session(|s| s.delete_all("/dlock"))).await;
+    assert_eq!(operator.force_release(&k.name).await.unwrap(), 0);
+    assert_eq!(children(&server, "/dlock").await, ["forced"]);
 }
 
 #[tokio::test]
@@ -302,6 +396,9 @@ async fn a_foreign_node_ends_no_hold() {
         .await;
     assert!(matches!(outcomes[..], [RenewOutcome::Renewed(_)]), "{outcomes:?}");
     let e = lock.attempt(&at_once(&key("x", 1, 2), X)).await.unwrap_err();
+    assert_eq!(e.kind(), dlock_core::ErrorKind::BackendData, "{e}");
+    assert!(e.to_string().contains("`somebody-else`"), "{e}");
+    let e = lock.force_release(&k.name).await.unwrap_err();
     assert_eq!(e.kind(), dlock_core::ErrorKind::BackendData, "{e}");
     let left = children(&server, "/dlock/locks/x").await;
     assert_eq!(left.len(), 2, "the holder's and the foreign one: {left:?}");

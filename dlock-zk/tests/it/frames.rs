@@ -5,19 +5,26 @@ use std::io::{self, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
+use futures::future::{Either, select};
+
 use crate::{LONG, until};
 
 /// What requests are called on the wire.
+pub(crate) const DELETE: i32 = 2;
 pub(crate) const EXISTS: i32 = 3;
+pub(crate) const SET: i32 = 5;
+pub(crate) const SYNC: i32 = 9;
 pub(crate) const MULTI: i32 = 14;
+pub(crate) const CREATE: i32 = 15;
+pub(crate) const CREATE_CONTAINER: i32 = 19;
 
 pub(crate) fn int(frame: &[u8], at: usize) -> Option<i32> {
     let bytes = frame.get(at..at + 4)?;
     bytes.try_into().ok().map(i32::from_be_bytes)
 }
 
-/// Carries frames until one of the two is gone. The first one opens the session, and its answer has no
-/// number.
+/// Carries frames until one of the two is gone, or one is made empty. The first one opens the session, and
+/// its answer has no number.
 pub(crate) fn carry(mut from: TcpStream, mut to: TcpStream, change: impl Fn(&mut Vec<u8>)) {
     let mut is_first = true;
     let mut one = || -> io::Result<()> {
@@ -27,6 +34,9 @@ pub(crate) fn carry(mut from: TcpStream, mut to: TcpStream, change: impl Fn(&mut
         from.read_exact(&mut frame)?;
         if !std::mem::take(&mut is_first) {
             change(&mut frame);
+        }
+        if frame.is_empty() {
+            return Err(io::ErrorKind::ConnectionAborted.into());
         }
         to.write_all(&u32::try_from(frame.len()).unwrap().to_be_bytes())?;
         to.write_all(&frame)
@@ -80,6 +90,8 @@ struct State {
     at: Option<Stop>,
     /// It has come to that.
     stopped: Option<Stop>,
+    /// What was kept back is lost.
+    breaks: bool,
 }
 
 impl Way {
@@ -95,9 +107,13 @@ impl Way {
         Ok(Self { address, stops })
     }
 
-    /// Stops it there, from now on.
+    /// Stops it there, from now on. What was stopped before goes on.
     pub(crate) fn stop(&self, at: Stop) {
-        self.stops.state().at = Some(at);
+        *self.stops.state() = State {
+            at: Some(at),
+            ..State::default()
+        };
+        self.stops.changed.notify_all();
     }
 
     /// Waits until it has come to that.
@@ -113,6 +129,28 @@ impl Way {
         *self.stops.state() = State::default();
         self.stops.changed.notify_all();
     }
+
+    /// Polls a call until the way has been stopped at each of these in turn, and drops it. Goes on then.
+    pub(crate) async fn dropped<T>(&self, mut call: impl Future<Output = T> + Unpin, stops: &[Stop]) {
+        for stop in stops {
+            self.stop(*stop);
+            match select(call, Box::pin(self.stopped())).await {
+                Either::Left(_) => panic!("it was answered before {stop:?}"),
+                Either::Right(((), goes_on)) => call = goes_on,
+            }
+        }
+        drop(call);
+        self.go_on();
+    }
+
+    /// What was kept back never comes to the server, and the connection breaks. Later ones are not stopped.
+    pub(crate) fn break_off(&self) {
+        *self.stops.state() = State {
+            breaks: true,
+            ..State::default()
+        };
+        self.stops.changed.notify_all();
+    }
 }
 
 impl Drop for Way {
@@ -126,7 +164,7 @@ impl Stops {
         self.state.lock().unwrap()
     }
 
-    fn request(&self, frame: &[u8]) {
+    fn request(&self, frame: &mut Vec<u8>) {
         let mut state = self.state();
         let kind = int(frame, 4);
         let Some(Stop::Before(at) | Stop::Behind(at)) = state.at else {
@@ -136,7 +174,10 @@ impl Stops {
             state.stopped = state.at;
         }
         let is_stopped = |state: &mut State| matches!(state.stopped, Some(Stop::Before(_)));
-        drop(self.changed.wait_while(state, is_stopped).unwrap());
+        let mut state = self.changed.wait_while(state, is_stopped).unwrap();
+        if std::mem::take(&mut state.breaks) {
+            frame.clear();
+        }
     }
 
     fn answer(&self) {

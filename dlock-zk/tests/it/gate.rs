@@ -5,12 +5,8 @@ use dlock_core::{Access, Admission, ErrorKind, FenceGate, Token};
 use dlock_testkit::Proxy;
 use dlock_zk::ZkLock;
 
-use crate::frames::{Stop, Way};
+use crate::frames::{CREATE, SET, Stop, Way};
 use crate::{LONG, config, here, key, listens, open, start, until};
-
-/// What requests are called on the wire.
-const SET: i32 = 5;
-const CREATE: i32 = 15;
 
 fn gate(lock: &ZkLock) -> &dyn FenceGate {
     lock.fencing().unwrap().gate().unwrap()

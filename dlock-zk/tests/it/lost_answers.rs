@@ -1,20 +1,24 @@
 //! Requests whose answers do not come: what they did is found again, and nothing of them stays.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use dlock_core::spi::{Abandoned, Attempt, Lock as _, Release, Released, RwLock as _};
 use dlock_core::{ErrorKind, Mode};
+use dlock_zk::{Config, ZkLock};
 
+use crate::frames::{CREATE, DELETE, MULTI, Stop, Way};
 use crate::{
-    LONG, at_once, children, config, granted, hands, here, key, open, queued, start, unanswered, until, waits,
+    LONG, at_once, children, config, granted, hands, here, key, listens, open, queued, start, unanswered,
+    until, waits, with,
 };
-use dlock_testkit::Proxy;
+use dlock_testkit::{Proxy, ZkOptions, ZkServer};
 
 const LINE: &str = "/dlock/locks/x";
 
 #[tokio::test]
 async fn a_request_whose_answer_was_lost_is_known_again() {
-    let server = start().await;
+    let server = with(ZkOptions::new().containers(LONG)).await;
     let lock = open(&server).await;
     let k = key("x", 1, 1);
     granted(&lock, &at_once(&key("x", 1, 0), Mode::Exclusive)).await;
@@ -23,7 +27,15 @@ async fn a_request_whose_answer_was_lost_is_known_again() {
     hands(&server, |s| s.pause()).await;
     unanswered(lock.attempt(&at_once(&k, Mode::Exclusive))).await;
     hands(&server, |s| s.go_on()).await;
+    until("its node is there", LONG, async || {
+        children(&server, LINE).await.len() == 1
+    })
+    .await;
+    let path = format!("{LINE}/{}", children(&server, LINE).await[0]);
+    let made = hands(&server, move |s| s.with_session(|s| s.stat(&path))).await;
     let grant = granted(&lock, &at_once(&k, Mode::Exclusive)).await;
+    let token = grant.token.unwrap().get();
+    assert_eq!(token, made.unwrap().czxid.unsigned_abs(), "the same node");
     let again = granted(&lock, &at_once(&k, Mode::Exclusive)).await;
     assert_eq!(grant.token, again.token);
     assert_eq!(children(&server, LINE).await.len(), 1);
@@ -176,4 +188,105 @@ async fn a_node_that_was_given_up_is_never_granted_again() {
     assert_eq!(children(&server, LINE).await.len(), 1);
     assert_eq!(lock.release(&k, Release::Now).await.unwrap(), Released::Released);
     assert!(children(&server, LINE).await.is_empty());
+}
+
+/// A client with a way of its own.
+async fn by_a_way(server: &Arc<ZkServer>, config: Config) -> (Way, ZkLock) {
+    let way = Way::to(server.address()).unwrap();
+    let address = way.address.to_string();
+    let lock = config.servers(&address).connect(here()).await.unwrap();
+    listens(server, &lock).await;
+    (way, lock)
+}
+
+/// A call whose request does not come to the server, since the connection breaks before it.
+async fn never_came<T>(call: impl Future<Output = T>, way: &Way, kind: i32) -> T {
+    way.stop(Stop::Before(kind));
+    let losing = async {
+        way.stopped().await;
+        way.break_off();
+    };
+    futures::join!(call, losing).0
+}
+
+/// The release was not answered, and the same request is made again: and then it is dropped, when the server
+/// has it.
+#[tokio::test]
+async fn what_is_asked_for_behind_a_lost_release_is_known() {
+    let server = with(ZkOptions::new().containers(LONG)).await;
+    let (delete, make) = (Stop::Before(DELETE), Stop::Behind(CREATE));
+    for (config, nodes, releasing, asking) in [
+        (config(), LINE, Stop::Behind(DELETE), [delete, make]),
+        // What is left of it is deleted at last.
+        (
+            config().unfair(),
+            "/dlock/unfair",
+            Stop::Behind(MULTI),
+            [delete, Stop::Behind(MULTI)],
+        ),
+    ] {
+        let (way, lock) = by_a_way(&server, config).await;
+        let request = at_once(&key("x", 1, 1), Mode::Exclusive);
+        granted(&lock, &request).await;
+        way.dropped(lock.release(&request.key, Release::Now), &[releasing])
+            .await;
+        until("it is deleted", LONG, async || {
+            children(&server, nodes).await.is_empty()
+        })
+        .await;
+        way.dropped(lock.attempt(&request), &asking).await;
+        until("it is made", LONG, async || {
+            children(&server, nodes).await.len() == 1
+        })
+        .await;
+        let abandoned = lock.abandon(std::slice::from_ref(&request.key)).await.remove(0);
+        assert_eq!(abandoned.unwrap(), Abandoned::Withdrawn);
+        assert!(children(&server, nodes).await.is_empty());
+    }
+}
+
+/// The release never came to the server. The hold stands, and is given up: it is not converted, and the same
+/// request makes another one.
+#[tokio::test]
+async fn what_was_given_up_is_neither_converted_nor_granted() {
+    let server = with(ZkOptions::new().containers(LONG)).await;
+    for (config, nodes, kind) in [
+        (config(), LINE, DELETE),
+        (config().unfair(), "/dlock/unfair", MULTI),
+    ] {
+        let (way, lock) = by_a_way(&server, config).await;
+        let request = at_once(&key("x", 1, 1), Mode::Exclusive);
+        let before = granted(&lock, &request).await.token;
+        let releasing = lock.release(&request.key, Release::Now);
+        let e = never_came(releasing, &way, kind).await.unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::Unknown, "{e}");
+        assert_eq!(children(&server, nodes).await.len(), 1, "it was not deleted");
+        if lock.rwlock().is_some() {
+            let e = lock.convert(&request.key, Mode::READER).await.unwrap_err();
+            assert_eq!(e.kind(), ErrorKind::Lost, "{e}");
+            assert_eq!(children(&server, nodes).await.len(), 1, "without a mark");
+        }
+        assert!(granted(&lock, &request).await.token > before);
+        assert_eq!(children(&server, nodes).await.len(), 1);
+        let released = lock.release(&request.key, Release::Now).await.unwrap();
+        assert_eq!(released, Released::Released);
+    }
+}
+
+/// A request of an earlier session has a node in the line yet. The same one asks again in this session, and
+/// that never came to the server.
+#[tokio::test]
+async fn a_node_of_another_session_is_not_found_for_the_own_one() {
+    let server = with(ZkOptions::new().containers(LONG)).await;
+    let (way, lock) = by_a_way(&server, config()).await;
+    let request = queued(&key("x", 1, 1), Mode::Exclusive);
+    granted(&lock, &request).await;
+    let old = format!("{LINE}/{}", children(&server, LINE).await[0]);
+    lock.release(&request.key, Release::Now).await.unwrap();
+    // By its name: it is not one of this session.
+    hands(&server, move |s| s.with_session(|s| s.create(&old, b""))).await;
+    let e = never_came(lock.attempt(&request), &way, CREATE).await;
+    assert_eq!(e.unwrap_err().kind(), ErrorKind::Unknown);
+    drop(waits(&lock, &request).await);
+    assert_eq!(children(&server, LINE).await.len(), 2, "behind the other one");
 }

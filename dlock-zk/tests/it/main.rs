@@ -3,8 +3,11 @@
 
 #![allow(missing_docs, clippy::unwrap_used)]
 
+mod away;
 mod bad_input;
+mod bent;
 mod beside;
+mod clocks;
 mod counts;
 mod forced;
 mod frames;
@@ -15,7 +18,8 @@ mod modes;
 mod names;
 mod numbers;
 mod quorum;
-
+mod readings;
+mod refused;
 mod sessions;
 mod stale_leader;
 mod too_old;

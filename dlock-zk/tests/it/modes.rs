@@ -78,6 +78,13 @@ async fn a_class_mismatch_is_refused_and_leaves_nothing() {
         }
     }
     assert_eq!(children(&server, "/dlock/locks/x").await.len(), 1);
+    // Nor does a writer become one of a class that the waiters behind it are not of.
+    let writer = key("y", 1, 2);
+    granted(&lock, &at_once(&writer, X)).await;
+    drop(waits(&lock, &queued(&key("y", 1, 3), permit(3))).await);
+    let e = lock.convert(&writer, R).await.unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::InvalidInput, "{e}");
+    lock.convert(&writer, permit(3)).await.unwrap();
 }
 
 #[tokio::test]

@@ -102,6 +102,33 @@ async fn a_node_says_to_an_operator_whose_it_is() {
         "{whereabouts}"
     );
     assert_eq!(seen.expires_in, LONG - LONG / 3);
+    let host = whereabouts.strip_prefix("host=").unwrap().split(' ').next();
+    assert!(host.is_some_and(|host| host.starts_with(|c: char| c.is_ascii_alphanumeric())));
+}
+
+/// In the layout of Curator the name of a node has only part of the id; of its own nodes that is all.
+#[tokio::test]
+async fn a_holder_in_the_layout_of_curator_is_told_by_its_id() {
+    let server = start().await;
+    let config = config().layout(Layout::Curator).root("/shop");
+    let address = server.address().to_string();
+    let lock = config.servers(&address).connect(here()).await.unwrap();
+    let (own, foreign) = (key("x", 1 << 100, 7), key("y", 0x0123_4567 << 96, 0));
+    granted(&lock, &at_once(&own, Mode::Exclusive)).await;
+    hands(&server, |s| {
+        s.with_session(|s| {
+            s.create("/shop/y", b"")?;
+            s.create(
+                "/shop/y/_c_01234567-0000-0000-0000-000000000000-lock-0000000000",
+                b"",
+            )
+        })
+    })
+    .await;
+    for key in [own, foreign] {
+        let seen = lock.inspect(&key.name).await.unwrap();
+        assert_eq!(seen.holders.iter().map(|h| h.id).collect::<Vec<_>>(), [key.id]);
+    }
 }
 
 /// Numbers of a line begin anew with it; tokens do not.

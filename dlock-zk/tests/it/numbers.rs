@@ -4,9 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use dlock_core::Mode;
-use dlock_core::spi::{Attempt, Lock as _, Push, Release, Released};
+use dlock_core::spi::{Abandoned, Attempt, Lock as _, Push, Release, Released};
 
-use crate::{LONG, at_once, children, client, granted, hands, key, open, pushed, queued, start};
+use crate::frames::{CREATE, CREATE_CONTAINER, DELETE, Stop, Way};
+use crate::{
+    LONG, at_once, children, client, config, granted, hands, here, key, listens, open, pushed, queued, start,
+    until,
+};
 use dlock_testkit::ZkServer;
 
 const X: Mode = Mode::Exclusive;
@@ -82,4 +86,30 @@ async fn the_last_holder_before_the_end_is_waited_for() {
     assert!(matches!(pushed(&mut wait, LONG).await, Some(Push::Changed)));
     assert!(granted(&b, &queued(&second, X)).await.token > held.token);
     assert_eq!(places(&children(&server, LINE).await), [0]);
+}
+
+/// It drew a number behind the end, removed the line, and asks again; then it is dropped, when the server has
+/// that.
+#[tokio::test]
+async fn what_is_asked_for_behind_the_end_is_known() {
+    let server = at(i32::MAX).await;
+    let way = Way::to(server.address()).unwrap();
+    let address = way.address.to_string();
+    let lock = config().servers(&address).connect(here()).await.unwrap();
+    listens(&server, &lock).await;
+    let request = queued(&key("x", 1, 1), X);
+    let stops = [
+        Stop::Before(DELETE),
+        Stop::Before(CREATE_CONTAINER),
+        Stop::Behind(CREATE),
+    ];
+    way.dropped(lock.attempt(&request), &stops).await;
+    until("it is made", LONG, async || {
+        let nodes = children(&server, LINE).await;
+        places(&nodes) == [0]
+    })
+    .await;
+    let abandoned = lock.abandon(std::slice::from_ref(&request.key)).await.remove(0);
+    assert_eq!(abandoned.unwrap(), Abandoned::Withdrawn);
+    assert!(children(&server, LINE).await.is_empty());
 }

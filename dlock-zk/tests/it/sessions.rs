@@ -1,6 +1,7 @@
 //! Sessions that end: what hung on them is lost, nothing of them counts any more, and another one is made
 //! without a new client.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -13,11 +14,12 @@ use futures::channel::oneshot;
 use futures::future::BoxFuture;
 use futures::{FutureExt as _, StreamExt as _};
 
+use crate::bent::Bent;
 use crate::{
     LONG, SESSION, at_once, children, client, client_of, config, granted, hands, here, key, open, queued,
     start, until, waits,
 };
-use dlock_testkit::ZkServer;
+use dlock_testkit::{Proxy, ZkServer};
 
 const X: Mode = Mode::Exclusive;
 
@@ -58,10 +60,9 @@ async fn another_session_is_made_when_one_has_ended() {
                 other => panic!("{other:?}"),
             }
         }
-        until("there is another session", LONG, async || {
-            lock.session_id().is_some_and(|id| id != first)
-        })
-        .await;
+        let told = tokio::time::timeout(LONG, signals.next()).await.unwrap();
+        assert!(matches!(told, Some(Signal::Back)), "{told:?}");
+        assert!(lock.session_id().is_some_and(|id| id != first));
         assert_eq!(lock.release(&old, Release::Now).await.unwrap(), Released::NotHeld);
     }
     granted(&lock, &at_once(&key("x", 1, 2), X)).await;
@@ -76,6 +77,9 @@ async fn a_request_after_a_failed_one_makes_a_session() {
     let lock = open(&server).await;
     crate::expire(&server, lock.session_id().unwrap()).await;
     until("it has ended", LONG, async || lock.session_id().is_none()).await;
+    // Nobody has another one made.
+    tokio::time::sleep(SESSION / 4).await;
+    assert!(children(&server, "/dlock/sessions").await.is_empty());
     hands(&server, |s| s.crash()).await;
     let request = at_once(&key("x", 1, 1), X);
     // It waits longer than the try that it begins, which is refused at once.
@@ -326,6 +330,108 @@ async fn a_client_is_told_that_its_backend_was_closed() {
         .await
         .expect("it is told");
     assert_eq!(why, LossReason::Closed);
+    let e = lock.release(&key("y", 1, 1), Release::Now).await.unwrap_err();
+    assert_eq!(e.kind(), dlock_core::ErrorKind::Closed, "{e}");
+}
+
+/// The connection broke, and the session did not.
+#[tokio::test]
+async fn a_client_is_told_that_its_connection_is_back() {
+    let server = start().await;
+    let proxy = Proxy::start(server.address()).unwrap();
+    let address = proxy.address().to_string();
+    let lock = config().servers(&address).connect(here()).await.unwrap();
+    let mut signals = lock.signals();
+    proxy.cut();
+    for told in ["Doubt", "Back"] {
+        let signal = tokio::time::timeout(LONG, signals.next()).await.unwrap();
+        assert_eq!(format!("{:?}", signal.unwrap()), told);
+    }
+}
+
+/// What has a hold is kept for it, until it would have run out without its client; and other requests have it
+/// meanwhile.
+#[tokio::test]
+async fn a_session_of_nobody_is_kept_for_its_holds() {
+    let server = start().await;
+    let lock = open(&server).await;
+    let (held, session) = (key("x", 1, 1), lock.session_id());
+    granted(&lock, &at_once(&held, X)).await;
+    drop(lock.signals());
+    // What ends it has its turn.
+    tokio::task::yield_now().await;
+    granted(&lock, &at_once(&key("y", 1, 2), X)).await;
+    assert_eq!(lock.session_id(), session);
+    let released = lock.release(&held, Release::Now).await.unwrap();
+    assert_eq!(released, Released::Released);
+}
+
+/// It was closed for want of a user, and the client has not heard of that yet.
+#[tokio::test]
+async fn a_request_behind_the_last_user_gets_another_session() {
+    let server = start().await;
+    let runtime = Bent::new();
+    let address = server.address().to_string();
+    let lock = config().servers(&address).connect(runtime.clone()).await.unwrap();
+    let session = lock.session_id();
+    let last = lock.signals();
+    runtime.at_once.store(true, Ordering::SeqCst);
+    drop(last);
+    runtime.at_once.store(false, Ordering::SeqCst);
+    granted(&lock, &at_once(&key("x", 1, 1), X)).await;
+    assert_ne!(lock.session_id(), session);
+}
+
+/// One of two was closed, and the other one is dropped: nobody has it any more.
+#[tokio::test]
+async fn what_one_closed_is_closed_when_the_other_goes() {
+    let server = start().await;
+    let lock = open(&server).await;
+    let users = (lock.signals(), lock.signals());
+    lock.close().await.unwrap();
+    granted(&lock, &at_once(&key("x", 1, 1), X)).await;
+    drop(users);
+    let e = lock.attempt(&at_once(&key("x", 1, 2), X)).await.unwrap_err();
+    assert_eq!(e.kind(), dlock_core::ErrorKind::Closed, "{e}");
+}
+
+/// Its node was made, and it does not know that yet.
+#[tokio::test]
+async fn a_grant_under_way_is_not_handed_out_after_the_close() {
+    let server = start().await;
+    let lock = open(&server).await;
+    // It makes what is above the line.
+    granted(&lock, &at_once(&key("y", 1, 2), X)).await;
+    let request = at_once(&key("x", 1, 1), X);
+    let mut asking = lock.attempt(&request);
+    assert!(futures::poll!(&mut asking).is_pending());
+    until("its node is there", LONG, async || {
+        children(&server, "/dlock/locks/x").await.len() == 1
+    })
+    .await;
+    lock.close().await.unwrap();
+    let told = asking.await;
+    assert!(told.is_err(), "{told:?}");
+}
+
+/// Somebody asked whether it lives, and has gone since; and a waiter of before is there yet.
+#[tokio::test]
+async fn a_question_that_nobody_waits_for_keeps_no_session() {
+    let server = start().await;
+    let (lock, other) = (open(&server).await, open(&server).await);
+    let held = key("x", 1, 1);
+    granted(&lock, &at_once(&held, X)).await;
+    granted(&other, &at_once(&key("y", 2, 1), X)).await;
+    let wait = waits(&lock, &queued(&key("y", 1, 2), X)).await;
+    let mut asking = lock.convert(&held, X);
+    assert!(futures::poll!(&mut asking).is_pending());
+    drop(asking);
+    lock.close().await.unwrap();
+    until("its session is closed", LONG / 2, async || {
+        children(&server, "/dlock/sessions").await.len() == 1
+    })
+    .await;
+    drop(wait);
 }
 
 /// A request in a future that is not polled any more delays no other.
@@ -338,11 +444,16 @@ async fn an_unpolled_future_delays_no_renewal() {
     // It asks whether the session lives.
     let mut stuck = lock.convert(&held, X);
     assert!(futures::poll!(&mut stuck).is_pending());
-    for _ in 0..3 {
+    for n in 0..3 {
+        let from = Timestamp::now();
         let items = [RenewItem::lease(held.clone(), LONG)];
         let renewed = tokio::time::timeout(LONG, lock.renew().unwrap().renew(&items)).await;
         let renewed = renewed.expect("it is answered");
-        assert!(matches!(renewed[..], [RenewOutcome::Renewed(_)]), "{renewed:?}");
+        let [RenewOutcome::Renewed(renewal)] = &renewed[..] else {
+            panic!("{renewed:?}");
+        };
+        // Only the first finds a question that is on its way.
+        assert!(n == 0 || renewal.counted_from >= from, "{renewal:?}");
     }
     stuck.await.unwrap();
 }

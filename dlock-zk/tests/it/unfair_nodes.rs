@@ -140,14 +140,16 @@ async fn a_search_ends_only_holds_that_are_gone() {
         granted(&lock, &first).await;
         granted(&lock, &later).await;
         delete(&server, node).await;
-        // At a version that it has not seen coming: then it looks for all.
-        hands(&server, |s| {
-            s.with_session(|s| {
-                s.delete("/dlock/forced")?;
-                s.create("/dlock/forced", b"")
-            })
-        })
-        .await;
+        // Another node, at the version that comes next. Its client sees that alone, since nothing else of
+        // this thread goes on meanwhile: then it looks for all.
+        crate::listens(&server, &lock).await;
+        let made_anew = server.with_session(|s| {
+            let seen = s.stat("/dlock/forced")?.unwrap().version;
+            s.delete("/dlock/forced")?;
+            s.create("/dlock/forced", b"")?;
+            (0..=seen).try_for_each(|_| s.set("/dlock/forced", b"").map(drop))
+        });
+        made_anew.unwrap();
         // What is ended after that is told after it.
         assert_eq!(operator.force_release(&later.key.name).await.unwrap(), 1);
         let mut lost = Vec::new();
@@ -287,4 +289,25 @@ async fn an_end_by_force_that_comes_late_spares_the_next_holder() {
     assert!(matches!(outcome, RenewOutcome::Renewed(_)), "{outcome:?}");
     let released = next.release(&second.key, Release::Now).await.unwrap();
     assert_eq!(released, Released::Released);
+}
+
+/// By hand, and with what stands in an own one.
+#[tokio::test]
+async fn a_lock_that_no_session_has_is_not_taken_for_an_own_one() {
+    let server = start().await;
+    let lock = open(&server).await;
+    let first = request(1);
+    granted(&lock, &first).await;
+    let copied = hands(&server, |s| {
+        s.with_session(|s| {
+            let data = s.get("/dlock/unfair/x")?.unwrap();
+            s.delete("/dlock/unfair/x")?;
+            s.create("/dlock/unfair/x", &data)
+        })
+    });
+    assert!(copied.await);
+    let again = lock.attempt(&first).await.unwrap();
+    assert!(matches!(again, Attempt::Held(_)), "{again:?}");
+    let left = nodes(&server).await;
+    assert!(matches!(left[..], [(Node::InTurn, _)]), "{left:?}");
 }

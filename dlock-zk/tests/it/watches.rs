@@ -3,9 +3,8 @@
 use std::time::Duration;
 
 use dlock_core::Change;
-use dlock_core::Mode;
-use dlock_core::Result;
 use dlock_core::spi::{Lock as _, Release, RwLock as _};
+use dlock_core::{LockName, Mode, Result};
 use dlock_testkit::ZkOptions;
 use futures::StreamExt as _;
 use futures::stream::BoxStream;
@@ -189,4 +188,90 @@ async fn a_foreign_node_ends_a_watch_with_an_error() {
     let e = told().await.unwrap().unwrap_err();
     assert_eq!(e.kind(), dlock_core::ErrorKind::BackendData, "{e}");
     assert!(told().await.is_none());
+}
+
+/// A line that comes and goes before the watcher looks: its watch has told that something was there.
+#[tokio::test]
+async fn a_line_that_came_and_went_is_told_as_skipped() {
+    let server = start().await;
+    let watcher = open(&server).await;
+    let name = key("x", 1, 1).name;
+    // It makes what is above the line.
+    granted(&watcher, &at_once(&key("y", 1, 1), X)).await;
+    let mut changes = watcher.watch().unwrap().watch(&name).await.unwrap();
+    assert!(is_empty(&next(&mut changes).await));
+    let path = "/dlock/locks/x".to_owned();
+    crate::until("it watches", LONG, async || {
+        crate::watched_by(&server, &watcher).await.contains(&path)
+    })
+    .await;
+    // Blocks this thread, and the watcher with it.
+    let meanwhile = server.with_session(|s| Ok(s.create_container(&path)? && s.delete(&path)?));
+    assert!(meanwhile.unwrap());
+    assert!(matches!(
+        next(&mut changes).await,
+        Change::Snapshot { skipped: true, .. }
+    ));
+}
+
+#[tokio::test]
+async fn the_end_of_a_line_is_told_as_skipped() {
+    let server = with(ZkOptions::new().containers(LONG)).await;
+    let (lock, watcher) = (open(&server).await, open(&server).await);
+    let a = key("x", 1, 1);
+    granted(&lock, &at_once(&a, X)).await;
+    let mut changes = watcher.watch().unwrap().watch(&a.name).await.unwrap();
+    next(&mut changes).await;
+    lock.release(&a, Release::Now).await.unwrap();
+    assert_eq!(next(&mut changes).await, Change::Released { id: a.id });
+    let deleted = crate::hands(&server, |s| s.with_session(|s| s.delete("/dlock/locks/x")));
+    assert!(deleted.await);
+    assert!(matches!(
+        next(&mut changes).await,
+        Change::Snapshot { skipped: true, .. }
+    ));
+}
+
+/// There is no room for its watch: it looks now and then, and tells what it sees, and only that.
+#[tokio::test]
+async fn a_watcher_without_room_tells_what_it_sees() {
+    let server = with(ZkOptions::new().containers(LONG)).await;
+    let (lock, watcher) = (open(&server).await, open(&server).await);
+    let watching = async |name: LockName| {
+        let mut changes = watcher.watch().unwrap().watch(&name).await.unwrap();
+        assert!(is_empty(&next(&mut changes).await));
+        changes
+    };
+    // Each of them has a path of some 3 kB, and there is room for 96.
+    let mut others = Vec::new();
+    for n in 0..40_u8 {
+        let name = [&[b'/'; 1000][..], &[b'0' + n]].concat();
+        others.push(watching(LockName::new(name).unwrap()).await);
+    }
+    let a = key("x", 1, 1);
+    let mut changes = watching(LockName::new([b'/'; 999]).unwrap()).await;
+    let nothing = tokio::time::timeout(Duration::from_secs(3), changes.next()).await;
+    assert!(nothing.is_err(), "{nothing:?}");
+    let line = LockName::new([b'/'; 999]).unwrap();
+    let a = dlock_core::spi::LeaseKey::new(line, a.id);
+    granted(&lock, &at_once(&a, X)).await;
+    loop {
+        match next(&mut changes).await {
+            Change::Granted(seen) => break assert_eq!(seen.id, a.id),
+            Change::Snapshot { now, .. } if now.holders.len() == 1 => break,
+            Change::Snapshot { .. } => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    lock.release(&a, Release::Now).await.unwrap();
+    let line = crate::children(&server, "/dlock/locks").await.remove(0);
+    assert_eq!(next(&mut changes).await, Change::Released { id: a.id });
+    let deleted = crate::hands(&server, move |s| {
+        s.with_session(|s| s.delete(&format!("/dlock/locks/{line}")))
+    });
+    assert!(deleted.await);
+    assert!(matches!(
+        next(&mut changes).await,
+        Change::Snapshot { skipped: true, .. }
+    ));
 }

@@ -141,6 +141,11 @@ async fn what_is_not_claimed_is_refused_and_leaves_nothing() {
     assert!(
         !fair.has(Capability::Priority) && !fair.has(Capability::Upgrade) && !fair.has(Capability::Raise)
     );
+    let day = Duration::from_secs(24 * 60 * 60);
+    assert_eq!(
+        (fair.max_ttl, fair.ttl_granularity),
+        (day, Duration::from_millis(1))
+    );
     let k = key("x", 1, 1);
     let too_short = Acquire::new(k.clone(), fair.min_ttl / 2);
     assert_eq!(lock.attempt(&too_short).await.unwrap_err().kind(), InvalidInput);

@@ -93,6 +93,30 @@ async fn a_release_by_force_costs_others_one_request() {
     assert_eq!(received(&server, &lock).await - before, 3);
 }
 
+/// It may not make the node that tells of ends by force, and tries to after a while.
+#[tokio::test]
+async fn a_client_that_may_not_listen_asks_now_and_then() {
+    let server = start().await;
+    hands(&server, |s| {
+        s.with_session(|s| {
+            // All rights but to create.
+            s.create_with("/dlock", 0b11011)?;
+            s.create("/dlock/sessions", b"")
+        })
+    })
+    .await;
+    let config = config().session_timeout(UNHURRIED);
+    let address = server.address().to_string();
+    let lock = config.servers(&address).connect(here()).await.unwrap();
+    let before = received(&server, &lock).await;
+    let from = std::time::Instant::now();
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let asked = received(&server, &lock).await - before;
+    // Each time it looks for the node, for the directory, and for the node.
+    let most = 4 * (1 + from.elapsed().as_secs());
+    assert!(asked <= most, "{asked} requests, and not {most}");
+}
+
 #[tokio::test]
 async fn a_look_is_one_and_a_watcher_looks_when_there_is_something() {
     let server = start().await;

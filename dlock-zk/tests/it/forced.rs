@@ -7,15 +7,15 @@ use std::time::Duration;
 
 use dlock_core::Mode;
 use dlock_core::spi::{
-    Attempt, LeaseKey, Lock as _, LostLeases, Release, Released, RenewItem, RenewOutcome, RwLock as _,
-    Signal, Watch as _,
+    Abandoned, Attempt, LeaseKey, Lock as _, LostLeases, Release, Released, RenewItem, RenewOutcome,
+    RwLock as _, Signal, Watch as _,
 };
 use dlock_zk::{Config, ZkLock};
 use futures::StreamExt as _;
 use futures::stream::BoxStream;
 
 use crate::bent::Bent;
-use crate::frames::{EXISTS, MULTI, Stop, Way};
+use crate::frames::{CREATE, EXISTS, MULTI, Stop, Way};
 use crate::{
     LONG, at_once, children, config, granted, here, key, listens, open, queued, start, turn, until, waits,
 };
@@ -342,6 +342,31 @@ async fn a_grant_under_way_is_doubted_where_something_was_missed() {
     let held = lock.inspect(&request.key.name).await.unwrap();
     let tokens: Vec<_> = held.holders.iter().map(|h| h.token).collect();
     assert_eq!(tokens, [grant.token], "it is the one that is there");
+}
+
+/// It was ended before it was answered; it makes another node, and is dropped when the server has that.
+#[tokio::test]
+async fn what_is_asked_for_behind_an_end_by_force_is_known() {
+    let server = start().await;
+    let (way, lock) = holds_by_a_way(&server, config(), 1).await;
+    let mut signals = lock.signals();
+    let request = at_once(&key("y", 1, 1000), X);
+    let mut asking = lock.attempt(&request);
+    assert!(futures::poll!(&mut asking).is_pending());
+    until("its node is there", LONG, async || {
+        children(&server, "/dlock/locks/y").await.len() == 1
+    })
+    .await;
+    ended_meanwhile(&server, vec!["y".to_owned(), "x0".to_owned()]);
+    lost(&mut signals, vec![key("x0", 1, 0)]).await;
+    way.dropped(asking, &[Stop::Behind(CREATE)]).await;
+    until("it is made again", LONG, async || {
+        children(&server, "/dlock/locks/y").await.len() == 1
+    })
+    .await;
+    let abandoned = lock.abandon(std::slice::from_ref(&request.key)).await.remove(0);
+    assert_eq!(abandoned.unwrap(), Abandoned::Withdrawn);
+    assert!(children(&server, "/dlock/locks/y").await.is_empty());
 }
 
 /// Something was missed, and the connection breaks while it is looked for.

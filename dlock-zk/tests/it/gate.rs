@@ -59,8 +59,13 @@ async fn a_fenced_write_without_its_answer_is_looked_for() {
                 let stored = gate(&other).write(&name, token(theirs), b"theirs").await;
                 assert!(stored.unwrap().is_admitted());
             }
-            proxy.cut();
-            way.go_on();
+            match stop {
+                Stop::Before(_) => way.break_off(),
+                Stop::Behind(_) => {
+                    proxy.cut();
+                    way.go_on();
+                }
+            }
         };
         let (told, ()) = futures::join!(asking, losing);
         assert_eq!(told.map_err(|e| e.kind()), outcome, "{n}, {stop:?}");

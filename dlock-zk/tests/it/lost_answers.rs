@@ -290,3 +290,27 @@ async fn a_node_of_another_session_is_not_found_for_the_own_one() {
     drop(waits(&lock, &request).await);
     assert_eq!(children(&server, LINE).await.len(), 2, "behind the other one");
 }
+
+/// Its line was made for it, and its node never was.
+#[tokio::test]
+async fn a_request_that_never_came_leaves_nothing() {
+    let server = with(ZkOptions::new().containers(LONG)).await;
+    let (way, lock) = by_a_way(&server, config()).await;
+    // It makes what is above the lines.
+    let other = key("y", 1, 0);
+    granted(&lock, &at_once(&other, Mode::Exclusive)).await;
+    let request = at_once(&key("x", 1, 1), Mode::Exclusive);
+    let e = never_came(lock.attempt(&request), &way, CREATE).await;
+    assert_eq!(e.unwrap_err().kind(), ErrorKind::Unknown);
+    assert_eq!(children(&server, "/dlock/locks").await, ["x", "y"]);
+    let abandoned = lock.abandon(&[request.key]).await.remove(0).unwrap();
+    assert_eq!(abandoned, Abandoned::Nothing);
+    assert_eq!(children(&server, "/dlock/locks").await, ["y"]);
+    // And nothing of it is noted any more: a session of nobody with nothing in it is closed at once.
+    lock.release(&other, Release::Now).await.unwrap();
+    drop(lock.signals());
+    until("its session is closed", LONG / 4, async || {
+        children(&server, "/dlock/sessions").await.is_empty()
+    })
+    .await;
+}

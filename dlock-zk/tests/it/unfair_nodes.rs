@@ -11,6 +11,7 @@ use dlock_core::spi::{
 use dlock_zk::ZkLock;
 use futures::StreamExt as _;
 
+use crate::frames::{DELETE, Stop, Way};
 use crate::{LONG, at_once, children, config, granted, hands, here, key, queued, start, unanswered, until};
 use dlock_testkit::ZkServer;
 
@@ -310,4 +311,33 @@ async fn a_lock_that_no_session_has_is_not_taken_for_an_own_one() {
     assert!(matches!(again, Attempt::Held(_)), "{again:?}");
     let left = nodes(&server).await;
     assert!(matches!(left[..], [(Node::InTurn, _)]), "{left:?}");
+}
+
+/// A renewal finds that it has gone, and does not come to delete what is left. Until that is done it is no
+/// hold, with however many others it is renewed.
+#[tokio::test]
+async fn a_hold_that_was_found_to_have_gone_is_not_renewed() {
+    let server = start().await;
+    let way = Way::to(server.address()).unwrap();
+    let config = config().unfair().servers(&way.address.to_string());
+    let lock = config.connect(here()).await.unwrap();
+    let (first, other) = (request(1), at_once(&key("y", 1, 2), X));
+    granted(&lock, &first).await;
+    granted(&lock, &other).await;
+    delete(&server, Node::InTurn).await;
+    way.stop(Stop::Before(DELETE));
+    let losing = async {
+        way.stopped().await;
+        way.break_off();
+    };
+    let (outcome, ()) = futures::join!(renewed(&lock, &first), losing);
+    assert!(matches!(outcome, RenewOutcome::Failed(_)), "{outcome:?}");
+    let items = [&first, &other].map(|r| RenewItem::lease(r.key.clone(), LONG));
+    let outcomes = lock.renew().unwrap().renew(&items).await;
+    assert!(
+        matches!(outcomes[..], [RenewOutcome::Gone, RenewOutcome::Renewed(_)]),
+        "{outcomes:?}"
+    );
+    lock.release(&other.key, Release::Now).await.unwrap();
+    is_free(&server, "found").await;
 }

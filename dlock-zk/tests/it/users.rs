@@ -124,6 +124,35 @@ async fn a_missing_sasl_login_is_reported() {
     granted(&lock, &at_once(&key("x", 1, 1), Mode::Exclusive)).await;
 }
 
+/// It lost its session, and the servers let it in no more; and when they do, that is no reason any more.
+#[cfg(feature = "sasl")]
+#[tokio::test]
+async fn why_there_is_no_session_is_told_as_long_as_it_is_so() {
+    let options = ZkOptions::new().user("app", "hunter2");
+    let strict = with(options.line("sessionRequireClientSASLAuth=true")).await;
+    let server = start().await;
+    let proxy = Proxy::start(server.address()).unwrap();
+    let address = proxy.address().to_string();
+    let lock = config().servers(&address).connect(here()).await.unwrap();
+    crate::expire(&server, lock.session_id().unwrap()).await;
+    until("it has ended", LONG, async || lock.session_id().is_none()).await;
+    proxy.lead_to(strict.address());
+    let mut n = 0;
+    let mut kind = async || {
+        n += 1;
+        let asked = lock.attempt(&at_once(&key("x", 1, n), Mode::Exclusive)).await;
+        asked.err().map(|e| e.kind())
+    };
+    while kind().await != Some(ErrorKind::PermissionDenied) {}
+    proxy.lead_to(server.address());
+    while kind().await.is_some() {}
+    // The session is there, and no connection any more.
+    proxy.lead_to(([127, 0, 0, 1], 9).into());
+    // The first may have been sent.
+    let kinds = [kind().await, kind().await];
+    assert!(!kinds.contains(&Some(ErrorKind::PermissionDenied)), "{kinds:?}");
+}
+
 /// A connection does not remember who had the one before.
 #[tokio::test]
 async fn a_user_is_known_again_when_the_connection_broke() {

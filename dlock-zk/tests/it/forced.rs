@@ -1,7 +1,7 @@
 //! An operator ends a lock: its holder is told, the next waiter gets it, and no other is affected.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -12,14 +12,16 @@ use dlock_core::spi::{
 };
 use dlock_zk::{Config, ZkLock};
 use futures::StreamExt as _;
+use futures::future::{Either, select};
 use futures::stream::BoxStream;
 
 use crate::bent::Bent;
 use crate::frames::{CREATE, EXISTS, MULTI, Stop, Way};
 use crate::{
     LONG, at_once, children, config, granted, here, key, listens, open, queued, start, turn, until, waits,
+    with,
 };
-use dlock_testkit::ZkServer;
+use dlock_testkit::{ZkOptions, ZkServer};
 
 const X: Mode = Mode::Exclusive;
 
@@ -344,10 +346,35 @@ async fn a_grant_under_way_is_doubted_where_something_was_missed() {
     assert_eq!(tokens, [grant.token], "it is the one that is there");
 }
 
+/// Somebody else is ended each time before it comes to that.
+#[tokio::test]
+async fn an_end_by_force_is_tried_again_and_not_for_ever() {
+    const MOST: u32 = 16;
+    let server = start().await;
+    let (way, lock) = holds_by_a_way(&server, config(), 1).await;
+    let name = key("x0", 1, 0).name;
+    let tries = AtomicU32::new(0);
+    way.stop(Stop::Before(MULTI));
+    let disturbing = async {
+        while tries.fetch_add(1, Ordering::SeqCst) <= MOST {
+            way.stopped().await;
+            crate::hands(&server, |s| s.with_session(|s| s.set("/dlock/forced", b""))).await;
+            way.stop(Stop::Before(MULTI));
+        }
+    };
+    let told = select(lock.force_release(&name), Box::pin(disturbing)).await;
+    let Either::Left((told, _)) = told else {
+        panic!("it goes on for ever");
+    };
+    assert_eq!(told.unwrap_err().kind(), dlock_core::ErrorKind::Unavailable);
+    assert!(tries.load(Ordering::SeqCst) > 2, "it is tried again");
+    assert_eq!(children(&server, "/dlock/locks/x0").await.len(), 1);
+}
+
 /// It was ended before it was answered; it makes another node, and is dropped when the server has that.
 #[tokio::test]
 async fn what_is_asked_for_behind_an_end_by_force_is_known() {
-    let server = start().await;
+    let server = with(ZkOptions::new().containers(LONG)).await;
     let (way, lock) = holds_by_a_way(&server, config(), 1).await;
     let mut signals = lock.signals();
     let request = at_once(&key("y", 1, 1000), X);

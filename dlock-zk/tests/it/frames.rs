@@ -3,6 +3,7 @@
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use futures::future::{Either, select};
@@ -14,6 +15,7 @@ pub(crate) const DELETE: i32 = 2;
 pub(crate) const EXISTS: i32 = 3;
 pub(crate) const SET: i32 = 5;
 pub(crate) const SYNC: i32 = 9;
+pub(crate) const CHILDREN: i32 = 12;
 pub(crate) const MULTI: i32 = 14;
 pub(crate) const CREATE: i32 = 15;
 pub(crate) const CREATE_CONTAINER: i32 = 19;
@@ -183,5 +185,53 @@ impl Stops {
     fn answer(&self) {
         let is_stopped = |state: &mut State| matches!(state.stopped, Some(Stop::Behind(_)));
         drop(self.changed.wait_while(self.state(), is_stopped).unwrap());
+    }
+}
+
+/// A way to a server on which requests of one kind are carried out, and answered with a failure.
+pub(crate) struct Fails {
+    pub(crate) address: SocketAddr,
+    begun: Arc<AtomicBool>,
+    many: Arc<AtomicUsize>,
+}
+
+impl Fails {
+    /// With that failure, as it is called on the wire.
+    pub(crate) fn at(server: SocketAddr, kind: i32, failure: i32) -> io::Result<Self> {
+        let (begun, many) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+        let (has_begun, failed) = (begun.clone(), many.clone());
+        let address = lead(server, move |client, server| {
+            let back = (server.try_clone().unwrap(), client.try_clone().unwrap());
+            let asked = Arc::new(Mutex::new(Vec::new()));
+            let (noted, has_begun, failed) = (asked.clone(), has_begun.clone(), failed.clone());
+            std::thread::spawn(move || {
+                carry(client, server, |frame| {
+                    if int(frame, 4) == Some(kind) && has_begun.load(Ordering::SeqCst) {
+                        failed.fetch_add(1, Ordering::SeqCst);
+                        noted.lock().unwrap().extend(int(frame, 0));
+                    }
+                });
+            });
+            std::thread::spawn(move || {
+                carry(back.0, back.1, |frame| {
+                    // Its number, that of the transaction, and the failure.
+                    if int(frame, 0).is_some_and(|number| asked.lock().unwrap().contains(&number)) {
+                        frame.truncate(16);
+                        frame[12..16].copy_from_slice(&failure.to_be_bytes());
+                    }
+                });
+            });
+        })?;
+        Ok(Self { address, begun, many })
+    }
+
+    /// From now on they fail.
+    pub(crate) fn begin(&self) {
+        self.begun.store(true, Ordering::SeqCst);
+    }
+
+    /// How many have failed.
+    pub(crate) fn many(&self) -> usize {
+        self.many.load(Ordering::SeqCst)
     }
 }

@@ -2,13 +2,13 @@
 
 use std::io;
 use std::net::{Shutdown, SocketAddr};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 
 use dlock_core::spi::Watch;
 use dlock_core::{ErrorKind, Mode};
 
-use crate::frames::{SYNC, Stop, Way, carry, int, lead};
+use crate::frames::{Fails, SYNC, Stop, Way, carry, int, lead};
 use crate::{LONG, at_once, config, granted, here, key, listens, open, start};
 
 const X: Mode = Mode::Exclusive;
@@ -65,38 +65,14 @@ async fn a_look_whose_connection_always_breaks_ends() {
     assert!((2..=8).contains(&syncs), "it asked {syncs} times");
 }
 
-/// A way on which each `sync` is answered with a failure.
-fn fails_to_sync(server: SocketAddr) -> io::Result<SocketAddr> {
-    // As a server says that cannot do it.
-    const FAILURE: i32 = -6;
-    lead(server, |client, server| {
-        let back = (server.try_clone().unwrap(), client.try_clone().unwrap());
-        let syncs = Arc::new(Mutex::new(Vec::new()));
-        let noted = syncs.clone();
-        std::thread::spawn(move || {
-            carry(client, server, |frame| {
-                if int(frame, 4) == Some(SYNC) {
-                    noted.lock().unwrap().extend(int(frame, 0));
-                }
-            });
-        });
-        std::thread::spawn(move || {
-            carry(back.0, back.1, |frame| {
-                // Its number, that of the transaction, and whether it failed.
-                if int(frame, 0).is_some_and(|number| syncs.lock().unwrap().contains(&number)) {
-                    frame.truncate(16);
-                    frame[12..16].copy_from_slice(&FAILURE.to_be_bytes());
-                }
-            });
-        });
-    })
-}
-
 /// What is read without it may be old.
 #[tokio::test]
 async fn what_is_read_behind_a_failed_sync_is_not_told() {
     let server = start().await;
-    let address = fails_to_sync(server.address()).unwrap().to_string();
+    // As a server says that cannot do it.
+    let fails = Fails::at(server.address(), SYNC, -6).unwrap();
+    fails.begin();
+    let address = fails.address.to_string();
     let lock = config().servers(&address).connect(here()).await.unwrap();
     let other = open(&server).await;
     let held = key("x", 1, 1);

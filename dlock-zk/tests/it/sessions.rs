@@ -395,23 +395,34 @@ async fn what_one_closed_is_closed_when_the_other_goes() {
     assert_eq!(e.kind(), dlock_core::ErrorKind::Closed, "{e}");
 }
 
-/// Its node was made, and it does not know that yet.
+/// Its node was made, and it does not know that yet, when its session ends.
 #[tokio::test]
-async fn a_grant_under_way_is_not_handed_out_after_the_close() {
+async fn a_grant_under_way_is_not_handed_out_after_the_end() {
     let server = start().await;
-    let lock = open(&server).await;
-    // It makes what is above the line.
-    granted(&lock, &at_once(&key("y", 1, 2), X)).await;
-    let request = at_once(&key("x", 1, 1), X);
-    let mut asking = lock.attempt(&request);
-    assert!(futures::poll!(&mut asking).is_pending());
-    until("its node is there", LONG, async || {
-        children(&server, "/dlock/locks/x").await.len() == 1
-    })
-    .await;
-    lock.close().await.unwrap();
-    let told = asking.await;
-    assert!(told.is_err(), "{told:?}");
+    for closes in [true, false] {
+        let lock = open(&server).await;
+        // It makes what is above the line.
+        granted(&lock, &at_once(&key("y", 1, 2), X)).await;
+        let request = at_once(&key("x", 1, 1), X);
+        let mut asking = lock.attempt(&request);
+        assert!(futures::poll!(&mut asking).is_pending());
+        // Answered behind it: its answers lie there.
+        granted(&lock, &at_once(&key("z", 1, 3), X)).await;
+        assert_eq!(children(&server, "/dlock/locks/x").await.len(), 1);
+        if closes {
+            lock.close().await.unwrap();
+        } else {
+            crate::expire(&server, lock.session_id().unwrap()).await;
+            until("it has ended", LONG, async || lock.session_id().is_none()).await;
+        }
+        let told = asking.await;
+        assert!(told.is_err(), "{told:?}");
+        drop(lock);
+        until("nothing is left", LONG, async || {
+            children(&server, "/dlock/sessions").await.is_empty()
+        })
+        .await;
+    }
 }
 
 /// Somebody asked whether it lives, and has gone since; and a waiter of before is there yet.

@@ -1,5 +1,7 @@
 //! Users and what they may do.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use dlock_core::spi::{Lock as _, Release, Released, RenewItem, RenewOutcome};
 use dlock_core::{ErrorKind, Mode};
 use dlock_zk::{Access, ZkLock};
@@ -137,15 +139,18 @@ async fn why_there_is_no_session_is_told_as_long_as_it_is_so() {
     crate::expire(&server, lock.session_id().unwrap()).await;
     until("it has ended", LONG, async || lock.session_id().is_none()).await;
     proxy.lead_to(strict.address());
-    let mut n = 0;
-    let mut kind = async || {
-        n += 1;
-        let asked = lock.attempt(&at_once(&key("x", 1, n), Mode::Exclusive)).await;
+    let n = AtomicU64::new(0);
+    let kind = async || {
+        let k = key("x", 1, n.fetch_add(1, Ordering::SeqCst));
+        let asked = lock.attempt(&at_once(&k, Mode::Exclusive)).await;
         asked.err().map(|e| e.kind())
     };
-    while kind().await != Some(ErrorKind::PermissionDenied) {}
+    until("it is told", LONG, async || {
+        kind().await == Some(ErrorKind::PermissionDenied)
+    })
+    .await;
     proxy.lead_to(server.address());
-    while kind().await.is_some() {}
+    until("it is let in", LONG, async || kind().await.is_none()).await;
     // The session is there, and no connection any more.
     proxy.lead_to(([127, 0, 0, 1], 9).into());
     // The first may have been sent.

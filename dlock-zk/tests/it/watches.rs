@@ -9,7 +9,8 @@ use dlock_testkit::ZkOptions;
 use futures::StreamExt as _;
 use futures::stream::BoxStream;
 
-use crate::{LONG, at_once, granted, key, open, queued, start, turn, waits, with};
+use crate::frames::{CHILDREN, Fails};
+use crate::{LONG, at_once, config, granted, here, key, open, queued, start, turn, waits, with};
 
 const X: Mode = Mode::Exclusive;
 const R: Mode = Mode::READER;
@@ -230,6 +231,31 @@ async fn the_end_of_a_line_is_told_as_skipped() {
         next(&mut changes).await,
         Change::Snapshot { skipped: true, .. }
     ));
+}
+
+#[tokio::test]
+async fn a_look_that_fails_is_repeated_after_a_pause() {
+    const TIMEOUT: i32 = -7;
+    let server = start().await;
+    let fails = Fails::at(server.address(), CHILDREN, TIMEOUT).unwrap();
+    let address = fails.address.to_string();
+    let watcher = config().servers(&address).connect(here()).await.unwrap();
+    let lock = open(&server).await;
+    let held = at_once(&key("x", 1, 1), X);
+    granted(&lock, &held).await;
+    let mut changes = watcher.watch().unwrap().watch(&held.key.name).await.unwrap();
+    next(&mut changes).await;
+    fails.begin();
+    lock.release(&held.key, Release::Now).await.unwrap();
+    let from = std::time::Instant::now();
+    let told = tokio::time::timeout(Duration::from_secs(2), changes.next()).await;
+    assert!(told.is_err(), "{told:?}");
+    let most = 1 + from.elapsed().as_millis() / 200;
+    assert!(
+        (2..=most).contains(&(fails.many() as u128)),
+        "{} looks",
+        fails.many()
+    );
 }
 
 /// There is no room for its watch: it looks now and then, and tells what it sees, and only that.

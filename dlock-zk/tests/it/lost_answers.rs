@@ -314,3 +314,18 @@ async fn a_request_that_never_came_leaves_nothing() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn an_unfair_lock_whose_answer_was_lost_is_known_again() {
+    let server = start().await;
+    let (way, lock) = by_a_way(&server, config().unfair()).await;
+    // It makes what is above the locks.
+    granted(&lock, &at_once(&key("y", 1, 0), Mode::Exclusive)).await;
+    let request = at_once(&key("x", 1, 1), Mode::Exclusive);
+    way.dropped(lock.attempt(&request), &[Stop::Behind(MULTI)]).await;
+    let stat = async || hands(&server, |s| s.with_session(|s| s.stat("/dlock/unfair/x"))).await;
+    until("it is made", LONG, async || stat().await.is_some()).await;
+    let made = stat().await.unwrap().czxid.unsigned_abs();
+    let grant = granted(&lock, &request).await;
+    assert_eq!(grant.token.unwrap().get(), made, "the same node");
+}

@@ -2,9 +2,10 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use dlock_core::spi::{Lock as _, Release, Released, RenewItem, RenewOutcome};
+use dlock_core::spi::{Lock as _, Release, Released, RenewItem, RenewOutcome, Signal};
 use dlock_core::{ErrorKind, Mode};
 use dlock_zk::{Access, ZkLock};
+use futures::StreamExt as _;
 
 use crate::{LONG, SESSION, at_once, config, granted, here, key, start, until, with};
 use dlock_testkit::{Proxy, ZkOptions};
@@ -152,10 +153,11 @@ async fn why_there_is_no_session_is_told_as_long_as_it_is_so() {
     proxy.lead_to(server.address());
     until("it is let in", LONG, async || kind().await.is_none()).await;
     // The session is there, and no connection any more.
+    let mut signals = lock.signals();
     proxy.lead_to(([127, 0, 0, 1], 9).into());
-    // The first may have been sent.
-    let kinds = [kind().await, kind().await];
-    assert!(!kinds.contains(&Some(ErrorKind::PermissionDenied)), "{kinds:?}");
+    let told = tokio::time::timeout(LONG, signals.next()).await.unwrap();
+    assert!(matches!(told, Some(Signal::Doubt)), "{told:?}");
+    assert_eq!(kind().await, Some(ErrorKind::Unavailable));
 }
 
 /// A connection does not remember who had the one before.

@@ -1,11 +1,8 @@
 //! Users and what they may do.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
-use dlock_core::spi::{Lock as _, Release, Released, RenewItem, RenewOutcome, Signal};
+use dlock_core::spi::{Lock as _, Release, Released, RenewItem, RenewOutcome};
 use dlock_core::{ErrorKind, Mode};
 use dlock_zk::{Access, ZkLock};
-use futures::StreamExt as _;
 
 use crate::{LONG, SESSION, at_once, config, granted, here, key, start, until, with};
 use dlock_testkit::{Proxy, ZkOptions};
@@ -131,6 +128,11 @@ async fn a_missing_sasl_login_is_reported() {
 #[cfg(feature = "sasl")]
 #[tokio::test]
 async fn why_there_is_no_session_is_told_as_long_as_it_is_so() {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use dlock_core::spi::Signal;
+    use futures::StreamExt as _;
+
     let options = ZkOptions::new().user("app", "hunter2");
     let strict = with(options.line("sessionRequireClientSASLAuth=true")).await;
     let server = start().await;

@@ -1,4 +1,5 @@
-//! Requests that came to nothing are forgotten: a session with nothing else in it is closed with its last user.
+//! Requests that came to nothing are forgotten: a session with nothing else in it is closed with its last
+//! user.
 
 use std::sync::Arc;
 

@@ -64,12 +64,12 @@ macro_rules! files {
 }
 
 files! {
-    late_replies, late_requests, s01_exclusion, s02_acquire, s02_extremes, s03_handover, s03_lease, s04_release,
-    s05_auto, s05_renew, s06_faults, s06_loss, s07_fencing, s07_resource, s07_restart, s08_queue, s08_waking,
-    s09_cancellation, s09_contract, s09_runtime, s10_reentrancy, s11_admission, s11_convert, s11_policy,
-    s11_shared, s12_cost, s12_cuts, s12_listing, s12_operators, s12_watch, s13_limits, s13_names,
-    s14_independence, s15_replies, s16_faults, s16_nemesis, s16_processes, s16_server, s16_session,
-    s17_contract, s17_telling, s18_quorum, s19_election, together, traffic,
+    late_replies, late_requests, s01_exclusion, s02_acquire, s02_extremes, s03_handover, s03_lease,
+    s04_release, s05_auto, s05_renew, s06_faults, s06_loss, s07_fencing, s07_resource, s07_restart,
+    s08_queue, s08_waking, s09_cancellation, s09_contract, s09_runtime, s10_reentrancy, s11_admission,
+    s11_convert, s11_policy, s11_shared, s12_cost, s12_cuts, s12_listing, s12_operators, s12_watch,
+    s13_limits, s13_names, s14_independence, s15_replies, s16_faults, s16_nemesis, s16_processes,
+    s16_server, s16_session, s17_contract, s17_telling, s18_quorum, s19_election, together, traffic,
 }
 
 static IN_ORDER: LazyLock<Vec<&Rule>> = LazyLock::new(|| {

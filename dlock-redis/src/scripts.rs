@@ -1,6 +1,6 @@
 //! The scripts, with their shared parts inserted.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use redis::{Cmd, Script as Text};
 
@@ -61,9 +61,16 @@ scripts!(Scripts in "scripts/":
     acquire, release, abandon, renew, extend, convert, raise, look, tend, gate, mark);
 
 impl Scripts {
+    /// Those for a server, or for a cluster. They are put together and hashed once in a process.
+    pub(crate) fn get(is_spread: bool) -> Arc<Self> {
+        static SERVER: LazyLock<Arc<Scripts>> = LazyLock::new(|| Arc::new(Scripts::new(false)));
+        static CLUSTER: LazyLock<Arc<Scripts>> = LazyLock::new(|| Arc::new(Scripts::new(true)));
+        Arc::clone(if is_spread { &CLUSTER } else { &SERVER })
+    }
+
     /// On a cluster a message stays with the slot: `PUBLISH` goes to all nodes, and counts only who listens
     /// at its own.
-    pub(crate) fn new(is_spread: bool) -> Self {
+    fn new(is_spread: bool) -> Self {
         let publish = if is_spread { "'SPUBLISH'" } else { "'PUBLISH'" };
         let whole = |text: &str| {
             let whole = text.replace("--state\n", STATE).replace("--mint\n", MINT);

@@ -290,7 +290,7 @@ impl Config {
                 master of their own";
             return Err(Error::new(ErrorKind::Unsupported, message));
         }
-        let scripts = Arc::new(Scripts::new(is_cluster));
+        let scripts = Scripts::get(is_cluster);
         let pushes = Pushes::new(self.replicas > 0 || is_cluster);
         let setup = self.setup(&runtime, scripts.all(), pushes);
         let capabilities = lock::capabilities(self.rejoin.map(Rejoin::longest_ttl));

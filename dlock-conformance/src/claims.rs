@@ -74,7 +74,7 @@ pub enum Need {
     /// Leases hang on a session.
     Session,
     /// A hold outlives the connection on which it was acquired. Withdrawn: a connection holds the locks, and
-    /// that they are lost with it.
+    /// they are lost with it.
     OutlivesConnection,
     /// A maximum hold, after which the guard is lost.
     MaximumHold,
@@ -98,8 +98,7 @@ pub enum Need {
     DropFrees,
     /// No waiter waits much longer than the others: [`Claims::starvation_factor`]. Withdrawn: some may.
     BoundedWaits,
-    /// A network lies between client and store, and can fail. Withdrawn: there is none: the store is a file,
-    /// or memory.
+    /// A network lies between client and store, and can fail. Withdrawn: the store is a file, or memory.
     Network,
     /// Other processes reach the same store. Withdrawn: the store lives in one process.
     Processes,

@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
-use dlock_core::Mode;
 use dlock_core::spi::{
     Abandoned, Attempt, LeaseKey, Lock as _, LostLeases, Release, Released, RenewItem, RenewOutcome,
     RwLock as _, Signal, Watch as _,
 };
+use dlock_core::{Mode, Token};
 use dlock_zk::{Config, ZkLock};
 use futures::StreamExt as _;
 use futures::future::{Either, select};
@@ -24,6 +24,21 @@ use crate::{
 use dlock_testkit::{ZkOptions, ZkServer};
 
 const X: Mode = Mode::Exclusive;
+
+/// Waits until a request under way has made its node.
+async fn there_are(server: &Arc<ZkServer>, line: &str, nodes: usize) {
+    until("its node is there", LONG, async || {
+        children(server, line).await.len() == nodes
+    })
+    .await;
+}
+
+/// That lease is the one that is there.
+async fn holds_alone(seen_by: &ZkLock, lease: &LeaseKey, token: Option<Token>) {
+    let held = seen_by.inspect(&lease.name).await.unwrap();
+    let tokens: Vec<_> = held.holders.iter().map(|h| h.token).collect();
+    assert_eq!(tokens, [token]);
+}
 
 #[tokio::test]
 async fn the_holder_is_told_at_once_and_the_next_one_has_it() {
@@ -139,10 +154,7 @@ async fn a_grant_under_way_is_not_handed_out_after_it_was_ended() {
     let mut asking = Box::pin(lock.attempt(&request));
     // It is sent, and answered, and its answers lie there.
     assert!(futures::poll!(&mut asking).is_pending());
-    crate::until("its node is there", LONG, async || {
-        crate::children(&server, "/dlock/locks/x").await.len() == 1
-    })
-    .await;
+    there_are(&server, "/dlock/locks/x", 1).await;
     assert_eq!(operator.force_release(&first.name).await.unwrap(), 1);
     // What was ended is told in order: with this the first one has been.
     assert_eq!(operator.force_release(&later.name).await.unwrap(), 1);
@@ -151,9 +163,7 @@ async fn a_grant_under_way_is_not_handed_out_after_it_was_ended() {
     let dlock_core::spi::Attempt::Granted(grant) = asking.await.unwrap() else {
         panic!("nobody has it");
     };
-    let held = operator.inspect(&first.name).await.unwrap();
-    let tokens: Vec<_> = held.holders.iter().map(|h| h.token).collect();
-    assert_eq!(tokens, [grant.token], "it is the one that is there");
+    holds_alone(&operator, &first, grant.token).await;
     assert_eq!(
         lock.release(&first, Release::Now).await.unwrap(),
         Released::Released
@@ -230,10 +240,7 @@ async fn a_grant_under_way_in_a_search_is_not_taken_for_an_ended_one() {
     let request = at_once(&key("y", 1, 1000), X);
     let mut asking = lock.attempt(&request);
     assert!(futures::poll!(&mut asking).is_pending());
-    until("its node is there", LONG, async || {
-        children(&server, "/dlock/locks/y").await.len() == 1
-    })
-    .await;
+    there_are(&server, "/dlock/locks/y", 1).await;
     way.stop(Stop::Before(EXISTS));
     ended_meanwhile(&server, vec!["y".to_owned(), "x0".to_owned()]);
     way.stopped().await;
@@ -279,9 +286,7 @@ async fn an_unfair_lock_that_is_found_again_is_not_one_that_was_ended() {
     let Ok(Attempt::Granted(grant)) = attempt else {
         panic!("{attempt:?}");
     };
-    let held = operator.inspect(&request.key.name).await.unwrap();
-    let tokens: Vec<_> = held.holders.iter().map(|h| h.token).collect();
-    assert_eq!(tokens, [grant.token], "it is the one that is there");
+    holds_alone(&operator, &request.key, grant.token).await;
 }
 
 /// Its node is there, and it does not know that yet. An unfair lock has none to be read anew.
@@ -297,10 +302,7 @@ async fn an_unfair_grant_under_way_is_not_one_that_was_ended() {
     let request = at_once(&first, X);
     let mut asking = lock.attempt(&request);
     assert!(futures::poll!(&mut asking).is_pending());
-    until("its node is there", LONG, async || {
-        children(&server, "/dlock/unfair").await.len() == 2
-    })
-    .await;
+    there_are(&server, "/dlock/unfair", 2).await;
     for k in [&first, &later] {
         assert_eq!(operator.force_release(&k.name).await.unwrap(), 1);
     }
@@ -325,10 +327,7 @@ async fn a_grant_under_way_is_doubted_where_something_was_missed() {
     let request = at_once(&key("y", 1, 1000), X);
     let mut asking = lock.attempt(&request);
     assert!(futures::poll!(&mut asking).is_pending());
-    until("its node is there", LONG, async || {
-        children(&server, "/dlock/locks/y").await.len() == 1
-    })
-    .await;
+    there_are(&server, "/dlock/locks/y", 1).await;
     way.stop(Stop::Before(EXISTS));
     ended_meanwhile(&server, vec!["y".to_owned()]);
     let forgetting = server.with_session(|s| {
@@ -341,9 +340,7 @@ async fn a_grant_under_way_is_doubted_where_something_was_missed() {
     let Attempt::Granted(grant) = asking.await.unwrap() else {
         panic!("nobody has it");
     };
-    let held = lock.inspect(&request.key.name).await.unwrap();
-    let tokens: Vec<_> = held.holders.iter().map(|h| h.token).collect();
-    assert_eq!(tokens, [grant.token], "it is the one that is there");
+    holds_alone(&lock, &request.key, grant.token).await;
 }
 
 /// Somebody else is ended each time before it comes to that.
@@ -380,10 +377,7 @@ async fn what_is_asked_for_behind_an_end_by_force_is_known() {
     let request = at_once(&key("y", 1, 1000), X);
     let mut asking = lock.attempt(&request);
     assert!(futures::poll!(&mut asking).is_pending());
-    until("its node is there", LONG, async || {
-        children(&server, "/dlock/locks/y").await.len() == 1
-    })
-    .await;
+    there_are(&server, "/dlock/locks/y", 1).await;
     ended_meanwhile(&server, vec!["y".to_owned(), "x0".to_owned()]);
     lost(&mut signals, vec![key("x0", 1, 0)]).await;
     way.dropped(asking, &[Stop::Behind(CREATE)]).await;

@@ -93,7 +93,7 @@ impl PgBouncer {
         let text = format!(
             "[databases]\n{DATABASE} = host={} port={}\n\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port \
                 = {}\nunix_socket_dir =\n\
-             auth_type = scram-sha-256\nauth_file = {}\nadmin_users = {}\npool_mode = \
+             auth_type = md5\nauth_file = {}\nadmin_users = {}\npool_mode = \
              {mode}\ndefault_pool_size = {}\n\
              max_client_conn = 1000\nserver_login_retry = 0.1\nignore_startup_parameters = \
              extra_float_digits\n",

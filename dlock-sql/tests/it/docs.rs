@@ -133,7 +133,10 @@ fn what_the_pages_have_operators_say_to_postgres_is_right() {
     run(On::Tokio, async |runtime: Arc<dyn Runtime>| {
         let server = blocking(PostgresServer::start).await;
         server
-            .ask("CREATE ROLE app LOGIN PASSWORD 'secret'; CREATE SCHEMA locks")
+            .ask(
+                "SET password_encryption = 'scram-sha-256'; CREATE ROLE app LOGIN PASSWORD 'secret'; \
+                 CREATE SCHEMA locks",
+            )
             .unwrap();
         let lease = Config::from_url(&server.url()).unwrap().schema("locks");
         let lease = lease.connect(runtime.clone()).await.unwrap();

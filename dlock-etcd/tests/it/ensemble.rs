@@ -32,6 +32,22 @@ async fn leader(servers: &Arc<EtcdEnsemble>) -> usize {
     hands(servers, |s| s.leader()).await
 }
 
+async fn cut(servers: &Arc<EtcdEnsemble>, member: usize) {
+    hands(servers, move |s| {
+        s.cut(member);
+        Ok(())
+    })
+    .await;
+}
+
+async fn heal(servers: &Arc<EtcdEnsemble>, member: usize) {
+    hands(servers, move |s| {
+        s.heal(member);
+        Ok(())
+    })
+    .await;
+}
+
 /// The members from that one on.
 fn from(first: usize) -> [usize; 3] {
     [first, (first + 1) % 3, (first + 2) % 3]
@@ -123,7 +139,7 @@ async fn clients_of_a_member_that_is_cut_off_keep_their_locks() {
         let lease = lock.lease_id();
         let client = client_of(lock.clone());
         let guard = client.lock("x").unwrap().acquire().await.unwrap();
-        servers.cut(away);
+        cut(&servers, away).await;
         let other = tokio::time::timeout(LONG, client.lock("y").unwrap().acquire()).await;
         drop(other.unwrap().unwrap());
         // Past what it could have known before.
@@ -131,7 +147,7 @@ async fn clients_of_a_member_that_is_cut_off_keep_their_locks() {
         assert!(guard.is_valid(), "{:?}", guard.loss());
         assert_eq!(lock.lease_id(), lease);
         guard.release().await.unwrap();
-        servers.heal(away);
+        heal(&servers, away).await;
         hands(&servers, |s| s.wait_until_ok()).await;
     }
 }
@@ -147,14 +163,18 @@ async fn clients_of_that_member_only(servers: &Arc<EtcdEnsemble>, away: usize) {
     });
     let member = servers.members()[away].clone();
     until("it waits", LONG, async || line(&member).await.len() == 2).await;
-    servers.cut(away);
-    tokio::time::timeout(LONG, guard.lost()).await.unwrap();
-    let lost = Instant::now();
+    let lost = async {
+        tokio::time::timeout(LONG, guard.lost())
+            .await
+            .map(|_| Instant::now())
+    };
+    let (lost, ()) = tokio::join!(lost, cut(servers, away));
+    let lost = lost.unwrap();
     let (second, granted) = tokio::time::timeout(LONG, waiting).await.unwrap().unwrap();
     assert!(lost < granted, "{:?} too late", lost - granted);
     assert!(second.token() > guard.token());
     second.release().await.unwrap();
-    servers.heal(away);
+    heal(servers, away).await;
     hands(servers, |s| s.wait_until_ok()).await;
     until("the same client has it again", LONG, async || {
         matches!(client.lock("x").unwrap().try_acquire().await, Ok(Some(_)))

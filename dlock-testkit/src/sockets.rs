@@ -9,7 +9,8 @@ pub(crate) fn has(process: u32, address: SocketAddrV4) -> io::Result<bool> {
     let ip = u32::from_ne_bytes(address.ip().octets());
     let own = format!("{ip:08X}:{:04X}", address.port());
     let table = std::fs::read_to_string("/proc/net/tcp")?;
-    // Its own end is the second column, and its number the tenth. A busy machine has tens of thousands of lines.
+    // Its own end is the second column, and its number the tenth. A busy machine has tens of thousands of
+    // lines.
     let sockets: Vec<PathBuf> = table
         .lines()
         .filter(|line| line.contains(&own))

@@ -132,7 +132,6 @@ impl PostgresServer {
     /// # Errors
     /// As [`start`](Self::start).
     pub fn with(options: PostgresOptions) -> io::Result<Self> {
-        // Tests log in by the thousand, and a login by SCRAM hashes thousands of times.
         let server = Self::of(options, |programs, folder, data| {
             let (user, password) = KEEPER;
             let secret = folder.file("password");
@@ -140,6 +139,7 @@ impl PostgresServer {
             let mut init = as_user(Some(USER), &programs.join("initdb"))?;
             init.arg("-D").arg(data);
             init.arg("-U").arg(user).arg("--pwfile").arg(&secret);
+            // Tests log in by the thousand, and a login by SCRAM hashes thousands of times.
             init.args(["-A", "md5", "-E", "UTF8", "--locale=C", "--no-sync"]);
             run(init.current_dir(folder.path())).map(drop)
         })?;

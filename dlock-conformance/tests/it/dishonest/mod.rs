@@ -16,6 +16,7 @@ use dlock_conformance::{
 use dlock_core::{Capabilities, Result, Runtime};
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use restless::Woken;
 
 /// The simulated store behind a harness that does something else than it says.
 struct Dishonest {
@@ -40,8 +41,8 @@ enum Trick {
     CountsNothing,
     /// Somewhere where there is a store.
     NowhereIsSomewhere,
-    /// Each waiter polls all the time.
-    Restless,
+    /// Its waiters are polled without a reason.
+    Restless(Woken),
 }
 
 impl Dishonest {
@@ -78,9 +79,10 @@ impl Harness for Dishonest {
                     self.claims().capabilities,
                     self.runtime(),
                 )),
-                Trick::Restless => Arc::new(restless::Restless {
+                Trick::Restless(woken) => Arc::new(restless::Restless {
                     inner: self.world.connect(cx).await?,
                     runtime: self.runtime(),
+                    woken,
                 }),
                 Trick::OneClient => {
                     let mut first = self.first.lock().await;
@@ -295,5 +297,12 @@ fn connect_nowhere_must_not_reach_a_store() {
 
 #[test]
 fn tasks_woken_all_the_time_do_not_pass_as_waking_few() {
-    assert_eq!(passes(Trick::Restless, |rule| rule.id == "8.10"), NOTHING);
+    let restless = Trick::Restless(Woken::EachMillisecond);
+    assert_eq!(passes(restless, |rule| rule.id == "8.10"), NOTHING);
+}
+
+#[test]
+fn waking_a_replaced_waker_is_no_wake_without_a_reason() {
+    let replacing = Trick::Restless(Woken::WhenReplaced);
+    assert_eq!(passes(replacing, |rule| rule.id == "9.10").len(), 1);
 }

@@ -1,17 +1,27 @@
-//! A subject whose waits are woken every millisecond, to look for themselves.
+//! A subject whose waits are woken without a reason.
 
 use std::sync::Arc;
+use std::task::Waker;
 use std::time::Duration;
 
 use dlock_conformance::{Ask, Held, Observe, Reply, Subject};
 use dlock_core::spi;
 use dlock_core::{Capabilities, FenceGate, LockName, Runtime};
 use futures::FutureExt;
-use futures::future::{Either, select};
+use futures::future::{Either, poll_fn, select};
 
 pub(super) struct Restless {
     pub(super) inner: Arc<dyn Subject>,
     pub(super) runtime: Arc<dyn Runtime>,
+    pub(super) woken: Woken,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Woken {
+    /// To look for themselves.
+    EachMillisecond,
+    /// When another waker replaces theirs, as async-io does.
+    WhenReplaced,
 }
 
 impl Subject for Restless {
@@ -32,6 +42,19 @@ impl Subject for Restless {
         let mut acquiring = self.inner.wait(name, ask, limit);
         if limit.is_some() {
             return acquiring;
+        }
+        if let Woken::WhenReplaced = self.woken {
+            let mut waker: Option<Waker> = None;
+            return poll_fn(move |task| {
+                let polled = acquiring.poll_unpin(task);
+                if let Some(replaced) = waker.replace(task.waker().clone())
+                    && !replaced.will_wake(task.waker())
+                {
+                    replaced.wake();
+                }
+                polled
+            })
+            .boxed();
         }
         async move {
             loop {

@@ -60,12 +60,9 @@ pub struct Event {
 }
 
 impl Event {
-    /// Whether it concerns the surroundings of the clients: a fault, or a stall of the machine.
+    /// Whether a fault begins or ends.
     pub fn is_fault(&self) -> bool {
-        matches!(
-            self.kind,
-            EventKind::FaultBegin | EventKind::FaultEnd | EventKind::CanaryStall
-        )
+        matches!(self.kind, EventKind::FaultBegin | EventKind::FaultEnd)
     }
 
     /// Whether an acquire begins or ends.
@@ -121,8 +118,6 @@ pub enum EventKind {
     FaultBegin,
     /// A fault ends.
     FaultEnd,
-    /// The machine stalled for `ttl_ns`.
-    CanaryStall,
 }
 
 /// An operation.

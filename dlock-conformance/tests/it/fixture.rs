@@ -34,7 +34,7 @@ pub(crate) fn in_millis(text: &str) -> Vec<Event> {
 /// * `at lane drop|lost|believe|queued grant` is a point event of that grant or acquire.
 /// * `at lane told watch snapshot A,B | skipped A,B | granted A token=1 | ended A | over` is what that
 ///   watcher was told.
-/// * `at lane fault`, `at lane healed`, `at - stall ttl=9`.
+/// * `at lane fault`, `at lane healed`.
 ///
 /// Keys: `token`, `ttl`, `name` (x unless given), `mode` (`reader` or a number of permits), `prio`, `owner`.
 pub(crate) fn history(text: &str) -> Vec<Event> {
@@ -61,9 +61,7 @@ pub(crate) fn history(text: &str) -> Vec<Event> {
         let (kind, op) = verb(words[2]);
         let acquires = matches!(op, Some(Op::Acquire | Op::Try));
         let op_id = match kind {
-            EventKind::Invoke | EventKind::FaultBegin | EventKind::FaultEnd | EventKind::CanaryStall => {
-                n as u64 + 1
-            }
+            EventKind::Invoke | EventKind::FaultBegin | EventKind::FaultEnd => n as u64 + 1,
             _ => of.unwrap_or(n as u64 + 1),
         };
         let mut event = event(kind, lane, op_id, words);
@@ -121,7 +119,6 @@ fn verb(word: &str) -> (EventKind, Option<Op>) {
                 "told" => EventKind::Watch,
                 "fault" => EventKind::FaultBegin,
                 "healed" => EventKind::FaultEnd,
-                "stall" => EventKind::CanaryStall,
                 _ => panic!("no such verb: {other}"),
             };
             return (kind, None);

@@ -182,11 +182,10 @@ fn timeouts_losses_and_drops_have_signs_and_words() {
 }
 
 #[test]
-fn faults_stalls_and_passed_deadlines_have_signs_of_their_own() {
+fn faults_and_passed_deadlines_have_signs_of_their_own() {
     let text = "
         0-10000000  A acquire a ttl=400000000 token=1
         200000000-210000000 A renew a ttl=300000000
-        220000000 - stall ttl=9000000
         230000000 A fault note=cut
         300000000 A healed
         2000000-520000000 B acquire b ttl=400000000 token=2
@@ -196,11 +195,10 @@ fn faults_stalls_and_passed_deadlines_have_signs_of_their_own() {
         "
   ms        |0.0            |115.7          |231.3          |347.0          |462.7
 > lane 1    =#t1#########################r#######################################............--L
-  lane 3    =======================================================................#t2.........>
+  lane 2    =======================================================................#t2.........>
   granted   ~[t1##################################################################~~~~~~~~~~~~~~
   granted   ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~               #
   faults                                   F cut FFFFF
-  stalls                                 SS
 > here       ^
   = asks  # holds  . past its deadline  ~ may hold  - lets go  r renewed  L lost  > goes on
   op 1, lane 1: acquire exclusive at 0.000 ms; ok at 10.000 ms, token 1, ttl 400.000 ms; \
@@ -327,23 +325,22 @@ fn a_token_is_drawn_whole_or_not_at_all() {
 }
 
 #[test]
-fn a_drawing_spans_stalls_and_marked_leases() {
+fn a_drawing_spans_marked_leases() {
     let ruler = |ttl: u64| {
         let text = format!(
-            "10-20 A acquire a ttl={ttl} token=1
-             12 - stall ttl=6
-             30 - stall ttl=9"
+            "6-20 A acquire a ttl={ttl} token=1
+             30 A lost a"
         );
         let drawing = draw(&millis(&text), &[1], &MODEL);
         drawing.lines().next().unwrap().to_owned()
     };
     // As long again as all that happened, and no longer.
     assert_eq!(
-        ruler(44),
+        ruler(48),
         "  ms        |6.0            |15.3           |24.5           |33.8           |43.0"
     );
     assert_eq!(
-        ruler(45),
+        ruler(49),
         "  ms        |6.0            |10.6           |15.3           |19.9           |24.5"
     );
 }

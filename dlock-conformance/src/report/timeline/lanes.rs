@@ -60,10 +60,6 @@ impl<'a> Canvas<'a> {
         }
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.cells.iter().all(|c| *c == ' ')
-    }
-
     pub(super) fn finish(mut self) -> String {
         for column in self.axis.cuts().flatten() {
             self.cells[column] = '/';
@@ -190,7 +186,7 @@ impl Line {
                 };
                 self.signs.push((at, sign));
             }
-            EventKind::FaultBegin | EventKind::FaultEnd | EventKind::CanaryStall => {}
+            EventKind::FaultBegin | EventKind::FaultEnd => {}
         }
     }
 

@@ -1,8 +1,8 @@
 //! A history as a drawing, in plain text and for the page: the first thing to look at when a rule fails.
 //!
 //! Time runs to the right on a real scale; idle spans are cut out where `//` stands. One row per lane shows
-//! what the client saw and believed, the rows below what the store granted, with token numbers; faults and
-//! stalls have a row of their own. A pure function of the history: the same events give the same drawing.
+//! what the client saw and believed, the rows below what the store granted, with token numbers; faults
+//! have a row of their own. A pure function of the history: the same events give the same drawing.
 
 mod axis;
 mod lanes;
@@ -177,9 +177,6 @@ pub fn draw(events: &[Event], marked: &[u64], model: &Model) -> String {
 /// All times of the events, and the ends of marked leases if they are not far beyond.
 fn times(events: &[Event], grants: &[Span], marked: &[u64]) -> BTreeSet<u64> {
     let mut times: BTreeSet<u64> = events.iter().map(|e| e.t_mono_ns).collect();
-    for event in events.iter().filter(|e| e.kind == EventKind::CanaryStall) {
-        times.insert(event.t_mono_ns.saturating_sub(event.ttl_ns.unwrap_or(0)));
-    }
     let (Some(first), Some(last)) = (times.first().copied(), times.last().copied()) else {
         return times;
     };
@@ -225,53 +222,39 @@ fn token(token: Option<u64>) -> String {
     format!("t{}", token.map_or_else(|| "?".to_owned(), |t| t.to_string()))
 }
 
-/// A fault, or a stall, without a label.
+/// A fault, from when until when, and what it is.
 struct Band {
     span: (u64, u64),
-    fault: Option<String>,
+    fault: String,
 }
 
 fn bands(events: &[Event]) -> Vec<Band> {
     let last = events.last().map_or(0, |e| e.t_mono_ns);
     let band = |(i, event): (usize, &Event)| {
-        let at = event.t_mono_ns;
-        match event.kind {
-            EventKind::FaultBegin => {
-                let mut later = events[i..].iter();
-                let healed = later.find(|e| e.kind == EventKind::FaultEnd && e.lane == event.lane);
-                let what = event.note.clone();
-                Some(Band {
-                    span: (at, healed.map_or(last, |e| e.t_mono_ns)),
-                    fault: what.or_else(|| Some(format!("lane {}", event.lane))),
-                })
-            }
-            EventKind::CanaryStall => Some(Band {
-                span: (at.saturating_sub(event.ttl_ns.unwrap_or(0)), at),
-                fault: None,
-            }),
-            _ => None,
+        let mut later = events[i..].iter();
+        let healed = later.find(|e| e.kind == EventKind::FaultEnd && e.lane == event.lane);
+        let what = event.note.clone();
+        Band {
+            span: (event.t_mono_ns, healed.map_or(last, |e| e.t_mono_ns)),
+            fault: what.unwrap_or_else(|| format!("lane {}", event.lane)),
         }
     };
-    events.iter().enumerate().filter_map(band).collect()
+    let all = events.iter().enumerate();
+    all.filter(|(_, e)| e.kind == EventKind::FaultBegin)
+        .map(band)
+        .collect()
 }
 
 fn faults(scene: &Scene) -> String {
-    let (mut faults, mut stalls) = (Canvas::new(&scene.axis), Canvas::new(&scene.axis));
-    for band in &scene.bands {
-        let (from, until) = band.span;
-        match &band.fault {
-            Some(what) => {
-                faults.fill(from, until, 'F');
-                faults.write(from, until, &format!("F {what} "));
-            }
-            None => stalls.fill(from, until, 'S'),
-        }
+    if scene.bands.is_empty() {
+        return String::new();
     }
-    let rows = [("faults", faults), ("stalls", stalls)];
-    let drawn = rows.into_iter().filter(|(_, row)| !row.is_empty());
-    drawn
-        .map(|(label, row)| format!("  {label:<9} {}\n", row.finish()))
-        .collect()
+    let mut row = Canvas::new(&scene.axis);
+    for Band { span, fault } in &scene.bands {
+        row.fill(span.0, span.1, 'F');
+        row.write(span.0, span.1, &format!("F {fault} "));
+    }
+    format!("  {:<9} {}\n", "faults", row.finish())
 }
 
 fn clash(grants: &[Span], marked: &[u64]) -> Vec<(u64, u64)> {

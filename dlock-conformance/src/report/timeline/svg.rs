@@ -21,7 +21,7 @@ const TIMES: usize = 22;
 const ROW: usize = 26;
 
 /// Bars by their class: how far below the top of the row they begin, how high they are, what they mean.
-const BARS: [(&str, usize, usize, &str); 9] = [
+const BARS: [(&str, usize, usize, &str); 8] = [
     ("asks", 10, 6, "asks"),
     ("holds", 4, 18, "holds"),
     ("past", 4, 18, "holds past its deadline"),
@@ -30,7 +30,6 @@ const BARS: [(&str, usize, usize, &str); 9] = [
     ("perhaps", 8, 10, "granted perhaps"),
     ("clash", 4, 18, "cannot both be right"),
     ("fault", 4, 18, "a fault"),
-    ("stall", 4, 18, "the machine stood still"),
 ];
 
 /// What [`super::of`] draws.
@@ -107,18 +106,13 @@ pub fn legend() -> String {
 
 /// What goes through all rows, faults first: its class, the label of its row, when, and what it is.
 fn bands<'a>(scene: &'a Scene) -> Vec<(&'a str, &'a str, (u64, u64), &'a str)> {
-    let band = |band: &'a Band| match &band.fault {
-        Some(what) => ("fault", "faults", band.span, what.as_str()),
-        None => ("stall", "stalls", band.span, "the machine stood still"),
-    };
+    let fault = |band: &'a Band| ("fault", "faults", band.span, band.fault.as_str());
     let clash = |span: &(u64, u64)| match span.0 < span.1 {
         true => ("clash", "both hold", *span, "both hold"),
         false => ("clash", "here", *span, "conflicts with the rest"),
     };
-    let mut bands: Vec<_> = scene.bands.iter().map(band).collect();
-    bands.sort_by_key(|band| band.0);
-    bands.extend(scene.clash.iter().map(clash));
-    bands
+    let faults = scene.bands.iter().map(fault);
+    faults.chain(scene.clash.iter().map(clash)).collect()
 }
 
 struct Drawing<'a> {

@@ -18,10 +18,6 @@ pub enum Ends {
     Lease,
     /// The expiry of its lease, or any fault after its grant: for a session that depends on a connection.
     LeaseOrFault,
-    /// Anything, once the holder got `Lost`: for a lease with unknown rules.
-    WhenLost,
-    /// Nothing, whatever the holder got: a plain mutex, which is the wrong model for a lock with leases.
-    Never,
 }
 
 /// The model of a history.
@@ -215,20 +211,12 @@ impl Grant<'_> {
             return span;
         }
         let let_go = self.let_go_from.unwrap_or(u64::MAX);
-        let (from, by, how) = match model.ends {
-            Ends::Never => (u64::MAX, None, "nothing that this model knows"),
-            Ends::WhenLost => {
-                let from = self.told_lost.map_or(u64::MAX, |_| span.begin.0);
-                (from, self.told_lost, "the word `lost`")
-            }
-            Ends::Lease => (self.lapses_from, self.told_lost, "the end of its lease"),
-            Ends::LeaseOrFault => {
-                let fault = faults.iter().copied().find(|f| *f >= span.begin.0);
-                let from = self.lapses_from.min(fault.unwrap_or(u64::MAX));
-                (from, self.told_lost, "the end of its lease")
-            }
+        let fault = match model.ends {
+            Ends::Lease => None,
+            Ends::LeaseOrFault => faults.iter().copied().find(|f| *f >= span.begin.0),
         };
-        (span.end_from, span.end_by, span.ended_by) = (from.min(let_go), by, how);
+        let from = self.lapses_from.min(fault.unwrap_or(u64::MAX)).min(let_go);
+        (span.end_from, span.end_by, span.ended_by) = (from, self.told_lost, "the end of its lease");
         // It was held at some moment of each confirmed renewal.
         let held_at = span.renewed.iter().map(|r| r.0).max().unwrap_or(0);
         span.end_from = span.end_from.max(held_at);

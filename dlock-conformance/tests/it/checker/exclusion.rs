@@ -98,11 +98,6 @@ const GOOD: &[(&str, Ends, &str)] = &[
         LAPSED_AND_RELEASED_LATE,
     ),
     (
-        "the same, where only the word lost is known",
-        Ends::WhenLost,
-        LAPSED_AND_RELEASED_LATE,
-    ),
-    (
         "readers share",
         Ends::Lease,
         "
@@ -223,11 +218,6 @@ const BAD: &[(&str, Ends, &str)] = &[
         0-10  A acquire a ttl=100 token=2
         20-30 A release a
         25-50 B acquire b ttl=100 token=2",
-    ),
-    (
-        "the plain mutex cannot explain a lapsed lease",
-        Ends::Never,
-        LAPSED_AND_RELEASED_LATE,
     ),
     (
         "a reader during a write",

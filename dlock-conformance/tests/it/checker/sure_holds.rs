@@ -99,9 +99,9 @@ fn each_violation_has_a_sentence_that_names_its_operations() {
             &[1, 2],
         ),
         (
-            Ends::Never,
-            "0-10  A acquire a mode=reader ttl=500
-             20-30 B acquire b ttl=1000",
+            Ends::Lease,
+            "1-10  A acquire a mode=reader ttl=18446744073709
+             20-30 B acquire b ttl=18446744073709",
             "`x`: operation 1 (lane 1) held it (Reader) for sure from 10.000 ms on, and operation 2 (lane \
                 2) (Exclusive) from 30.000 ms on; both until the end of the history",
             &[1, 2],

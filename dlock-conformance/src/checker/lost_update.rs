@@ -1,7 +1,6 @@
 //! Counts lost updates.
 
 use std::collections::BTreeSet;
-use std::fmt;
 
 /// What happened to the elements that clients added to an unsynchronised set under the lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,22 +14,14 @@ pub struct LostUpdates {
 }
 
 impl LostUpdates {
-    /// Compares what was acknowledged (or may have been added) with what is there.
-    pub fn count(
-        acknowledged: impl IntoIterator<Item = u64>,
-        maybe: impl IntoIterator<Item = u64>,
-        found: impl IntoIterator<Item = u64>,
-    ) -> Self {
+    /// Compares what was acknowledged with what is there.
+    pub fn count(acknowledged: impl IntoIterator<Item = u64>, found: impl IntoIterator<Item = u64>) -> Self {
         let acknowledged: BTreeSet<u64> = acknowledged.into_iter().collect();
         let found: BTreeSet<u64> = found.into_iter().collect();
-        let mut invented = &found - &acknowledged;
-        for element in maybe {
-            invented.remove(&element);
-        }
         Self {
             expected: acknowledged.len(),
             lost: &acknowledged - &found,
-            invented,
+            invented: &found - &acknowledged,
         }
     }
 
@@ -45,21 +36,5 @@ impl LostUpdates {
             return 0.0;
         }
         self.lost.len() as f64 * 100.0 / self.expected as f64
-    }
-}
-
-impl fmt::Display for LostUpdates {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{} of {} updates were lost ({:.1} %)",
-            self.lost.len(),
-            self.expected,
-            self.percentage()
-        )?;
-        if !self.invented.is_empty() {
-            write!(f, ", {} were never made", self.invented.len())?;
-        }
-        Ok(())
     }
 }

@@ -176,20 +176,6 @@ impl Cx {
         self.0.harness.upgrade()?.process()
     }
 
-    /// Tries, and breaks the rule unless another client holds the name.
-    ///
-    /// # Errors
-    /// [`Failure::Broken`] if it was granted, or failed.
-    pub async fn expect_held(
-        &self,
-        client: &dyn Subject,
-        name: &LockName,
-        ask: &Ask,
-        when: impl fmt::Display + Send,
-    ) -> Verdict {
-        client.is_refused(name, ask, when).await
-    }
-
     /// Waits for that long, and breaks the rule unless the wait ends with `Timeout`.
     ///
     /// # Errors
@@ -208,20 +194,6 @@ impl Cx {
             Err(e) if e.kind() == ErrorKind::Timeout => Ok(()),
             Err(e) => Err(e).seen(format_args!("{when}: Timeout expected")),
         }
-    }
-
-    /// Tries, and breaks the rule unless it is granted at once.
-    ///
-    /// # Errors
-    /// [`Failure::Broken`] if it was refused, or failed.
-    pub async fn expect_free(
-        &self,
-        client: &dyn Subject,
-        name: &LockName,
-        ask: &Ask,
-        when: impl fmt::Display + Send,
-    ) -> Verdict<Box<dyn Held>> {
-        client.is_granted(name, ask, when).await
     }
 
     /// Tries repeatedly until it is granted, and breaks the rule if that takes longer than until `by`.

@@ -50,28 +50,19 @@ impl Cx {
     /// `Inconclusive` if the search ran out of budget; `Kit` if the history is malformed or the checkers
     /// contradict each other.
     pub fn check_history(&self) -> Verdict {
-        self.check_history_as(&self.model())
-    }
-
-    /// The same, with another model.
-    pub fn check_history_as(&self, model: &Model) -> Verdict {
-        self.judge(model, Check::Exclusion)
+        self.check(Check::Exclusion)
     }
 
     /// Judges the history by other checkers: the order of a queue, what watchers saw, and so on.
     pub fn check(&self, check: Check) -> Verdict {
-        self.judge(&self.model(), check)
-    }
-
-    fn judge(&self, model: &Model, check: Check) -> Verdict {
-        let events = self.0.history.events();
-        let judgement = check.judge(&events, model, checker::wgl::BUDGET);
-        lock(&self.0.asked).push(Asked { model: *model, check });
+        let (events, model) = (self.0.history.events(), self.model());
+        let judgement = check.judge(&events, &model, checker::wgl::BUDGET);
+        lock(&self.0.asked).push(Asked { model, check });
         match judgement.map_err(Failure::Kit)? {
             Judgement::Legal => Ok(()),
             Judgement::Unknown(why) => Err(Failure::Inconclusive(why)),
             Judgement::Illegal(violation) => {
-                fail!("{violation}\n{}", timeline::of(&violation, &events, model))
+                fail!("{violation}\n{}", timeline::of(&violation, &events, &model))
             }
         }
     }

@@ -28,13 +28,8 @@ fn idle(hook: &str, why: impl fmt::Display) -> Failure {
     ))
 }
 
-/// The harness, while it is in use: a hook borrows from it.
-struct Hands(Arc<dyn Harness>);
-
-impl Hands {
-    fn hooks(&self, wanted: &str) -> Verdict<&dyn Hooks> {
-        self.0.hooks().ok_or_else(|| missing(wanted))
-    }
+fn hooks<'a>(harness: &'a Arc<dyn Harness>, wanted: &str) -> Verdict<&'a dyn Hooks> {
+    harness.hooks().ok_or_else(|| missing(wanted))
 }
 
 /// Runs the hook. If it is not offered, or fails, the rule ends.
@@ -75,17 +70,13 @@ async fn replaced(
 /// # Cancel safety
 /// Dropped, each of them drops the hook of the harness at whatever it does.
 impl Cx {
-    fn hands(&self) -> Verdict<Hands> {
-        self.harness().map(Hands)
-    }
-
     /// The ways in which the server can be restarted, the gentler first.
     ///
     /// # Errors
     /// [`Failure::NotRun`] if in none.
     pub fn restarts(&self) -> Verdict<Vec<Restart>> {
-        let hands = self.hands()?;
-        let hooks = hands.hooks("restart")?;
+        let harness = self.harness()?;
+        let hooks = hooks(&harness, "restart")?;
         let mut ways = vec![Restart::InOrder, Restart::Crash];
         ways.retain(|how| hooks.restart(*how).is_some());
         match ways.is_empty() {
@@ -96,8 +87,8 @@ impl Cx {
 
     /// Restarts the server: its run id is another one afterwards.
     pub async fn restart(&self, how: Restart) -> Verdict {
-        let hands = self.hands()?;
-        let hooks = hands.hooks("restart")?;
+        let harness = self.harness()?;
+        let hooks = hooks(&harness, "restart")?;
         let run: Part = ("vitals (run)", "the run id of the server", |v| v.run);
         let (before, after) = replaced(hooks, "restart", hooks.restart(how), run).await?;
         self.note(format_args!("restarted ({how:?}): run {before} became {after:?}"));
@@ -106,8 +97,8 @@ impl Cx {
 
     /// Another server takes over: the leader is another one afterwards.
     pub async fn fail_over(&self) -> Verdict {
-        let hands = self.hands()?;
-        let hooks = hands.hooks("fail_over")?;
+        let harness = self.harness()?;
+        let hooks = hooks(&harness, "fail_over")?;
         let leader: Part = ("vitals (leader)", "the leader", |v| v.leader);
         replaced(hooks, "fail_over", hooks.fail_over(), leader).await?;
         Ok(())
@@ -115,8 +106,8 @@ impl Cx {
 
     /// Sets the server's clock: it shows another time afterwards, by as much.
     pub async fn step_clock(&self, step: Step) -> Verdict {
-        let hands = self.hands()?;
-        let hooks = hands.hooks("step_clock")?;
+        let harness = self.harness()?;
+        let hooks = hooks(&harness, "step_clock")?;
         let set = hooks.step_clock(step).ok_or_else(|| missing("step_clock"))?;
         let clock = |v: Vitals| v.clock.ok_or_else(|| missing("vitals (clock)"));
         let look = || done("vitals", hooks.vitals());
@@ -140,8 +131,8 @@ impl Cx {
     /// Sets the counter of the tokens of that name: that is what is stored afterwards. `false` if it is
     /// beyond that already.
     pub async fn set_counter(&self, name: &LockName, to: u64) -> Verdict<bool> {
-        let hands = self.hands()?;
-        let hooks = hands.hooks("set_counter")?;
+        let harness = self.harness()?;
+        let hooks = hooks(&harness, "set_counter")?;
         let set = hooks.set_counter(name, to);
         let set = set.ok_or_else(|| missing("set_counter"))?;
         if done("counter", hooks.counter(name)).await? > to {
@@ -159,8 +150,8 @@ impl Cx {
 
     /// Fills the store: afterwards an acquire of a free name must fail.
     pub async fn fill(&self, by: &dyn Subject, free: &LockName) -> Verdict {
-        let hands = self.hands()?;
-        done("fill", hands.hooks("fill")?.fill(true)).await?;
+        let harness = self.harness()?;
+        done("fill", hooks(&harness, "fill")?.fill(true)).await?;
         match by.try_acquire(free, &self.ask()).await {
             Err(_) => Ok(()),
             Ok(answer) => {
@@ -173,14 +164,14 @@ impl Cx {
 
     /// Undoes [`fill`](Self::fill).
     pub async fn make_room(&self) -> Verdict {
-        let hands = self.hands()?;
-        done("fill", hands.hooks("fill")?.fill(false)).await
+        let harness = self.harness()?;
+        done("fill", hooks(&harness, "fill")?.fill(false)).await
     }
 
     /// Writes foreign data to where that name is stored, and reads it back.
     pub async fn spoil(&self, name: &LockName, with: &str) -> Verdict {
-        let hands = self.hands()?;
-        let hooks = hands.hooks("spoil")?;
+        let harness = self.harness()?;
+        let hooks = hooks(&harness, "spoil")?;
         // Without it the name would stay as it is after the rule.
         if hooks.mend(name).is_none() {
             return Err(missing("mend"));
@@ -196,15 +187,15 @@ impl Cx {
 
     /// Whether that foreign data is still stored at that name.
     pub async fn is_spoiled(&self, name: &LockName, with: &str) -> Verdict<bool> {
-        let hands = self.hands()?;
-        let stored = done("stored", hands.hooks("stored")?.stored(name)).await?;
+        let harness = self.harness()?;
+        let stored = done("stored", hooks(&harness, "stored")?.stored(name)).await?;
         Ok(contains(&stored, with))
     }
 
     /// Removes what [`spoil`](Self::spoil) wrote.
     pub async fn mend(&self, name: &LockName, with: &str) -> Verdict {
-        let hands = self.hands()?;
-        done("mend", hands.hooks("mend")?.mend(name)).await?;
+        let harness = self.harness()?;
+        done("mend", hooks(&harness, "mend")?.mend(name)).await?;
         if self.is_spoiled(name, with).await? {
             return Err(idle("mend", format_args!("`{with}` is still stored at the name")));
         }
@@ -223,10 +214,10 @@ impl Cx {
             let ended = observe.force_release(name).await;
             ended.seen("an operator ends the hold")?;
             let when = "after an operator ended the hold";
-            return self.expect_free(by, name, ask, when).await;
+            return by.is_granted(name, ask, when).await;
         }
-        let hands = self.hands()?;
-        done("evict", hands.hooks("evict")?.evict(name)).await?;
+        let harness = self.harness()?;
+        done("evict", hooks(&harness, "evict")?.evict(name)).await?;
         let taken = by.try_acquire(name, ask).await;
         let taken = taken.seen("B tries after an eviction")?;
         taken.ok_or_else(|| idle("evict", "the name is still held"))

@@ -1,17 +1,13 @@
 //! §1 Mutual exclusion and ownership.
 
 use std::collections::HashMap;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use futures::FutureExt;
 use futures::channel::oneshot;
-use futures::future::try_join_all;
 
 use super::prelude::*;
 use crate::agent::Child;
 use crate::checker::lost_update::LostUpdates;
-use crate::rng::Rng;
 
 rules! {
     one_holder_at_a_time, one_winner_of_a_race, no_lost_update, handles_of_one_client_exclude_each_other,
@@ -156,7 +152,7 @@ async fn no_lost_update(cx: Cx) -> Verdict {
     });
     let added = all(tasks).await?.concat();
     let found = lock(&set).clone();
-    let lost = LostUpdates::count(added, [], found);
+    let lost = LostUpdates::count(added, found);
     cx.note(format_args!("lost updates: {:.1} %", lost.percentage()));
     ensure!(
         lost.is_none(),
@@ -183,7 +179,8 @@ async fn handles_of_one_client_exclude_each_other(cx: Cx) -> Verdict {
         let when = "another handle of the same client, while the first holds";
         client.is_refused(&name, &ask, when).await?;
         cx.evidence("refusals");
-        refused_wait(&cx, &*client, &name).await?;
+        let when = "a second handle of the same client waits while the first holds";
+        cx.expect_timeout(&*client, &name, &ask, ms(20), when).await?;
         cx.evidence("refusals");
         first.must_be_valid("the first handle lost its lock to the other handle's attempts")?;
         let waiting = cx.waits(&client, &name, &ask);
@@ -194,11 +191,6 @@ async fn handles_of_one_client_exclude_each_other(cx: Cx) -> Verdict {
         cx.evidence("hand_overs");
     }
     Ok(())
-}
-
-async fn refused_wait(cx: &Cx, client: &dyn Subject, name: &LockName) -> Verdict {
-    let when = "a second handle of the same client waits while the first holds";
-    cx.expect_timeout(client, name, &cx.ask(), ms(20), when).await
 }
 
 /// Starts `n` processes at once.

@@ -11,6 +11,8 @@ use crate::shown::shown;
 /// A proxy in front of each of some servers. Dropping it ends all its threads.
 pub struct ProxyNetwork {
     addresses: Vec<ServerAddress>,
+    ways: Vec<Weak<Line>>,
+    /// The lines that end with it: none of a part that leads to one server.
     lines: Vec<Arc<Line>>,
 }
 
@@ -29,6 +31,7 @@ impl ProxyNetwork {
         let lines: Vec<_> = servers.iter().map(Line::open).collect::<io::Result<_>>()?;
         Ok(Self {
             addresses: lines.iter().map(|line| line.door.address().clone()).collect(),
+            ways: lines.iter().map(Arc::downgrade).collect(),
             lines,
         })
     }
@@ -36,6 +39,10 @@ impl ProxyNetwork {
     /// Where clients connect instead, in the order of the servers.
     pub fn addresses(&self) -> &[ServerAddress] {
         &self.addresses
+    }
+
+    fn open(&self) -> impl Iterator<Item = Arc<Line>> {
+        self.ways.iter().filter_map(Weak::upgrade)
     }
 }
 
@@ -81,90 +88,50 @@ impl Line {
     }
 }
 
-/// Begins a fault on those lines. A fault that strikes once strikes on one of them.
-fn begin(lines: &[Arc<Line>], fault: Fault) -> FaultGuard {
-    // One hit for the server, or the servers, being unreachable.
-    let hits = Arc::new(AtomicU64::new(u64::from(fault == Fault::Away)));
-    let begun: Vec<_> = lines
-        .iter()
-        .map(|line| (Arc::downgrade(line), line.begin(fault, &hits)))
-        .collect();
-    // Weak, so that a guard that outlives its network keeps no thread alive.
-    FaultGuard::new(hits, move || {
-        for (line, id) in &begun {
-            if let Some(line) = line.upgrade() {
-                line.end(fault, *id);
-            }
-        }
-    })
-}
-
-fn traffic(lines: &[Arc<Line>]) -> Traffic {
-    let sum = |count: fn(&Faults) -> &AtomicU64| {
-        let counts = lines
-            .iter()
-            .map(|line| count(&line.faults).load(Ordering::Acquire));
-        counts.sum()
-    };
-    Traffic {
-        connections: sum(|faults| &faults.accepted),
-        requests: sum(|faults| &faults.requests),
-        replies: sum(|faults| &faults.replies),
-    }
-}
-
-/// It knows no requests, only bytes.
-fn offers(fault: Fault) -> bool {
-    !matches!(fault, Fault::Duplicate(_))
-}
-
 impl Network for ProxyNetwork {
+    /// A fault that strikes once strikes on one of the lines.
     fn begin(&self, fault: Fault) -> FaultGuard {
-        begin(&self.lines, fault)
+        // One hit for the server, or the servers, being unreachable.
+        let hits = Arc::new(AtomicU64::new(u64::from(fault == Fault::Away)));
+        let begin = |line: Arc<Line>| (line.begin(fault, &hits), Arc::downgrade(&line));
+        let begun: Vec<_> = self.open().map(begin).collect();
+        // Weak, so that a guard that outlives its network keeps no thread alive.
+        FaultGuard::new(hits, move || {
+            for (id, line) in &begun {
+                if let Some(line) = line.upgrade() {
+                    line.end(fault, *id);
+                }
+            }
+        })
     }
 
+    /// It knows no requests, only bytes.
     fn offers(&self, fault: Fault) -> bool {
-        offers(fault)
+        !matches!(fault, Fault::Duplicate(_))
     }
 
     fn cut(&self, how: Cut) -> usize {
-        self.lines.iter().map(|line| line.cut(how)).sum()
+        self.open().map(|line| line.cut(how)).sum()
     }
 
     fn traffic(&self) -> Traffic {
-        traffic(&self.lines)
+        let sum = |count: fn(&Faults) -> &AtomicU64| {
+            let open = self.open();
+            open.map(|line| count(&line.faults).load(Ordering::Acquire)).sum()
+        };
+        Traffic {
+            connections: sum(|faults| &faults.accepted),
+            requests: sum(|faults| &faults.requests),
+            replies: sum(|faults| &faults.replies),
+        }
     }
 
     fn server(&self, n: usize) -> Option<Arc<dyn Network>> {
-        Some(Arc::new(ToOne(Arc::downgrade(self.lines.get(n)?))))
-    }
-}
-
-/// The part of a network that leads to one of its servers.
-#[derive(Debug)]
-struct ToOne(Weak<Line>);
-
-impl ToOne {
-    fn line(&self) -> Vec<Arc<Line>> {
-        self.0.upgrade().into_iter().collect()
-    }
-}
-
-impl Network for ToOne {
-    fn begin(&self, fault: Fault) -> FaultGuard {
-        begin(&self.line(), fault)
-    }
-
-    fn offers(&self, fault: Fault) -> bool {
-        offers(fault)
-    }
-
-    fn cut(&self, how: Cut) -> usize {
-        self.line().iter().map(|line| line.cut(how)).sum()
-    }
-
-    fn traffic(&self) -> Traffic {
-        traffic(&self.line())
+        Some(Arc::new(Self {
+            addresses: vec![self.addresses.get(n)?.clone()],
+            ways: vec![self.ways.get(n)?.clone()],
+            lines: Vec::new(),
+        }))
     }
 }
 

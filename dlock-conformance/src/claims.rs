@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use self::limits::{USUAL_ROUND_TRIPS, USUAL_STARVATION};
 use crate::hooks::Restart;
 use crate::policy::{Merging, RwPolicy};
+use crate::setters::setters;
 
 /// What a rule needs of the subject. A rule whose needs are not claimed is *Unsupported*. The rules of
 /// section 17 check that the subject then refuses. "Withdrawn" is what [`Claims::without`] says of a need.
@@ -334,17 +335,6 @@ pub struct Claims {
     claimed: Vec<Need>,
 }
 
-/// Makes a setter for each of these fields.
-macro_rules! setters {
-    ($($field:ident: $type:ty),+ $(,)?) => {$(
-        #[doc = concat!("Sets the field `", stringify!($field), "`, which says what it is.")]
-        pub fn $field(mut self, $field: $type) -> Self {
-            self.$field = $field;
-            self
-        }
-    )+};
-}
-
 impl Claims {
     /// The claims of a product that does what its capabilities say, within these bounds: slack 250 ms,
     /// operations 2 s and without an answer 11 s (twice the time limit of a request, and a little), hand-over
@@ -429,12 +419,7 @@ impl Claims {
         rw: RwPolicy,
         merging: Merging,
         watch_backlog: u32,
-    }
-
-    /// The time within which the waiter with the lowest priority is granted, whoever else arrives.
-    pub fn ageing(mut self, bound: Duration) -> Self {
-        self.ageing = Some(bound);
-        self
+        ageing: Duration => Some(ageing),
     }
 
     /// How far the clocks of client and store may drift apart.

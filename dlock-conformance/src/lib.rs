@@ -20,6 +20,7 @@ mod engine_subject;
 mod executor;
 mod folding;
 mod foreign;
+mod forward;
 mod harness;
 pub mod history;
 pub mod hooks;
@@ -46,6 +47,7 @@ mod runner;
 #[cfg(dlock_saboteur)]
 #[path = "../saboteur/mod.rs"]
 pub mod saboteur;
+mod setters;
 mod shown;
 mod side_by_side;
 pub mod simulated;

@@ -10,6 +10,8 @@ use dlock_core::spi::{
 use dlock_core::{Capabilities, Error, ErrorKind, Result};
 use futures::stream::BoxStream;
 
+use crate::forward::forward;
+
 /// A store behind a check whether it is full.
 pub(crate) struct Fillable {
     inner: Arc<dyn Lock>,
@@ -32,28 +34,14 @@ impl Fillable {
 
 #[async_trait]
 impl Lock for Fillable {
-    fn capabilities(&self) -> &Capabilities {
-        self.inner.capabilities()
-    }
-
-    fn renew(&self) -> Option<&dyn Renew> {
-        self.inner.renew()
-    }
-
-    fn rwlock(&self) -> Option<&dyn RwLock> {
-        self.inner.rwlock()
-    }
-
-    fn fencing(&self) -> Option<&dyn Fencing> {
-        self.inner.fencing()
-    }
-
-    fn watch(&self) -> Option<&dyn Watch> {
-        self.inner.watch()
-    }
-
-    fn signals(&self) -> BoxStream<'static, Signal> {
-        self.inner.signals()
+    forward! {
+        self => self.inner;
+        fn capabilities(&self) -> &Capabilities;
+        fn renew(&self) -> Option<&dyn Renew>;
+        fn rwlock(&self) -> Option<&dyn RwLock>;
+        fn fencing(&self) -> Option<&dyn Fencing>;
+        fn watch(&self) -> Option<&dyn Watch>;
+        fn signals(&self) -> BoxStream<'static, Signal>;
     }
 
     async fn attempt(&self, request: &Acquire) -> Result<Attempt> {

@@ -17,6 +17,8 @@ use futures::future::{BoxFuture, ready};
 use futures::stream::BoxStream;
 use serde::{Deserialize, Serialize};
 
+use crate::setters::setters;
+
 /// The result of an operation of a subject.
 pub type Reply<'a, T> = BoxFuture<'a, Result<T>>;
 
@@ -190,7 +192,6 @@ pub struct Ask {
     /// 1 (last) to 10 (first); 5 unless asked for.
     pub priority: u8,
     /// Shown by `inspect`.
-    #[serde(with = "label")]
     pub label: Option<Arc<str>>,
     /// The maximum hold, after which the guard is lost.
     pub max_hold: Option<Duration>,
@@ -214,21 +215,6 @@ mod mode {
 
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Mode, D::Error> {
         ModeTag::deserialize(from).map(Mode::from)
-    }
-}
-
-/// A label, serialised for a child process.
-mod label {
-    use std::sync::Arc;
-
-    use serde::{Deserialize as _, Deserializer, Serialize as _, Serializer};
-
-    pub(super) fn serialize<S: Serializer>(label: &Option<Arc<str>>, to: S) -> Result<S::Ok, S::Error> {
-        label.as_deref().serialize(to)
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Arc<str>>, D::Error> {
-        Ok(Option::<String>::deserialize(from)?.map(Arc::from))
     }
 }
 
@@ -261,16 +247,14 @@ impl Ask {
         }
     }
 
-    /// With that ttl.
-    pub fn ttl(mut self, ttl: Duration) -> Self {
-        self.ttl = ttl;
-        self
-    }
-
-    /// In that mode.
-    pub fn mode(mut self, mode: Mode) -> Self {
-        self.mode = mode;
-        self
+    setters! {
+        ttl: Duration,
+        mode: Mode,
+        priority: u8,
+        label: impl Into<Arc<str>> => Some(label.into()),
+        max_hold: Duration => Some(max_hold),
+        min_hold: Duration => Some(min_hold),
+        reentrant: u32 => Some(reentrant),
     }
 
     /// As a reader.
@@ -292,36 +276,6 @@ impl Ask {
     /// With auto-renewal at that period.
     pub fn renew_every(mut self, every: Duration) -> Self {
         self.auto_renew = AutoRenewal::Every(every);
-        self
-    }
-
-    /// With that priority.
-    pub fn priority(mut self, priority: u8) -> Self {
-        self.priority = priority;
-        self
-    }
-
-    /// With that owner label.
-    pub fn label(mut self, label: impl Into<Arc<str>>) -> Self {
-        self.label = Some(label.into());
-        self
-    }
-
-    /// Lost after that long at the latest.
-    pub fn max_hold(mut self, limit: Duration) -> Self {
-        self.max_hold = Some(limit);
-        self
-    }
-
-    /// Re-entrant for that owner of this client.
-    pub fn reentrant(mut self, owner: u32) -> Self {
-        self.reentrant = Some(owner);
-        self
-    }
-
-    /// Taken for that long at least.
-    pub fn min_hold(mut self, least: Duration) -> Self {
-        self.min_hold = Some(least);
         self
     }
 }

@@ -1,6 +1,7 @@
 //! The limits of claims: a claim must be narrow enough that a rule can break it.
 
 use std::fmt::Debug;
+use std::ops::Mul;
 use std::time::Duration;
 
 use dlock_core::Nature;
@@ -97,8 +98,8 @@ impl Claims {
 
     /// The bounds of more than twice the usual value, for the report: a pass under them proves less.
     pub fn wide(&self) -> Vec<String> {
-        let mut wide = wide(self.bounds(), |usual| usual * 2);
-        wide.extend(self::wide(self.counts(), |usual| usual * 2));
+        let mut wide = wide(self.bounds());
+        wide.extend(self::wide(self.counts()));
         wide
     }
 }
@@ -110,13 +111,12 @@ fn exceeding<'a, T: Debug + PartialOrd>(bounds: impl IntoIterator<Item = (&'a st
     said.collect()
 }
 
-fn wide<T: Copy + Debug + PartialOrd>(
-    bounds: impl IntoIterator<Item = Bound<T>>,
-    twice: fn(T) -> T,
-) -> Vec<String> {
-    let wide = bounds
-        .into_iter()
-        .filter(|(_, claimed, usual, _)| *claimed > twice(*usual));
+fn wide<T>(bounds: impl IntoIterator<Item = Bound<T>>) -> Vec<String>
+where
+    T: Copy + Debug + PartialOrd + Mul<u32, Output = T>,
+{
+    let bounds = bounds.into_iter();
+    let wide = bounds.filter(|(_, claimed, usual, _)| *claimed > *usual * 2);
     let said = wide.map(|(name, claimed, usual, _)| format!("{name} {claimed:?} (usual: {usual:?})"));
     said.collect()
 }

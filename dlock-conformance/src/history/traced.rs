@@ -12,6 +12,7 @@ use futures::{FutureExt, TryFutureExt};
 use super::event::{Event, EventKind, Op};
 use super::lane::{Lane, Recorded};
 use super::recorder::History;
+use crate::forward::forward;
 use crate::lock::lock;
 use crate::subject::{Ask, AutoRenewal, Convert, Granted, Held, Observe, Reply, Subject};
 
@@ -72,8 +73,17 @@ impl Traced {
 }
 
 impl Subject for Traced {
-    fn capabilities(&self) -> Capabilities {
-        self.client.capabilities()
+    forward! {
+        self => self.client;
+        fn capabilities(&self) -> Capabilities;
+        fn gate(&self) -> Option<&dyn FenceGate>;
+        fn observe(&self) -> Option<&dyn Observe>;
+        fn close(&self) -> Reply<'_, ()>;
+        fn backend(&self) -> Option<&Arc<dyn spi::Lock>>;
+        fn election(&self, name: &LockName, ask: &Ask) -> Option<Result<Election>>;
+        fn in_namespace(&self, namespace: &str) -> Option<Result<Arc<dyn Subject>>>;
+        fn printed(&self) -> Option<String>;
+        fn vanish(&self) -> bool;
     }
 
     fn try_acquire<'a>(&'a self, name: &'a LockName, ask: &'a Ask) -> Reply<'a, Option<Box<dyn Held>>> {
@@ -85,38 +95,6 @@ impl Subject for Traced {
         let granted = |held: Option<_>| held.expect("a wait that answers Ok answers a guard");
         let answer = self.acquiring(Op::Acquire, name, ask, call);
         answer.map_ok(granted).boxed()
-    }
-
-    fn gate(&self) -> Option<&dyn FenceGate> {
-        self.client.gate()
-    }
-
-    fn observe(&self) -> Option<&dyn Observe> {
-        self.client.observe()
-    }
-
-    fn close(&self) -> Reply<'_, ()> {
-        self.client.close()
-    }
-
-    fn backend(&self) -> Option<&Arc<dyn spi::Lock>> {
-        self.client.backend()
-    }
-
-    fn election(&self, name: &LockName, ask: &Ask) -> Option<Result<Election>> {
-        self.client.election(name, ask)
-    }
-
-    fn in_namespace(&self, namespace: &str) -> Option<Result<Arc<dyn Subject>>> {
-        self.client.in_namespace(namespace)
-    }
-
-    fn printed(&self) -> Option<String> {
-        self.client.printed()
-    }
-
-    fn vanish(&self) -> bool {
-        self.client.vanish()
     }
 }
 
@@ -135,28 +113,16 @@ impl TracedHeld {
 }
 
 impl Held for TracedHeld {
-    fn id(&self) -> String {
-        self.held().id()
-    }
-
-    fn token(&self) -> Option<Token> {
-        self.held().token()
-    }
-
-    fn ttl(&self) -> Duration {
-        self.held().ttl()
-    }
-
-    fn deadline(&self) -> Timestamp {
-        self.held().deadline()
-    }
-
-    fn remaining(&self) -> Duration {
-        self.held().remaining()
-    }
-
-    fn is_valid(&self) -> bool {
-        self.held().is_valid()
+    forward! {
+        self => self.held();
+        fn id(&self) -> String;
+        fn token(&self) -> Option<Token>;
+        fn ttl(&self) -> Duration;
+        fn deadline(&self) -> Timestamp;
+        fn remaining(&self) -> Duration;
+        fn is_valid(&self) -> bool;
+        fn loss(&self) -> Option<LossReason>;
+        fn convert(&self) -> Option<&dyn Convert>;
     }
 
     fn lost(&self) -> BoxFuture<'static, LossReason> {
@@ -176,10 +142,6 @@ impl Held for TracedHeld {
         .boxed()
     }
 
-    fn loss(&self) -> Option<LossReason> {
-        self.held().loss()
-    }
-
     fn renew(&self) -> Reply<'_, ()> {
         self.lane
             .answering(Op::Renew, self.held(), self.held().renew())
@@ -191,10 +153,6 @@ impl Held for TracedHeld {
         self.lane
             .answering(Op::Release, self.held(), self.held().release())
             .boxed()
-    }
-
-    fn convert(&self) -> Option<&dyn Convert> {
-        self.held().convert()
     }
 }
 

@@ -20,6 +20,8 @@ use futures::future::BoxFuture;
 pub use clock::WallClock;
 pub use memory::MemoryHooks;
 
+use crate::setters::setters;
+
 /// The future of a hook; `None` if the hook is not offered. It must do nothing before it is polled, because
 /// the kit also calls a hook to see whether it is offered.
 pub type Offer<'a, T = ()> = Option<BoxFuture<'a, Result<T>>>;
@@ -127,21 +129,9 @@ impl Vitals {
         Self::default()
     }
 
-    /// With that run id.
-    pub fn run(mut self, run: impl ToString) -> Self {
-        self.run = Some(run.to_string());
-        self
-    }
-
-    /// Of that server.
-    pub fn leader(mut self, leader: impl ToString) -> Self {
-        self.leader = Some(leader.to_string());
-        self
-    }
-
-    /// With that time on its clock.
-    pub fn clock(mut self, clock: Duration) -> Self {
-        self.clock = Some(clock);
-        self
+    setters! {
+        run: impl ToString => Some(run.to_string()),
+        leader: impl ToString => Some(leader.to_string()),
+        clock: Duration => Some(clock),
     }
 }

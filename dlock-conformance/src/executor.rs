@@ -1,13 +1,12 @@
 //! A runtime of the kit that counts its tasks and can be shut down.
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use dlock_core::{Runtime, Timestamp};
 use futures::FutureExt;
 use futures::channel::oneshot;
-use futures::future::{AbortHandle, Abortable, BoxFuture, Shared, select};
+use futures::future::{BoxFuture, Shared, select};
 
 use crate::cx::Cx;
 use crate::lock::lock;
@@ -19,17 +18,11 @@ use crate::lock::lock;
 #[derive(Debug)]
 pub struct Executor {
     inner: Arc<dyn Runtime>,
-    tasks: Arc<Mutex<Tasks>>,
+    /// One for each task that is there, and this one.
+    tasks: Arc<()>,
+    /// Dropping it ends every task and every sleep; `None` once it is over.
+    running: Mutex<Option<oneshot::Sender<()>>>,
     over: Shared<oneshot::Receiver<()>>,
-}
-
-#[derive(Debug)]
-struct Tasks {
-    /// Of those that are there, by their number.
-    handles: BTreeMap<u64, AbortHandle>,
-    next: u64,
-    /// Dropping it ends every sleep; `None` once it is over.
-    running: Option<oneshot::Sender<()>>,
 }
 
 impl Executor {
@@ -38,66 +31,36 @@ impl Executor {
         let (running, over) = oneshot::channel();
         Arc::new(Self {
             inner: Arc::clone(cx.runtime()),
-            tasks: Arc::new(Mutex::new(Tasks {
-                handles: BTreeMap::new(),
-                next: 0,
-                running: Some(running),
-            })),
+            tasks: Arc::default(),
+            running: Mutex::new(Some(running)),
             over: over.shared(),
         })
     }
 
     /// How many tasks there are.
     pub fn tasks(&self) -> usize {
-        lock(&self.tasks).handles.len()
+        Arc::strong_count(&self.tasks) - 1
     }
 
     /// Ends it. Tasks are dropped as soon as the runtime beneath comes to them.
     pub fn shut_down(&self) {
-        let (running, tasks) = {
-            let mut tasks = lock(&self.tasks);
-            let all: Vec<_> = tasks.handles.values().cloned().collect();
-            (tasks.running.take(), all)
-        };
-        tasks.iter().for_each(AbortHandle::abort);
+        let running = lock(&self.running).take();
         drop(running);
-    }
-}
-
-/// One task, counted for as long as it is there.
-struct Living {
-    tasks: Arc<Mutex<Tasks>>,
-    number: u64,
-}
-
-impl Drop for Living {
-    fn drop(&mut self) {
-        lock(&self.tasks).handles.remove(&self.number);
     }
 }
 
 impl Runtime for Executor {
     fn spawn(&self, task: BoxFuture<'static, ()>) {
-        let (handle, registration) = AbortHandle::new_pair();
-        let living = {
-            let mut tasks = lock(&self.tasks);
-            if tasks.running.is_none() {
-                // Its destructors may spawn: not under the lock.
-                drop(tasks);
-                return drop(task);
-            }
-            let number = tasks.next;
-            tasks.next += 1;
-            tasks.handles.insert(number, handle);
-            Living {
-                tasks: Arc::clone(&self.tasks),
-                number,
-            }
-        };
+        // Outside of the lock: the destructors of a task may spawn.
+        let is_over = lock(&self.running).is_none();
+        if is_over {
+            return;
+        }
+        let (over, counted) = (self.over.clone(), Arc::clone(&self.tasks));
         let task = async move {
             // The task goes first, then the count of it.
-            let _living = living;
-            let _ = Abortable::new(task, registration).await;
+            drop(select(over, task).await);
+            drop(counted);
         };
         self.inner.spawn(task.boxed());
     }

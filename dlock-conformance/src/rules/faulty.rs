@@ -4,7 +4,6 @@ use std::fmt;
 
 use super::prelude::*;
 use super::steps::Waiting;
-use crate::network::{Cut, Direction, Fault, FaultGuard, Network};
 
 /// A over a network that can fail, and B over one that does not.
 pub(super) struct Faulty {
@@ -45,14 +44,6 @@ impl Faulty {
         Ok(Arc::from(held.seen(format_args!("A acquires `{name}`"))?))
     }
 
-    /// A acquires in a separate task.
-    pub(super) fn a_acquires(&self, cx: &Cx, name: &LockName, ask: &Ask, limit: Option<Duration>) -> Waiting {
-        match limit {
-            Some(limit) => cx.waits_for(&self.a, name, ask, limit),
-            None => cx.waits(&self.a, name, ask),
-        }
-    }
-
     /// A acquires and the store answers, but A does not get the answer while the guard lives.
     pub(super) async fn a_is_granted_unheard(
         &self,
@@ -62,7 +53,7 @@ impl Faulty {
         limit: Option<Duration>,
     ) -> Verdict<(Waiting, FaultGuard)> {
         let hold = self.net.begin(Fault::Hold(Direction::ToClient));
-        let acquiring = self.a_acquires(cx, name, ask, limit);
+        let acquiring = cx.waits_for(&self.a, name, ask, limit);
         struck(cx, &hold, "the reply to A's acquire is kept").await?;
         Ok((acquiring, hold))
     }

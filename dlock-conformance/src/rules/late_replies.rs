@@ -2,7 +2,6 @@
 
 use super::faulty::{faulty, patience, struck};
 use super::prelude::*;
-use crate::network::{Cut, Direction, Fault};
 
 rules! {
     a_grant_is_live, the_deadline_counts_from_the_send, a_retried_grant_keeps_its_end,

@@ -7,7 +7,6 @@ use super::faulty::{Faulty, SLOW, faulty, kept, patience, struck};
 use super::prelude::*;
 use super::probes::key_of_nobody;
 use crate::claims::Engine;
-use crate::network::{Cut, Direction, Fault};
 
 rules! {
     retried_release_frees_nobody_else, retry_is_one_level, what_is_late_is_refused,
@@ -142,7 +141,7 @@ async fn retry_is_one_level(cx: Cx) -> Verdict {
         };
         // If a level is taken at the store, its reply is lost too; if only in the client, nothing is.
         let hold = f.net.begin(Fault::Hold(Direction::ToClient));
-        let entering = f.a_acquires(&cx, &name, &ask, None);
+        let entering = cx.waits(&f.a, &name, &ask);
         cx.sleep(ms(20)).await;
         f.cut(how)?;
         drop(hold);
@@ -308,7 +307,7 @@ async fn copy_of_a_released_acquire_is_refused(cx: Cx) -> Verdict {
     for round in 0..cx.rounds(2, 6) {
         let (name, ask) = (cx.name(round), cx.ask());
         let kept = f.net.begin(Fault::DeliverLate);
-        let asking = f.a_acquires(&cx, &name, &ask, None);
+        let asking = cx.waits(&f.a, &name, &ask);
         struck(&cx, &kept, "A's request is delayed on its way").await?;
         let what = "an acquire whose first copy is delayed on its way";
         // If it is unknown, it was abandoned, and is withdrawn in the background.

@@ -1,7 +1,7 @@
 //! Uses each capability once, for the rules that compare claims with behaviour.
 
 use dlock_core::spi::{self, Attempt, LeaseKey, Raised, Release};
-use dlock_core::{Capability, Mode, RequestId, Result, Token};
+use dlock_core::{Capability, Mode, RequestId, Result};
 use futures::StreamExt;
 
 use super::prelude::*;

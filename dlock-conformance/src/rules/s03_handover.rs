@@ -1,10 +1,5 @@
 //! §3, the rules about the exact end of a lease, and what its holders believe then.
 
-use std::sync::Mutex;
-
-use dlock_core::Timestamp;
-use futures::future::try_join_all;
-
 use super::prelude::*;
 
 rules! {
@@ -63,14 +58,6 @@ async fn finer_ttls_round_up(cx: Cx) -> Verdict {
     Ok(())
 }
 
-/// The last holder's deadline, from its guard.
-type LastDeadline = Arc<Mutex<Option<Timestamp>>>;
-
-/// Records this holder's deadline, and returns the one of the holder before.
-fn believes(last: &LastDeadline, until: Timestamp) -> Option<Timestamp> {
-    lock(last).replace(until)
-}
-
 rule! { "3.12" Must phase 2 [Lock, Wait, Lease, PerGrantTtl] Both A X beliefs_do_not_overlap,
     evidence ["hand_overs" >= 8], bug "negative_margin"
     "When a lease expires and the lock passes on, the former holder's local deadline is not later than the \
@@ -80,7 +67,12 @@ rule! { "3.12" Must phase 2 [Lock, Wait, Lease, PerGrantTtl] Both A X beliefs_do
 }
 async fn beliefs_do_not_overlap(cx: Cx) -> Verdict {
     let ask = cx.ask().ttl(cx.ttl(ms(120)));
-    let shared = (cx.name("handed-over"), ask, LastDeadline::default());
+    // With the deadline of the last holder, from its guard.
+    let shared = (
+        cx.name("handed-over"),
+        ask,
+        Arc::<Mutex<Option<Timestamp>>>::default(),
+    );
     let rounds = cx.rounds(4, 30);
     let clients = cx.clients(3).await?;
     let tasks = cx.at_work(clients, &shared, move |worker, (name, ask, last)| async move {
@@ -89,7 +81,8 @@ async fn beliefs_do_not_overlap(cx: Cx) -> Verdict {
             let held = lane.acquire(&name, &ask).await;
             let held = held.seen(format_args!("holder {number} acquires"))?;
             let granted = cx.now();
-            if let Some(before) = believes(&last, held.deadline()) {
+            let before = lock(&last).replace(held.deadline());
+            if let Some(before) = before {
                 ensure!(
                     before <= granted + cx.skew(held.ttl()),
                     "holder {number} was granted {:?} before the deadline of the holder before it",
@@ -101,7 +94,7 @@ async fn beliefs_do_not_overlap(cx: Cx) -> Verdict {
                 cx.sleep(ask.ttl / 4).await;
                 // A stalled machine may have lost it by now. Then it ends here.
                 if lane.renew(&held).await.is_ok() {
-                    believes(&last, held.deadline());
+                    lock(&last).replace(held.deadline());
                 }
             }
             // It is not released: it expires.

@@ -1,6 +1,5 @@
 //! §4 Release and guard drop.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
 
 use super::prelude::*;
@@ -41,8 +40,7 @@ async fn a_minimum_hold_is_kept(cx: Cx) -> Verdict {
         let next = granted_within(&cx, &*b, (&name, &plain), window, "kept", what).await?;
         next.release().await.seen("B releases")?;
         let short = ms(5);
-        let when = "after B";
-        let held = a.is_granted(&name, &cx.ask().min_hold(short), when).await?;
+        let held = a.is_granted(&name, &cx.ask().min_hold(short), "after B").await?;
         cx.sleep(short * 3).await;
         held.released("A releases after its minimum hold is over").await?;
         let after = "after a release later than the minimum hold";
@@ -275,8 +273,7 @@ async fn one_release_one_successor(cx: Cx) -> Verdict {
             ensure!(others == 0, "one release admitted {} waiters", others + 1);
             cx.sleep(ms(8)).await;
             inside.fetch_sub(1, Ordering::SeqCst);
-            let released = lane.release(&held).await;
-            released.seen("an admitted waiter releases")?;
+            lane.release(&held).await.seen("an admitted waiter releases")?;
             cx.evidence("hand_overs");
             Ok::<(), Failure>(())
         });

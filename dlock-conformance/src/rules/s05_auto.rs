@@ -1,7 +1,6 @@
 //! §5, the rules about how long, and for how many, renewal goes on.
 
 use dlock_core::LossReason;
-use futures::future::try_join_all;
 use futures::try_join;
 
 use super::prelude::*;

@@ -1,6 +1,5 @@
 //! §5 Renew and auto-renew.
 
-use dlock_core::Timestamp;
 use futures::future::join;
 use futures::try_join;
 

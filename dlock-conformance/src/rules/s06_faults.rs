@@ -1,10 +1,7 @@
 //! The bodies of the rules of §6 that need a network that fails, and of 5.10 and 5.11.
 
-use futures::future::join_all;
-
 use super::faulty::{Faulty, faulty, patience, struck};
 use super::prelude::*;
-use crate::network::{Cut, Direction, Fault, FaultGuard};
 
 rules! {
     release_says_how_it_went, a_failed_release_lapses, renewal_ends_with_the_hold,
@@ -13,11 +10,12 @@ rules! {
 }
 
 /// A guard with auto-renewal whose client is cut off, and the fault.
-async fn cut_off(cx: &Cx, f: &Faulty, what: &str) -> Verdict<(Arc<dyn Held>, FaultGuard)> {
+async fn cut_off(cx: &Cx) -> Verdict<(Faulty, Arc<dyn Held>, FaultGuard)> {
+    let f = faulty(cx).await?;
     let ask = cx.ask().ttl(cx.short_ttl()).auto_renew();
-    let held = f.a_holds(&cx.name(what), &ask).await?;
+    let held = f.a_holds(&cx.name("cut off"), &ask).await?;
     let hole = f.net.begin(Fault::BlackHole(Direction::Both));
-    Ok((held, hole))
+    Ok((f, held, hole))
 }
 
 rule! { "6.01" Must phase 1 [Lock, Lease, AutoRenew, LossSignal] Engine P T loss_is_told_by_the_deadline,
@@ -27,8 +25,7 @@ rule! { "6.01" Must phase 1 [Lock, Lease, AutoRenew, LossSignal] Engine P T loss
     check "What triggers the signal: the deadline itself, or an answer of the store?"
 }
 async fn loss_is_told_by_the_deadline(cx: Cx) -> Verdict {
-    let f = faulty(&cx).await?;
-    let (held, hole) = cut_off(&cx, &f, "cut off").await?;
+    let (_f, held, hole) = cut_off(&cx).await?;
     let lost = held.lost();
     struck(&cx, &hole, "a renewal of A is lost on the way").await?;
     // Nothing moves it from here on.
@@ -51,8 +48,7 @@ rule! { "6.04" Must phase 1 [Lock, Lease, AutoRenew, LossSignal] Engine P D loss
     check "Is the signal an event, or a state that is read first?"
 }
 async fn loss_is_sticky(cx: Cx) -> Verdict {
-    let f = faulty(&cx).await?;
-    let (held, hole) = cut_off(&cx, &f, "cut off").await?;
+    let (_f, held, hole) = cut_off(&cx).await?;
     let limit = held.ttl() + cx.slack();
     cx.within(limit, "the first observer of a loss", held.lost())
         .await?;
@@ -78,8 +74,7 @@ rule! { "6.06" Must phase 1 [Lock, Lease, AutoRenew, LossSignal] Engine P D all_
     check "Does the notification wake one observer, or all of them?"
 }
 async fn all_observers_are_told(cx: Cx) -> Verdict {
-    let f = faulty(&cx).await?;
-    let (held, hole) = cut_off(&cx, &f, "cut off").await?;
+    let (_f, held, hole) = cut_off(&cx).await?;
     let observers = join_all((0..8).map(|_| cx.spawn(held.lost())));
     let limit = held.ttl() + cx.slack();
     let what = "the eight observers of one loss";
@@ -100,8 +95,7 @@ rule! { "6.08" Must phase 1 [Lock, Lease, AutoRenew, LossSignal] Engine P D loss
     check "Does a background task notice the end of a lease, or the next call?"
 }
 async fn loss_needs_no_poll(cx: Cx) -> Verdict {
-    let f = faulty(&cx).await?;
-    let (held, hole) = cut_off(&cx, &f, "left alone").await?;
+    let (_f, held, hole) = cut_off(&cx).await?;
     let signal = cx.spawn(held.lost());
     // The guard is not called in the meantime.
     let limit = held.ttl() + cx.slack();

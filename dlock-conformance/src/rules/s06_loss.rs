@@ -1,12 +1,10 @@
 //! §6 The loss signal.
 
-use dlock_core::{LossReason, Timestamp};
+use dlock_core::LossReason;
 use futures::FutureExt;
 use futures::future::select_all;
 
 use super::prelude::*;
-use crate::network::Fault;
-use crate::task::Task;
 
 rules! {
     no_loss_signal_after_release, no_spurious_loss, a_refusal_is_told_soon, loss_says_why,
@@ -58,7 +56,9 @@ rule! { "6.05" Must phase 1 [Lease, AutoRenew, LossSignal] Engine A T no_spuriou
 }
 async fn no_spurious_loss(cx: Cx) -> Verdict {
     let a = cx.connect().await?;
-    let ask = cx.ask().ttl(healthy_ttl(&cx)).auto_renew();
+    // Longer than stalls that do not make the rule inconclusive: a renewal is due at a third of it.
+    let ttl = cx.ttl(ms(120).max(cx.slack()));
+    let ask = cx.ask().ttl(ttl).auto_renew();
     let mut held = Vec::new();
     for n in 0..4 {
         held.push(a.takes(&cx.name(n), &ask, "A acquires").await?);
@@ -85,11 +85,6 @@ async fn no_spurious_loss(cx: Cx) -> Verdict {
         guard.release().await.seen("A releases the locks that it kept")?;
     }
     Ok(())
-}
-
-/// Longer than stalls that do not make the rule inconclusive: a renewal is due at a third of it.
-fn healthy_ttl(cx: &Cx) -> Duration {
-    cx.ttl(ms(120).max(cx.slack()))
 }
 
 /// Two tasks of that client take and release other locks until then.
@@ -210,8 +205,7 @@ async fn loss_says_why(cx: Cx) -> Verdict {
 
 /// An unreachable server refuses nothing: the lease has expired, as far as its holder can know.
 async fn server_away(cx: &Cx) -> Verdict {
-    let otherwise = "the loss while the server is unreachable was not tested";
-    let Some(net) = cx.network_if_any(otherwise)? else {
+    let Some(net) = cx.network_if_any("the loss while the server is unreachable was not tested")? else {
         return Ok(());
     };
     let how = "could not be renewed because the server was unreachable";

@@ -1,9 +1,5 @@
 //! §7 Fencing.
 
-use std::sync::Mutex;
-
-use dlock_core::Token;
-
 use super::prelude::*;
 
 rules! {
@@ -35,18 +31,7 @@ fn increasing(tokens: &[Token]) -> Verdict {
 }
 
 /// Tokens in the order of their grants: each holder adds its own while it holds.
-#[derive(Clone, Default)]
-struct InOrder(Arc<Mutex<Vec<Token>>>);
-
-impl InOrder {
-    fn push(&self, token: Token) {
-        lock(&self.0).push(token);
-    }
-
-    fn take(&self) -> Vec<Token> {
-        std::mem::take(&mut lock(&self.0))
-    }
-}
+type InOrder = Arc<Mutex<Vec<Token>>>;
 
 rule! { "7.01" Must phase 1 [Lock, Try, Wait, Fence] Both A D every_grant_has_a_token,
     evidence ["tokens" >= 20], bug "token_zero"
@@ -67,8 +52,7 @@ async fn every_grant_has_a_token(cx: Cx) -> Verdict {
         let waiting = cx.waits_for(&b, &name, &ask, cx.long_ttl());
         cx.sleep(ms(8)).await;
         held.release().await.seen("A releases while B waits")?;
-        let doing = "B waits for A's lock";
-        let handed = cx.done(cx.prompt(), doing, waiting).await?;
+        let handed = cx.done(cx.prompt(), "B waits for A's lock", waiting).await?;
         token_of(&*handed, "a hand-off")?;
         handed.release().await.seen("B releases")?;
         let timed = b.acquire_timeout(&name, &ask, cx.long_ttl()).await;
@@ -96,7 +80,7 @@ async fn tokens_increase(cx: Cx) -> Verdict {
         for _ in 0..rounds {
             let held = lane.acquire_timeout(&name, &ask, cx.long_ttl()).await;
             let held = held.seen("acquire")?;
-            order.push(token_of(&*held, "acquire_timeout")?);
+            lock(&order).push(token_of(&*held, "acquire_timeout")?);
             cx.evidence("grants");
             cx.sleep(rng.duration(Duration::ZERO, ms(2))).await;
             lane.release(&held).await.seen("release")?;
@@ -104,7 +88,7 @@ async fn tokens_increase(cx: Cx) -> Verdict {
         Ok::<(), Failure>(())
     });
     all(tasks).await?;
-    increasing(&order.take())?;
+    increasing(&lock(&order))?;
     cx.check_history()
 }
 
@@ -229,7 +213,7 @@ async fn token_and_grant_are_one_step(cx: Cx) -> Verdict {
             // Tries, not waits: clients race for a grant only while the name is free for an instant.
             match lane.try_acquire(&name, &ask).await.seen("try_acquire")? {
                 Some(held) => {
-                    order.push(token_of(&*held, "try_acquire")?);
+                    lock(&order).push(token_of(&*held, "try_acquire")?);
                     cx.evidence("grants");
                     // For a moment: else a store that takes a microsecond would refuse no client.
                     cx.sleep(rng.duration(Duration::ZERO, ms(1))).await;
@@ -246,7 +230,7 @@ async fn token_and_grant_are_one_step(cx: Cx) -> Verdict {
         Ok::<(), Failure>(())
     });
     all(tasks).await?;
-    increasing(&order.take())?;
+    increasing(&lock(&order))?;
     cx.check_history()
 }
 

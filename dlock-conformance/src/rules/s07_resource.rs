@@ -1,7 +1,6 @@
 //! §7 Fencing, the part about the fenced resource.
 
-use dlock_core::{Access, Admission, FenceGate, FencedValue, Token};
-use futures::future::try_join_all;
+use dlock_core::{Access, Admission, FenceGate, FencedValue};
 
 use super::prelude::*;
 

@@ -1,7 +1,7 @@
 //! §7, tokens under special conditions: restarts, clock steps, very large tokens, and raises.
 
+use dlock_core::FenceGate;
 use dlock_core::spi::{Acquire, Attempt, Raised, Release};
-use dlock_core::{FenceGate, Token};
 
 use super::prelude::*;
 use super::probes::key_of_nobody;

@@ -1,10 +1,7 @@
 //! §8, the rules about the order of grants.
 
-use std::sync::Mutex;
-
 use super::prelude::*;
 use super::s02_extremes::endurance;
-use crate::task::Task;
 
 rules! {
     first_come_first_served, a_long_line_keeps_its_order, a_try_does_not_overtake,

@@ -1,8 +1,6 @@
 //! §8 Waking, fairness, priority.
 
 use std::collections::HashSet;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::prelude::*;
 use super::s08_queue::Line;

@@ -1,11 +1,9 @@
 //! §9 Cancellation and async contract: what a dropped operation leaves behind.
 
 use futures::channel::oneshot;
-use futures::future::try_join_all;
 use futures::pin_mut;
 
 use super::prelude::*;
-use crate::rng::Rng;
 use crate::sweep::{Cut, Sweep, Waking};
 
 rules! {

@@ -2,7 +2,6 @@
 
 use std::future::poll_fn;
 use std::panic::resume_unwind;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 
@@ -85,13 +84,8 @@ async fn futures_may_change_threads(cx: Cx) -> Verdict {
             task.sleep(ms(8)).await;
             blocking.release().await
         });
-        let moved = if cx.is_virtual() {
-            on_changing_threads(&cx, waiting).boxed()
-        } else {
-            through_tasks(&cx, waiting).boxed()
-        };
         let what = format!("round {round}: an acquire that is polled by another thread each time");
-        let held = cx.done(cx.prompt(), what, moved).await?;
+        let held = cx.done(cx.prompt(), what, moved(&cx, waiting)).await?;
         releasing.await.seen("B releases")?;
         // A guard is dropped on the thread that it was moved to.
         thread::spawn(move || drop(held))
@@ -102,6 +96,14 @@ async fn futures_may_change_threads(cx: Cx) -> Verdict {
         cx.passes_by(&*b, &name, &ask, by, when).await?;
     }
     Ok(())
+}
+
+/// Polls by another thread each time, as far as that is possible.
+pub(super) async fn moved<T: Send + 'static>(cx: &Cx, future: BoxFuture<'static, T>) -> T {
+    match cx.is_virtual() {
+        true => on_changing_threads(cx, future).await,
+        false => through_tasks(cx, future).await,
+    }
 }
 
 /// Polls each time on a thread of its own; in a simulation, where nothing asks for a runtime's threads.
@@ -119,7 +121,7 @@ pub(super) async fn on_changing_threads<T: Send>(cx: &Cx, mut future: BoxFuture<
 }
 
 /// Hands the future from task to task, once for each poll: several threads of a runtime share them.
-pub(super) async fn through_tasks<T: Send + 'static>(cx: &Cx, mut future: BoxFuture<'static, T>) -> T {
+async fn through_tasks<T: Send + 'static>(cx: &Cx, mut future: BoxFuture<'static, T>) -> T {
     let mut threads = std::collections::HashSet::new();
     loop {
         let polled = cx.spawn(async move {

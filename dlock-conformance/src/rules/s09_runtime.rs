@@ -151,8 +151,7 @@ async fn shutdown_ends_everything(cx: Cx) -> Verdict {
     let (own, dropped, theirs) = (cx.name("held"), cx.name("dropped"), cx.name("waited-for"));
     let held = a.is_granted(&own, &ask, "before the shutdown").await?;
     let other = a.is_granted(&dropped, &ask, "before the shutdown").await?;
-    let then = "before the shutdown";
-    let blocking = b.is_granted(&theirs, &cx.ask(), then).await?;
+    let blocking = b.is_granted(&theirs, &cx.ask(), "before the shutdown").await?;
     let lost = held.lost();
     // One that waits on the executor that ends, and one that waits elsewhere.
     let inside = {
@@ -324,8 +323,7 @@ async fn any_executor_will_do(cx: Cx) -> Verdict {
     }
     let lapsing = cx.ask().ttl(cx.short_ttl());
     if cx.has(Need::LossSignal) && cx.has(Need::PerGrantTtl) {
-        let then = "at first";
-        let short = a.is_granted(&cx.name("lapsing"), &lapsing, then).await?;
+        let short = a.is_granted(&cx.name("lapsing"), &lapsing, "at first").await?;
         let limit = lapsing.ttl + cx.skew(lapsing.ttl) + bound;
         elsewhere(&cx, "the loss signal", limit, short.lost()).await?;
     }

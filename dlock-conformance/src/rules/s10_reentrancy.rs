@@ -1,10 +1,10 @@
 //! §10 Re-entrancy.
 
 use futures::FutureExt;
-use futures::future::{BoxFuture, join_all};
+use futures::future::BoxFuture;
 
 use super::prelude::*;
-use super::s09_contract::{on_changing_threads, through_tasks};
+use super::s09_contract::moved;
 
 rules! {
     reentry_keeps_the_token, reentry_up_to_the_declared_depth, last_release_frees,
@@ -66,8 +66,7 @@ async fn reentry_up_to_the_declared_depth(cx: Cx) -> Verdict {
     for guard in held.iter().rev() {
         guard.release().await.seen("releasing a level")?;
     }
-    let plain = cx.ask();
-    b.passes(&name, &plain, "after every level was released").await
+    b.passes(&name, &cx.ask(), "after every level was released").await
 }
 
 /// Enters in one of the three ways.
@@ -115,7 +114,7 @@ async fn last_release_frees(cx: Cx) -> Verdict {
                 cx.sleep(rng.duration(Duration::ZERO, ms(1))).await;
             }
             while !inner.is_empty() {
-                let which = usize::try_from(rng.below(inner.len() as u64)).unwrap_or(0);
+                let which = rng.index(inner.len());
                 let guard = inner.swap_remove(which);
                 let left = inner.len() + 1;
                 if rng.one_in(3) {
@@ -304,11 +303,7 @@ async fn owner_is_the_key(cx: Cx) -> Verdict {
             let (a, name, mine, limit) = (a.clone(), name.clone(), mine.clone(), cx.claims().op_bound);
             async move { a.acquire_timeout(&name, &mine, limit).await }.boxed()
         };
-        let entered = if cx.is_virtual() {
-            on_changing_threads(&cx, entering).await
-        } else {
-            through_tasks(&cx, entering).await
-        };
+        let entered = moved(&cx, entering).await;
         let inner = entered.seen(format_args!(
             "round {round}: the owner enters from another thread"
         ))?;

@@ -91,8 +91,7 @@ async fn mismatched_permits_are_refused(cx: Cx) -> Verdict {
     let (a, b) = (cx.connect().await?, cx.connect().await?);
     let name = cx.name("permits");
     let three = cx.ask().permit(3);
-    let when = "the first of 3 permits";
-    let first = a.is_granted(&name, &three, when).await?;
+    let first = a.is_granted(&name, &three, "the first of 3 permits").await?;
     let mut others = vec![
         (cx.ask().permit(5), "5 permits while 3 are in use"),
         (cx.ask().permit(2), "2 permits while 3 are in use"),
@@ -103,8 +102,7 @@ async fn mismatched_permits_are_refused(cx: Cx) -> Verdict {
     for (ask, what) in others {
         mismatched(&cx, &*b, &name, &ask, what).await?;
     }
-    let what = "the second of 3 permits";
-    let second = b.is_granted(&name, &three, what).await?;
+    let second = b.is_granted(&name, &three, "the second of 3 permits").await?;
     first.release().await.seen("the first permit's release")?;
     second.release().await.seen("the second permit's release")?;
     // Nothing of the refused ones is left, and the class is free again.

@@ -1,9 +1,5 @@
 //! §11 Readers, writers and permits: downgrade and upgrade.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
-use futures::future::join_all;
-
 use super::prelude::*;
 use crate::subject::{Convert, Upgraded};
 

@@ -1,10 +1,7 @@
 //! §11 Readers, writers and permits: which waiters go first.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-
 use super::prelude::*;
 use crate::sweep::{Cut, Sweep, Waking};
-use crate::task::Task;
 
 rules! {
     write_beside_own_read_ends, nobody_starves, new_readers_wait_behind_a_writer,
@@ -204,8 +201,7 @@ async fn mixed_queue_drains(cx: Cx) -> Verdict {
     }
     for (n, order) in orders.iter().enumerate() {
         let name = cx.name(format_args!("{n}-{order}"));
-        let when = "the first writer";
-        let first = clients[0].is_granted(&name, &write, when).await?;
+        let first = clients[0].is_granted(&name, &write, "the first writer").await?;
         let mut tasks = Vec::new();
         for (i, mode) in order.chars().enumerate() {
             let (task, client) = (cx.clone(), clients[i % clients.len()].clone());

@@ -1,7 +1,5 @@
 //! §12 Watch: what a stream of changes costs.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-
 use super::prelude::*;
 use super::s12_watch::Comer;
 use super::watching::{Grants, Watching, all_believe, beside_and_elsewhere, observer};
@@ -116,8 +114,7 @@ async fn watching_slows_nobody(cx: Cx) -> Verdict {
             seen.waiting
         );
     }
-    let when = "a try, with watchers only";
-    let held = b.is_granted(&name, &ask, when).await?;
+    let held = b.is_granted(&name, &ask, "a try, with watchers only").await?;
     let waiting = cx.waits(&a, &name, &ask);
     cx.in_line(&*b, &name, 1).await?;
     held.release().await.seen("B releases")?;

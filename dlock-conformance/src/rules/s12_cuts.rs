@@ -2,7 +2,7 @@
 
 use std::pin::{Pin, pin};
 
-use dlock_core::{Change, Inspection, Result, Timestamp};
+use dlock_core::{Change, Inspection, Result};
 use futures::StreamExt;
 use futures::future::{Either, select};
 use futures::stream::{BoxStream, Peekable};
@@ -10,7 +10,6 @@ use futures::stream::{BoxStream, Peekable};
 use super::faulty::{Faulty, faulty, patience, struck};
 use super::prelude::*;
 use super::watching::{Watching, observer};
-use crate::network::{Cut, Direction, Fault};
 
 rules! {
     cut_is_told, nothing_is_told_that_never_was,
@@ -87,10 +86,9 @@ async fn hand_over(
     c: &dyn Subject,
     changes: &mut Changes,
 ) -> Verdict<Box<dyn Held>> {
-    let ask = cx.ask();
     let hand_over = async {
         first.release().await.seen("B releases")?;
-        c.acquire(name, &ask).await.seen("C acquires")
+        c.acquire(name, &cx.ask()).await.seen("C acquires")
     };
     match how {
         Break::Cut(how) => {
@@ -248,8 +246,7 @@ async fn a_late_sign_of_life(cx: &Cx, f: &Faulty, w: &dyn Subject, taken: bool) 
     // If the answer to this is lost, the client retries automatically.
     let _: Result<()> = cx.within(patience(cx), "A releases", held.release()).await?;
     let by = cx.now() + patience(cx);
-    let when = "after A has released";
-    let next = cx.free_by(&*f.b, &name, &ask, by, when).await?;
+    let next = cx.free_by(&*f.b, &name, &ask, by, "after A has released").await?;
     let mut holders = vec![next.id()];
     if !taken {
         next.release().await.seen("B releases")?;

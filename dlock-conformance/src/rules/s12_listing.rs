@@ -1,9 +1,8 @@
 //! §12 The names in use, as an operator lists them.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use futures::future::{join_all, try_join, try_join_all};
+use futures::future::try_join;
 
 use super::prelude::*;
 use super::watching::observer;

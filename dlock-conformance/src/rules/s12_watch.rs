@@ -1,13 +1,9 @@
 //! §12 Watch: what a stream of changes reports.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-
-use futures::future::{join, try_join_all};
+use futures::future::join;
 
 use super::prelude::*;
 use super::watching::{Grants, Told, Watching, all_believe, beside_and_elsewhere};
-use crate::rng::Rng;
-use crate::task::Task;
 
 rules! {
     snapshot_and_then_every_change, events_are_in_grant_order, last_state_is_told, expiry_is_told_in_time,

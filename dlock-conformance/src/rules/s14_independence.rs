@@ -1,7 +1,5 @@
 //! §14 Many names, many tasks, one client.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use super::prelude::*;
 
 rules! {
@@ -247,8 +245,7 @@ async fn held_locks_use_up_no_pool(cx: Cx) -> Verdict {
     }
     // All are kept, and every one is still within reach.
     for (name, guard) in &held {
-        let when = "while its client holds many";
-        b.is_refused(name, &ask, when).await?;
+        b.is_refused(name, &ask, "while its client holds many").await?;
         if cx.has(Need::Renew) {
             cx.done(bound, "renewing one of many", guard.renew()).await?;
         }

@@ -1,10 +1,7 @@
 //! §15 Lost replies, retries, stale messages.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-
 use super::faulty::{SLOW, faulty, kept, patience, struck};
 use super::prelude::*;
-use crate::network::{Cut, Direction, Fault};
 
 rules! {
     a_lost_reply_lapses, a_retry_knows_its_own_grant, one_call_one_entry, retries_make_no_second_holder,
@@ -156,8 +153,7 @@ async fn retries_make_no_second_holder(cx: Cx) -> Verdict {
         cx.spawn(async move {
             loop {
                 task_cx.sleep(rng.duration(ms(2), ms(8))).await;
-                let victim = usize::try_from(rng.below(4)).unwrap_or(0);
-                if networks[victim].cut(Cut::Reset) > 0 {
+                if networks[rng.index(4)].cut(Cut::Reset) > 0 {
                     task_cx.evidence("cuts");
                 }
             }

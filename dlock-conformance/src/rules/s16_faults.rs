@@ -2,11 +2,10 @@
 
 use dlock_core::{Error, LockOptions};
 use futures::FutureExt as _;
-use futures::future::{BoxFuture, join_all, join3};
+use futures::future::{BoxFuture, join3};
 
 use super::faulty::{faulty, patience, struck};
 use super::prelude::*;
-use crate::network::{Cut, Direction, Fault};
 
 rules! {
     a_reset_is_survived, a_black_hole_ends_every_call, a_cut_wait_goes_on, a_server_comes_back,
@@ -135,7 +134,7 @@ async fn a_cut_wait_goes_on(cx: Cx) -> Verdict {
     for (how, lost_push) in [(Cut::Reset, false), (Cut::Fin, false), (Cut::Reset, true)] {
         let name = cx.name(format_args!("{how:?}-{lost_push}"));
         let before = f.b.acquire(&name, &ask).await.seen("B acquires a free name")?;
-        let waiting = f.a_acquires(&cx, &name, &ask, None);
+        let waiting = cx.waits(&f.a, &name, &ask);
         // Long enough that it waits.
         cx.sleep(ms(50)).await;
         ensure!(!waiting.is_done(), "A does not wait while B holds");
@@ -272,7 +271,7 @@ async fn lapsed_place_is_not_granted(cx: Cx) -> Verdict {
         let name = cx.name(format_args!("{fault:?}"));
         let before = f.b.acquire(&name, &long).await.seen("B acquires a free name")?;
         let answered = f.net.traffic().replies;
-        let mut waiting = f.a_acquires(&cx, &name, &short, None);
+        let mut waiting = cx.waits(&f.a, &name, &short);
         let by = cx.now() + cx.claims().op_bound;
         if !cx.comes(by, || f.net.traffic().replies > answered).await {
             inconclusive!("A, which waits, was not answered");

@@ -5,18 +5,10 @@
 //! things. The history is legal, and no stale token was admitted, whatever happened. After the last fault,
 //! every client gets every name within its bound.
 
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
-
-use dlock_core::Timestamp;
-
 use super::prelude::*;
 use crate::agent::Child;
 use crate::checker::Check;
 use crate::history::Lane;
-use crate::network::{Cut, Direction, Fault, FaultGuard, Network};
-use crate::rng::Rng;
-use crate::task::Task;
 
 rules! {
     all_at_once_and_then_healed,
@@ -70,12 +62,10 @@ impl Stage {
     /// Other rules check the outcome of one operation under these circumstances.
     async fn turn(&self, lane: &Lane, rng: &mut Rng) {
         let (cx, name) = (&self.cx, &self.names[rng.index(NAMES)]);
-        let ask = cx.ask().ttl(cx.short_ttl());
-        let ask = if cx.has(Need::AutoRenew) && rng.one_in(3) {
-            ask.auto_renew()
-        } else {
-            ask
-        };
+        let mut ask = cx.ask().ttl(cx.short_ttl());
+        if cx.has(Need::AutoRenew) && rng.one_in(3) {
+            ask = ask.auto_renew();
+        }
         let Ok(held) = lane.acquire_timeout(name, &ask, ask.ttl * 3).await else {
             return;
         };
@@ -117,18 +107,13 @@ impl Stage {
     }
 }
 
-/// A fault that is at work, and until when.
-struct AtWork {
-    until: Timestamp,
-    fault: FaultGuard,
-}
-
 struct Nemesis {
     stage: Stage,
     rng: Rng,
     networks: Vec<Arc<dyn Network>>,
     processes: Vec<Slot>,
-    at_work: Vec<AtWork>,
+    /// The faults that are at work, and until when.
+    at_work: Vec<(Timestamp, FaultGuard)>,
     stopped: Vec<(Timestamp, Arc<Child>)>,
 }
 
@@ -158,19 +143,11 @@ impl Nemesis {
     /// Ends what has been at work for long enough, or all of it.
     fn relent(&mut self, all: bool) -> Verdict {
         let now = self.stage.cx.now();
-        for at_work in std::mem::take(&mut self.at_work) {
-            if all || at_work.until <= now {
-                self.stage.cx.evidence_by("struck", at_work.fault.hits());
-            } else {
-                self.at_work.push(at_work);
-            }
+        for (_, fault) in self.at_work.extract_if(.., |(until, _)| all || *until <= now) {
+            self.stage.cx.evidence_by("struck", fault.hits());
         }
-        for (until, child) in std::mem::take(&mut self.stopped) {
-            if all || until <= now {
-                child.resume()?;
-            } else {
-                self.stopped.push((until, child));
-            }
+        for (_, child) in self.stopped.extract_if(.., |(until, _)| all || *until <= now) {
+            child.resume()?;
         }
         Ok(())
     }
@@ -194,10 +171,7 @@ impl Nemesis {
         };
         // Long ones, too: a holder is to lose its lease now and then.
         let until = cx.now() + rng.duration(Duration::ZERO, ttl * 3 / 2);
-        self.at_work.push(AtWork {
-            until,
-            fault: net.begin(fault),
-        });
+        self.at_work.push((until, net.begin(fault)));
     }
 
     /// A process is stopped for a while, or killed.
@@ -208,13 +182,12 @@ impl Nemesis {
         let Some(child) = slot.clone().filter(|child| !is_stopped(child)) else {
             return Ok(());
         };
+        cx.evidence("struck");
         if self.rng.one_in(4) {
             *slot = None;
             child.kill()?;
-            cx.evidence("struck");
         } else {
             child.stop()?;
-            cx.evidence("struck");
             let ttl = cx.short_ttl();
             let until = cx.now() + self.rng.duration(Duration::ZERO, ttl * 3 / 2);
             drop(slot);
@@ -279,7 +252,9 @@ async fn all_at_once_and_then_healed(cx: Cx) -> Verdict {
         at_work: Vec::new(),
         stopped: Vec::new(),
     };
-    nemesis.rage(length(&cx)).await?;
+    let (quick, full) = if cx.is_virtual() { (15, 60) } else { (4, 60) };
+    let length = Duration::from_secs(cx.rounds(quick, full) as u64);
+    nemesis.rage(length).await?;
     stage.over.store(true, Ordering::SeqCst);
     healed(&cx, &stage.names, &clients, work).await?;
     cx.check_history()?;
@@ -287,12 +262,6 @@ async fn all_at_once_and_then_healed(cx: Cx) -> Verdict {
         cx.check(Check::Resource)?;
     }
     Ok(())
-}
-
-/// How long it goes on.
-fn length(cx: &Cx) -> Duration {
-    let (quick, full) = if cx.is_virtual() { (15, 60) } else { (4, 60) };
-    Duration::from_secs(cx.rounds(quick, full) as u64)
 }
 
 /// From now on there are no faults: the work ends, and every client gets every name.

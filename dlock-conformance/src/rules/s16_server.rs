@@ -1,8 +1,6 @@
 //! The bodies of the rules of §16 that need access to the server: its restart, its clock, its replica, its
 //! data.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use super::prelude::*;
 use crate::hooks::Step;
 
@@ -286,22 +284,20 @@ async fn foreign_data_is_no_lock(cx: Cx) -> Verdict {
     Ok(())
 }
 
-fn is_backend_data<T>(answer: dlock_core::Result<T>, what: &str) -> Verdict {
-    refused(answer, ErrorKind::BackendData, format_args!("{what}"))
-}
-
 async fn refuses(cx: &Cx, b: &dyn Subject, name: &LockName, held: Option<&dyn Held>, was: &str) -> Verdict {
     let ask = cx.ask();
-    let bound = cx.prompt();
+    let (bound, unreadable) = (cx.prompt(), ErrorKind::BackendData);
     let what = format!("a try for a name that was {was} and has foreign data");
-    is_backend_data(cx.within(bound, &what, b.try_acquire(name, &ask)).await?, &what)?;
+    let tried = cx.within(bound, &what, b.try_acquire(name, &ask)).await?;
+    refused(tried, unreadable, what)?;
     let what = format!("an acquire of a name that was {was} and has foreign data");
-    is_backend_data(cx.within(bound, &what, b.acquire(name, &ask)).await?, &what)?;
+    let waited = cx.within(bound, &what, b.acquire(name, &ask)).await?;
+    refused(waited, unreadable, what)?;
     if cx.has(Need::Inspect)
         && let Some(observe) = b.observe()
     {
         let answer = observe.inspect(name).await;
-        is_backend_data(answer, "a look at a name that has foreign data")?;
+        refused(answer, unreadable, "a look at a name that has foreign data")?;
     }
     if let Some(held) = held {
         ensure!(

@@ -1,12 +1,11 @@
 //! §16, §8: clients that were cut off or stopped, and what happens to their holds and queue entries.
 
-use futures::future::{Either, join_all, select};
+use futures::future::{Either, select};
 
 use super::faulty::{faulty, patience, struck};
 use super::prelude::*;
 use super::s08_queue::Line;
 use super::s08_waking::stop_outside;
-use crate::network::Fault;
 
 rules! {
     what_lapsed_is_never_adopted, a_turn_reaches_a_waiter_that_was_cut_off,
@@ -94,7 +93,7 @@ async fn a_turn_reaches_a_waiter_that_was_cut_off(cx: Cx) -> Verdict {
     let (c, ask) = (cx.connect().await?, cx.ask());
     for name in cx.names(2, 10) {
         let before = c.acquire(&name, &ask).await.seen("C acquires a free name")?;
-        let mut first = f.a_acquires(&cx, &name, &ask, None);
+        let mut first = cx.waits(&f.a, &name, &ask);
         cx.in_line(&*c, &name, 1).await?;
         let mut second = cx.waits(&f.b, &name, &ask);
         cx.in_line(&*c, &name, 2).await?;

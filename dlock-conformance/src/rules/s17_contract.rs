@@ -279,8 +279,7 @@ async fn capabilities_are_constant(cx: Cx) -> Verdict {
             Ok(())
         };
         same("at first")?;
-        let what = "at first";
-        let guard = client.is_granted(&cx.name("x"), &cx.ask(), what).await?;
+        let guard = client.is_granted(&cx.name("x"), &cx.ask(), "at first").await?;
         same("while it holds")?;
         guard.release().await.seen("releasing")?;
         let no_ttl = cx.ask().ttl(Duration::ZERO);

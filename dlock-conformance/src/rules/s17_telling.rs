@@ -214,9 +214,8 @@ async fn each_turn_is_told_once(cx: Cx) -> Verdict {
     let renewing = cx.name("renewing");
     if cx.has(Need::AutoRenew) && cx.has(Need::PerGrantTtl) {
         let ttl = cx.steady_ttl();
-        let when = "at first";
         let kept = a
-            .is_granted(&renewing, &ask.clone().ttl(ttl).auto_renew(), when)
+            .is_granted(&renewing, &ask.clone().ttl(ttl).auto_renew(), "at first")
             .await?;
         let third = Guarded::new(&renewing, &*kept);
         cx.sleep(ttl / 2).await;
@@ -233,8 +232,7 @@ async fn each_turn_is_told_once(cx: Cx) -> Verdict {
     let lapsing = cx.name("lapsing");
     if cx.has(Need::LossSignal) && cx.has(Need::PerGrantTtl) {
         let ttl = cx.short_ttl();
-        let then = "at first";
-        let short = a.is_granted(&lapsing, &ask.clone().ttl(ttl), then).await?;
+        let short = a.is_granted(&lapsing, &ask.clone().ttl(ttl), "at first").await?;
         let fourth = Guarded::new(&lapsing, &*short);
         tale.told(".acquired", &fourth, 1, "a grant").await?;
         cx.evidence("grants_told");

@@ -6,7 +6,6 @@
 
 use super::faulty::patience;
 use super::prelude::*;
-use crate::network::{Fault, FaultGuard, Network};
 
 rules! {
     no_majority_too_many, extension_needs_a_majority_of_all, tokens_increase_over_majorities,
@@ -206,27 +205,23 @@ async fn extension_needs_a_majority_of_all(cx: Cx) -> Verdict {
     // One fewer: possibly more than half of the members that granted, but not of all.
     a.loses(majority - 1)?;
     let deadline = held.deadline();
-    let renewals = async {
-        // As long as it may be believed.
-        while held.is_valid() {
-            if held.renew().await.is_ok() {
-                fail!(
-                    "a renewal that reached {} of {members} members was answered as a success, for a hold \
-                        that {majority} had granted",
-                    majority - 1
-                );
-            }
-            ensure!(
-                held.deadline() <= deadline,
-                "a renewal that reached {} of {members} members has moved the deadline",
+    // As long as it may be believed.
+    while held.is_valid() {
+        if held.renew().await.is_ok() {
+            fail!(
+                "a renewal that reached {} of {members} members was answered as a success, for a hold \
+                    that {majority} had granted",
                 majority - 1
             );
-            cx.evidence("refused_renewals");
-            cx.sleep(ttl / 20).await;
         }
-        Ok::<(), Failure>(())
-    };
-    renewals.await?;
+        ensure!(
+            held.deadline() <= deadline,
+            "a renewal that reached {} of {members} members has moved the deadline",
+            majority - 1
+        );
+        cx.evidence("refused_renewals");
+        cx.sleep(ttl / 20).await;
+    }
     cx.evidence("lapsed");
     // The others, with the one that A lost, are a majority where the number is odd, and free.
     if members - (majority - 1) >= majority {

@@ -1,18 +1,14 @@
 //! §19 Elections: who leads, who is shown as the leader, and what happens to a leader's work.
 
 use std::ops::ControlFlow;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use dlock_core::runtime::yield_now;
-use dlock_core::{Election, Held as Leader, Holder, Leadership, Result, Token};
+use dlock_core::{Election, Held as Leader, Holder, Leadership, Result};
 use futures::StreamExt as _;
 use futures::stream::BoxStream;
 
 use super::faulty::{faulty, patience, struck};
 use super::prelude::*;
-use crate::network::{Cut, Direction, Fault};
-use crate::task::Task;
 
 rules! {
     one_leads_at_a_time, next_leads_within_the_bound, observers_see_leaders_in_order,
@@ -91,8 +87,7 @@ async fn next_leads_within_the_bound(cx: Cx) -> Verdict {
     for end in ["resigned", "stepped down", "was dropped", "died"] {
         let a = cx.connect().await?;
         let name = cx.name(end);
-        let leadership = election(&*a, &name, &ask)?.campaign().await;
-        let leadership = leadership.seen("A campaigns")?;
+        let leadership = election(&*a, &name, &ask)?.campaign().await.seen("A campaigns")?;
         let mut next = campaigns(&cx, &election(&*b, &name, &ask)?);
         cx.in_line(&*b, &name, 1).await?;
         let early = cx.timeout(ms(20), &mut next).await;

@@ -3,13 +3,10 @@
 use std::fmt;
 use std::future::Future;
 
-use dlock_core::{Error, Timestamp, Token};
+use dlock_core::Error;
 
 use super::prelude::*;
 use crate::history::Lane;
-use crate::network::Network;
-use crate::rng::Rng;
-use crate::task::Task;
 
 /// Ends the rule as not run, with the reason.
 macro_rules! not_run {
@@ -199,14 +196,19 @@ impl Cx {
 
     /// A client waits for the lock, in a task.
     pub(super) fn waits(&self, client: &Client, name: &LockName, ask: &Ask) -> Waiting {
-        let (client, name, ask) = (client.clone(), name.clone(), ask.clone());
-        self.spawn(async move { client.acquire(&name, &ask).await })
+        self.waits_for(client, name, ask, None)
     }
 
-    /// A client waits for the lock for at most so long, in a task.
-    pub(super) fn waits_for(&self, client: &Client, name: &LockName, ask: &Ask, limit: Duration) -> Waiting {
-        let (client, name, ask) = (client.clone(), name.clone(), ask.clone());
-        self.spawn(async move { client.acquire_timeout(&name, &ask, limit).await })
+    /// A client waits for the lock for at most so long, if there is a limit, in a task.
+    pub(super) fn waits_for(
+        &self,
+        client: &Client,
+        name: &LockName,
+        ask: &Ask,
+        limit: impl Into<Option<Duration>>,
+    ) -> Waiting {
+        let (client, name, ask, limit) = (client.clone(), name.clone(), ask.clone(), limit.into());
+        self.spawn(async move { client.wait(&name, &ask, limit).await })
     }
 
     /// A client tries, or waits for at most so long, in a task.

@@ -1,11 +1,10 @@
 //! Many requests of one client at once, which a backend may send as one: 14.08, 15.11 and 16.17.
 
 use dlock_core::Result;
-use futures::future::{BoxFuture, join_all};
+use futures::future::BoxFuture;
 
 use super::faulty::{faulty, patience, struck};
 use super::prelude::*;
-use crate::network::{Direction, Fault};
 
 rules! { one_of_many_ends_alone, many_unheard_are_each_unknown, one_of_many_fails_alone }
 

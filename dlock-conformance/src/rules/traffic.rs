@@ -1,15 +1,10 @@
 //! The bodies of rules that count network traffic and wake-ups: 2.12, 5.12, 8.10.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
-use dlock_core::Timestamp;
 use futures::channel::mpsc;
 use futures::{FutureExt, StreamExt};
 
 use super::faulty::faulty;
 use super::prelude::*;
-use crate::network::Network;
-use crate::task::Task;
 
 rules! {
     round_trips_are_few, renewals_leave_time_for_another, one_release_wakes_few,
@@ -189,8 +184,7 @@ async fn one_release_wakes_few(cx: Cx) -> Verdict {
     let b = cx.connect().await?;
     let one = vec![cx.connect().await?; CROWD];
     one_client(&cx, &*b, &one).await?;
-    let otherwise = "the requests of many clients are not counted";
-    let Some(net) = cx.network_if_any(otherwise)? else {
+    let Some(net) = cx.network_if_any("the requests of many clients are not counted")? else {
         return Ok(());
     };
     let mut many = Vec::new();

@@ -3,13 +3,11 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Mutex, MutexGuard};
+use std::sync::MutexGuard;
 
-use dlock_core::{Change, Holder, Result, Timestamp, Token};
+use dlock_core::{Change, Holder, Result};
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
-
-use futures::future::try_join_all;
 
 use super::prelude::*;
 use crate::policy::Merging;

@@ -106,7 +106,7 @@ pub(crate) fn attempt(rule: &'static Rule, setup: Setup) -> Attempt {
     let took = cx.now().since(started);
     let verdict = lock(&verdict).take();
     let evidence = cx.take_evidence();
-    let outcome = match (verdict, driven) {
+    let mut outcome = match (verdict, driven) {
         (Some(Ok(())), _) => judge_evidence(rule, &evidence),
         (Some(Err(failure)), _) => failed(failure),
         (None, Driven::TimedOut) => Outcome::Fail {
@@ -122,12 +122,9 @@ pub(crate) fn attempt(rule: &'static Rule, setup: Setup) -> Attempt {
             what: "the runtime dropped the rule before it ended".to_owned(),
         },
     };
-    let outcome = match outcome {
-        Outcome::Fail { seen } => Outcome::Fail {
-            seen: seen + &cx.afterthought(),
-        },
-        other => other,
-    };
+    if let Outcome::Fail { seen } = &mut outcome {
+        seen.push_str(&cx.afterthought());
+    }
     let failed = outcome != Outcome::Pass;
     Attempt {
         outcome,

@@ -10,6 +10,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use crate::lock::lock;
+use crate::nanos::nanos;
 
 const TICK: Duration = Duration::from_millis(1);
 /// How often the disk is tried, and how long a write takes at most on an idle disk.
@@ -102,14 +103,12 @@ impl Shared {
     fn run(&self, started: Instant, tick: Duration, mut work: impl FnMut()) {
         while !self.stop.load(Ordering::Relaxed) {
             let before = Instant::now();
-            let since = before.saturating_duration_since(started).as_nanos();
-            self.ticking
-                .store(u64::try_from(since).unwrap_or(u64::MAX), Ordering::Relaxed);
+            let since = nanos(before.saturating_duration_since(started));
+            self.ticking.store(since, Ordering::Relaxed);
             work();
             let late = before.elapsed().saturating_sub(tick);
             if late >= STALL {
-                let mut stalls = lock(&self.stalls);
-                stalls.push((Instant::now(), late));
+                lock(&self.stalls).push((Instant::now(), late));
             }
             let power = (u64::BITS - (late.as_micros() as u64).leading_zeros()).min(31) as usize;
             lock(&self.buckets)[power] += 1;

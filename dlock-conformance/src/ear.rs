@@ -40,7 +40,6 @@ impl fmt::Display for Told {
 type Heard = Arc<Mutex<Vec<Told>>>;
 
 struct Listener {
-    number: u64,
     /// Only that thread: a simulation runs on one thread, and others may run beside it.
     thread: Option<ThreadId>,
     heard: Heard,
@@ -49,7 +48,6 @@ struct Listener {
 /// Listens until it is dropped. From [`Cx::listen`](crate::Cx::listen).
 #[derive(Debug)]
 pub struct Ear {
-    number: u64,
     heard: Heard,
 }
 
@@ -57,22 +55,17 @@ impl Ear {
     /// `None` where the process has a subscriber already.
     pub(crate) fn open(this_thread: bool) -> Option<Self> {
         static INSTALLED: OnceLock<bool> = OnceLock::new();
-        static NEXT: AtomicU64 = AtomicU64::new(0);
         let install = || tracing::subscriber::set_global_default(Switchboard(AtomicU64::new(1))).is_ok();
         if !INSTALLED.get_or_init(install) {
             return None;
         }
-        let ear = Self {
-            number: NEXT.fetch_add(1, Ordering::Relaxed),
-            heard: Heard::default(),
-        };
+        let heard = Heard::default();
         lock(&EARS).push(Listener {
-            number: ear.number,
             thread: this_thread.then(|| thread::current().id()),
-            heard: Arc::clone(&ear.heard),
+            heard: Arc::clone(&heard),
         });
         OPEN.fetch_add(1, Ordering::SeqCst);
-        Some(ear)
+        Some(Self { heard })
     }
 
     /// The events so far.
@@ -84,7 +77,7 @@ impl Ear {
 impl Drop for Ear {
     fn drop(&mut self) {
         OPEN.fetch_sub(1, Ordering::SeqCst);
-        lock(&EARS).retain(|l| l.number != self.number);
+        lock(&EARS).retain(|l| !Arc::ptr_eq(&l.heard, &self.heard));
     }
 }
 

@@ -6,8 +6,3 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
-
-/// What it guarded.
-pub(crate) fn unlocked<T>(mutex: Mutex<T>) -> T {
-    mutex.into_inner().unwrap_or_else(PoisonError::into_inner)
-}

@@ -172,17 +172,9 @@ impl Rule {
 
     /// The name of the test: `must_3_02_no_early_grant`.
     pub fn test_name(&self) -> String {
-        test_name(self.level, self.id, self.title)
+        let (level, id) = (format!("{:?}", self.level), self.id.replace('.', "_"));
+        format!("{}_{id}_{}", level.to_lowercase(), self.title)
     }
-}
-
-pub(crate) fn test_name(level: Level, id: &str, title: &str) -> String {
-    let level = match level {
-        Level::Must => "must",
-        Level::Should => "should",
-        Level::May => "may",
-    };
-    format!("{level}_{}_{title}", id.replace('.', "_"))
 }
 
 /// 3.02 before 10.01.

@@ -28,7 +28,7 @@ use crate::run_state::RunState;
 use crate::side_by_side::side_by_side;
 
 /// How often a rule is run at most when the machine stalls in it.
-const ATTEMPTS: u32 = 3;
+const ATTEMPTS: usize = 3;
 
 /// Runs the selected rules and reports the outcome of each.
 ///
@@ -204,7 +204,8 @@ impl Runner<'_> {
     }
 
     fn attempts(&self, rule: &'static Rule, attempts: &mut Vec<Attempt>, beside_others: bool) -> Outcome {
-        for _ in 0..ATTEMPTS {
+        let most = attempts.len() + ATTEMPTS;
+        loop {
             // Also its number: the seed and the names of each attempt are its own.
             let n = u32::try_from(attempts.len()).unwrap_or(u32::MAX);
             let began = Instant::now();
@@ -247,13 +248,10 @@ impl Runner<'_> {
             }
             let outcome = attempt.outcome.clone();
             attempts.push(attempt);
-            if !stalled {
+            if !stalled || attempts.len() == most {
                 return outcome;
             }
         }
-        let what = "no attempt was made".to_owned();
-        let last = attempts.last().map(|last| last.outcome.clone());
-        last.unwrap_or(Outcome::Error { what })
     }
 
     /// A waived rule is run too: if it holds, the waiver is out of date.

@@ -1,27 +1,25 @@
 //! Work on several threads.
 
-use std::sync::Mutex;
+use std::iter::from_fn;
+use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::lock::{lock, unlocked};
-
-/// Runs all of them, a given number at once, and returns their results in the order of completion.
+/// Runs all of them, a given number at once, and returns their results in any order.
 pub(crate) fn side_by_side<T: Sync, R: Send>(
     threads: usize,
     all: &[T],
     each: impl Fn(&T) -> R + Sync,
 ) -> Vec<R> {
     let next = AtomicUsize::new(0);
-    let done = Mutex::new(Vec::new());
+    let work = || -> Vec<R> {
+        let mine = from_fn(|| all.get(next.fetch_add(1, Ordering::Relaxed)));
+        mine.map(&each).collect()
+    };
     std::thread::scope(|scope| {
-        for _ in 0..threads.clamp(1, all.len().max(1)) {
-            scope.spawn(|| {
-                while let Some(one) = all.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let result = each(one);
-                    lock(&done).push(result);
-                }
-            });
-        }
-    });
-    unlocked(done)
+        let threads = 0..threads.clamp(1, all.len().max(1));
+        let threads: Vec<_> = threads.map(|_| scope.spawn(work)).collect();
+        let done = threads.into_iter().map(|thread| thread.join());
+        done.flat_map(|done| done.unwrap_or_else(|panic| resume_unwind(panic)))
+            .collect()
+    })
 }

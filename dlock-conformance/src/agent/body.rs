@@ -51,7 +51,7 @@ impl Body {
         let (ears, hello) = Ears::new(runtime);
         ears.listen(output);
         let pipe = Pipe::to_process(process.id(), ears, input);
-        let hello = pipe.unasked(hello);
+        let hello = pipe.pending(0, hello);
         let process = Mutex::new(process);
         Ok((Self::Real { process, clock }, pipe, hello))
     }
@@ -65,7 +65,7 @@ impl Body {
             let enclosed = Arc::clone(&enclosed);
             Pipe::new(number, ears, Box::new(move |line| enclosed.hear(line)))
         };
-        let hello = pipe.unasked(hello);
+        let hello = pipe.pending(0, hello);
         (Self::Simulated(enclosed), pipe, hello)
     }
 

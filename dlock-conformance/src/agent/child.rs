@@ -111,10 +111,9 @@ impl Child {
         async move {
             let told = taken.await?;
             let other = || format!("process {pid}: an acquire answered that another client holds the lock");
-            let Timed { asked, answered, .. } = told;
             let none = || Error::new(ErrorKind::BackendData, other());
-            let value = told.value.ok_or_else(none)?;
-            Ok(Timed {
+            let (asked, answered) = (told.asked, told.answered);
+            told.value.ok_or_else(none).map(|value| Timed {
                 value,
                 asked,
                 answered,
@@ -172,7 +171,7 @@ impl Child {
 
     /// Lets it work on its own until the answer is dropped.
     pub fn churn(&self, churn: Churn) -> Steps {
-        self.pipe.send(Command::Churn(churn)).steps()
+        Steps(self.pipe.send(Command::Churn(churn)))
     }
 }
 

@@ -45,15 +45,14 @@ pub type Asked<T> = BoxFuture<'static, Result<Timed<T>>>;
 
 /// The steps of a child that works on its own, until this is dropped.
 #[derive(Debug)]
-pub struct Steps(Pending);
+pub struct Steps(pub(super) Pending);
 
 impl Steps {
     /// The next step, and the parent's time when it was read; `None` when the child has ended.
     pub async fn next(&mut self) -> Option<(Step, Timestamp)> {
         loop {
-            match self.0.answers.next().await? {
-                (Answer::Step(step), at) => return Some((step, at)),
-                _ => continue,
+            if let (Answer::Step(step), at) = self.0.answers.next().await? {
+                return Some((step, at));
             }
         }
     }
@@ -163,12 +162,8 @@ impl Pipe {
         Self::new(pid, ears, Box::new(write))
     }
 
-    /// The unasked answer: the child's hello.
-    pub(super) fn unasked(self: &Arc<Self>, answers: Answers) -> Pending {
-        self.pending(0, answers)
-    }
-
-    fn pending(self: &Arc<Self>, n: u64, answers: Answers) -> Pending {
+    /// The answer of that number; the child's hello has 0.
+    pub(super) fn pending(self: &Arc<Self>, n: u64, answers: Answers) -> Pending {
         Pending {
             pipe: Arc::clone(self),
             n,
@@ -259,10 +254,6 @@ impl Pending {
             asked: self.asked,
             answered,
         })
-    }
-
-    pub(super) fn steps(self) -> Steps {
-        Steps(self)
     }
 }
 

@@ -103,10 +103,7 @@ impl Lane {
     ) -> Result<()> {
         let flight = self.invoke(op, &held.name, Some(held.op_id), None);
         let result = answer.await;
-        flight.end(match &result {
-            Ok(()) => Return::ok((op == Op::Renew).then_some(&*held.held)),
-            Err(e) => Return::error(e),
-        });
+        flight.end(&result, |()| Return::ok((op == Op::Renew).then_some(&*held.held)));
         result
     }
 
@@ -166,10 +163,9 @@ impl Lane {
         let flight = self.invoke(op, &text, None, Some(ask));
         let op_id = flight.event.op_id;
         let result = acquire.await;
-        flight.end(match &result {
-            Ok(Some(held)) => Return::ok(Some(&**held)),
-            Ok(None) => Return::outcome(OpOutcome::Held),
-            Err(e) => Return::error(e),
+        flight.end(&result, |granted| match granted {
+            Some(held) => Return::ok(Some(&**held)),
+            None => Return::outcome(OpOutcome::Held),
         });
         Ok(result?.map(|held| Recorded {
             held,
@@ -247,17 +243,15 @@ impl Return {
             ..Self::outcome(OpOutcome::Ok)
         }
     }
-
-    pub(super) fn error(error: &dlock_core::Error) -> Self {
-        Self {
-            error: Some(format!("{:?}", error.kind())),
-            ..Self::outcome(OpOutcome::of(error))
-        }
-    }
 }
 
 impl Flight<'_> {
-    pub(super) fn end(mut self, how: Return) {
+    /// With that answer, or its error.
+    pub(super) fn end<T>(mut self, answer: &Result<T>, how: impl FnOnce(&T) -> Return) {
+        let how = answer.as_ref().map(how).unwrap_or_else(|e| Return {
+            error: Some(format!("{:?}", e.kind())),
+            ..Return::outcome(OpOutcome::of(e))
+        });
         self.finish(how, None);
     }
 

@@ -25,10 +25,11 @@ impl Lane {
         let result = gate
             .write(resource, token, token.get().to_string().as_bytes())
             .await;
-        flight.end(match &result {
-            Ok(admission) if admission.is_admitted() => Return::outcome(OpOutcome::Ok),
-            Ok(_) => Return::outcome(OpOutcome::Held),
-            Err(e) => Return::error(e),
+        flight.end(&result, |admission| {
+            Return::outcome(match admission.is_admitted() {
+                true => OpOutcome::Ok,
+                false => OpOutcome::Held,
+            })
         });
         result.seen("a writer writes")
     }
@@ -47,10 +48,7 @@ impl Lane {
         let result = gate.read(resource).await;
         flight.event.token = result.as_ref().ok().and_then(|found| written_by(found.as_ref()?));
         let token = flight.event.token;
-        flight.end(match &result {
-            Ok(_) => Return::outcome(OpOutcome::Ok),
-            Err(e) => Return::error(e),
-        });
+        flight.end(&result, |_| Return::outcome(OpOutcome::Ok));
         result.seen("a reader reads")?;
         Ok(token)
     }
@@ -76,10 +74,7 @@ impl Lane {
             ..flight.event.clone()
         };
         let result = observe.watch(name).await;
-        flight.end(match &result {
-            Ok(_) => Return::outcome(OpOutcome::Ok),
-            Err(e) => Return::error(e),
-        });
+        flight.end(&result, |_| Return::outcome(OpOutcome::Ok));
         Ok(Watching {
             history: self.history.clone(),
             line,

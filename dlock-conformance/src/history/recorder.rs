@@ -42,12 +42,10 @@ impl History {
 
     /// Writes an event. It is stamped here, under the lock, so that times never go back from one line to the
     /// next.
-    pub fn record(&self, mut event: Event) -> u64 {
+    pub fn record(&self, mut event: Event) {
         let mut state = lock(&self.0.state);
         event.t_mono_ns = nanos(self.0.runtime.now().since(self.0.started));
-        let at = event.t_mono_ns;
         state.events.push(event);
-        at
     }
 
     pub(super) fn next_lane(&self) -> u32 {

@@ -39,9 +39,7 @@ impl TracedNetwork {
 impl Network for TracedNetwork {
     fn begin(&self, fault: Fault) -> FaultGuard {
         let (end, trace) = (self.began(format!("{fault:?}")), self.trace.clone());
-        self.net.begin(fault).then(move || {
-            trace.record(end);
-        })
+        self.net.begin(fault).then(move || trace.record(end))
     }
 
     fn offers(&self, fault: Fault) -> bool {

@@ -172,8 +172,7 @@ async fn timeout_at_the_deadline(cx: Cx) -> Verdict {
     let (a, b) = (cx.connect().await?, cx.connect().await?);
     let (name, ask) = (cx.name("held"), cx.ask());
     let held = a.acquire(&name, &ask).await.seen("A acquires a free name")?;
-    for millis in [50, 100, 200, 400] {
-        let limit = Duration::from_millis(millis);
+    for limit in [50, 100, 200, 400].map(ms) {
         let asked = cx.now();
         let what = format!("B waits for at most {limit:?}");
         let wait = cx.expect_timeout(&*b, &name, &ask, limit, "B waits while A holds");

@@ -108,24 +108,17 @@ async fn many_names_are_held(cx: Cx) -> Verdict {
     let count = wanted.min(usize::try_from(limit).unwrap_or(usize::MAX));
     let (a, b) = (cx.connect().await?, cx.connect().await?);
     let ask = cx.ask().ttl(cx.ttl(Duration::from_secs(600)));
-    let mut tasks = Vec::new();
-    for lane in 0..LANES {
-        let (task, client, ask) = (cx.clone(), a.clone(), ask.clone());
-        tasks.push(cx.spawn(async move {
-            let mut held = Vec::new();
-            for n in (lane..count).step_by(LANES) {
-                let name = task.name(n);
-                let what = format!("name {n} of {count}");
-                let guard = client.is_granted(&name, &ask, what).await?;
-                held.push((name, guard));
-            }
-            Ok::<_, Failure>(held)
-        }));
-    }
-    let mut held = Vec::new();
-    for task in tasks {
-        held.extend(task.await?);
-    }
+    let tasks = cx.at_work(vec![a; LANES], &ask, move |worker, ask| async move {
+        let (cx, lane, _, first) = worker;
+        let mut held = Vec::new();
+        for n in (first..count).step_by(LANES) {
+            let (name, what) = (cx.name(n), format!("name {n} of {count}"));
+            let guard = lane.client().is_granted(&name, &ask, what).await?;
+            held.push((name, guard));
+        }
+        Ok::<_, Failure>(held)
+    });
+    let mut held: Vec<_> = all(tasks).await?.into_iter().flatten().collect();
     cx.evidence_by("held_at_once", held.len() as u64);
     let mut ids: Vec<String> = held.iter().map(|(_, guard)| guard.id()).collect();
     ids.sort_unstable();

@@ -62,35 +62,34 @@ async fn one_client_many_operations(cx: Cx) -> Verdict {
         held.push(other.is_granted(&name, &cx.ask(), when).await?);
     }
     let at_once = Arc::new(AtomicU64::new(0));
-    let mut running = Vec::new();
-    for i in 0..tasks {
-        let (cx, lane, at_once) = (cx.clone(), cx.lane(&one), at_once.clone());
+    let clients = vec![one; tasks as usize];
+    let running = cx.at_work(clients, &at_once, move |worker, at_once| async move {
+        let (cx, lane, _, number) = worker;
+        let i = number as u64;
         let name = cx.name(format!("n{}", i % names));
-        running.push(cx.clone().spawn(async move {
-            // Some with another ttl, so that grants can be distinguished.
-            let ask = cx.ask().ttl(cx.ttl(Duration::from_secs(40 + i % 20)));
-            at_once.fetch_add(1, Ordering::Relaxed);
-            let tried = match i % 4 {
-                1 => lane.try_acquire(&name, &ask).await.seen("trying")?,
-                _ => None,
-            };
-            let held = match tried {
-                Some(held) => held,
-                None => lane.acquire(&name, &ask).await.seen("acquiring")?,
-            };
-            at_once.fetch_sub(1, Ordering::Relaxed);
-            ensure!(held.is_valid(), "a grant is not valid when it arrives");
-            if i % 4 == 2 && cx.has(Need::Renew) {
-                lane.renew(&held).await.seen("renewing")?;
-            }
-            if i % 4 == 3 && cx.has(Need::DropFrees) {
-                lane.drop_guard(held);
-            } else {
-                lane.release(&held).await.seen("releasing")?;
-            }
-            Ok::<(), Failure>(())
-        }));
-    }
+        // Some with another ttl, so that grants can be distinguished.
+        let ask = cx.ask().ttl(cx.ttl(Duration::from_secs(40 + i % 20)));
+        at_once.fetch_add(1, Ordering::Relaxed);
+        let tried = match i % 4 {
+            1 => lane.try_acquire(&name, &ask).await.seen("trying")?,
+            _ => None,
+        };
+        let held = match tried {
+            Some(held) => held,
+            None => lane.acquire(&name, &ask).await.seen("acquiring")?,
+        };
+        at_once.fetch_sub(1, Ordering::Relaxed);
+        ensure!(held.is_valid(), "a grant is not valid when it arrives");
+        if i % 4 == 2 && cx.has(Need::Renew) {
+            lane.renew(&held).await.seen("renewing")?;
+        }
+        if i % 4 == 3 && cx.has(Need::DropFrees) {
+            lane.drop_guard(held);
+        } else {
+            lane.release(&held).await.seen("releasing")?;
+        }
+        Ok::<(), Failure>(())
+    });
     // All the names are held: each must come to wait beside the others, however slow the store. A few may
     // still have failed.
     let by = cx.now() + Duration::from_secs(10);

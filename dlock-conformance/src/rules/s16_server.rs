@@ -183,38 +183,36 @@ async fn a_fail_over_is_survived(cx: Cx) -> Verdict {
     let names: Vec<LockName> = (0..2).map(|n| cx.name(n)).collect();
     let inside: Arc<[AtomicU64; 2]> = Arc::default();
     let (doubles, done) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
-    let mut tasks = Vec::new();
-    for _ in 0..3 {
-        let (client, task, mut rng) = (cx.connect().await?, cx.clone(), cx.rng());
-        let (names, ask, inside, doubles) = (names.clone(), ask.clone(), inside.clone(), doubles.clone());
-        let done = done.clone();
-        tasks.push(cx.spawn(async move {
-            let lane = task.lane(&client);
-            // A real server takes its time to take over: the work goes on until enough of them have.
-            for round in 0.. {
-                let more = round >= rounds;
-                if more && done.load(Ordering::Acquire) >= FAIL_OVERS {
-                    break;
-                }
-                let which = usize::from(rng.below(2) == 1);
-                // Other rules check what an operation answers when the server goes away.
-                let Ok(held) = lane.acquire_timeout(&names[which], &ask, task.long_ttl()).await else {
-                    if more {
-                        task.sleep(ms(5)).await;
-                    }
-                    continue;
-                };
-                task.evidence("grants");
-                doubles.fetch_add(
-                    u64::from(inside[which].fetch_add(1, Ordering::AcqRel) > 0),
-                    Ordering::AcqRel,
-                );
-                task.sleep(rng.duration(ms(2), ms(20))).await;
-                inside[which].fetch_sub(1, Ordering::AcqRel);
-                drop(lane.release(&held).await);
+    let shared = (names, ask, inside, doubles.clone(), done.clone());
+    let clients = cx.clients(3).await?;
+    let tasks = cx.at_work(clients, &shared, move |worker, shared| async move {
+        let (cx, lane, mut rng, ..) = worker;
+        let (names, ask, inside, doubles, done) = shared;
+        // A real server takes its time to take over: the work goes on until enough of them have.
+        for round in 0.. {
+            let more = round >= rounds;
+            if more && done.load(Ordering::Acquire) >= FAIL_OVERS {
+                break;
             }
-        }));
-    }
+            let which = usize::from(rng.below(2) == 1);
+            // Other rules check what an operation answers when the server goes away.
+            let Ok(held) = lane.acquire_timeout(&names[which], &ask, cx.long_ttl()).await else {
+                if more {
+                    cx.sleep(ms(5)).await;
+                }
+                continue;
+            };
+            cx.evidence("grants");
+            doubles.fetch_add(
+                u64::from(inside[which].fetch_add(1, Ordering::AcqRel) > 0),
+                Ordering::AcqRel,
+            );
+            cx.sleep(rng.duration(ms(2), ms(20))).await;
+            inside[which].fetch_sub(1, Ordering::AcqRel);
+            drop(lane.release(&held).await);
+        }
+        Ok::<(), Failure>(())
+    });
     let others = {
         let (task, mut rng) = (cx.clone(), cx.rng());
         async move {
@@ -228,11 +226,7 @@ async fn a_fail_over_is_survived(cx: Cx) -> Verdict {
             }
         }
     };
-    let work = async {
-        for task in tasks {
-            task.await;
-        }
-    };
+    let work = all(tasks);
     futures::pin_mut!(work, others);
     if let futures::future::Either::Right((failure, _)) = futures::future::select(work, others).await {
         return Err(failure);

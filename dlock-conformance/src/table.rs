@@ -26,7 +26,15 @@ pub fn certificates_table(directory: &Path) -> Result<String, String> {
         let (version, kit) = (&certificate.version, &certificate.kit);
         let profiles = |state| certificate.profiles_in(state).join(", ");
         let (proven, partly) = (profiles(State::Proven), profiles(State::Partly));
-        let (failed, waived) = (profiles(State::Failed), of(certificate, Kind::Waived).join(", "));
+        let failed = profiles(State::Failed);
+        let waived = certificate
+            .results
+            .iter()
+            .filter(|result| result.outcome.kind() == Kind::Waived);
+        let waived = waived
+            .map(|result| result.rule.as_str())
+            .collect::<Vec<_>>()
+            .join(", ");
         text += &format!(
             "| [{label}]({label}/certificate.json): {product} {version}, kit {kit} | {proven} | {partly} | \
                 {failed} | {waived} |\n"
@@ -44,10 +52,4 @@ pub fn certificates_table(directory: &Path) -> Result<String, String> {
         text.extend(problems.map(|problem| format!("* {}\n", first_line(problem))));
     }
     Ok(folded(&text))
-}
-
-fn of(certificate: &Certificate, kind: Kind) -> Vec<&str> {
-    let results = certificate.results.iter();
-    let of_kind = results.filter(|result| result.outcome.kind() == kind);
-    of_kind.map(|result| result.rule.as_str()).collect()
 }

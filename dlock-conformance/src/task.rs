@@ -11,7 +11,7 @@ use std::task::{Context, Poll};
 use dlock_core::Runtime;
 use futures::FutureExt;
 use futures::channel::oneshot;
-use futures::future::{AbortHandle, Abortable};
+use futures::future::{AbortHandle, Abortable, Aborted};
 
 /// A task started with [`Cx::spawn`](crate::Cx::spawn). Awaiting it gives its result; dropping it lets it run
 /// on.
@@ -23,11 +23,8 @@ pub struct Task<T> {
     done: Arc<AtomicBool>,
 }
 
-enum Ended<T> {
-    Done(T),
-    Cancelled,
-    Panicked(Box<dyn Any + Send>),
-}
+/// What it gave, or that it was cancelled; or its panic.
+type Ended<T> = Result<Result<T, Aborted>, Box<dyn Any + Send>>;
 
 impl<T: Send + 'static> Task<T> {
     pub(crate) fn start<F>(runtime: &dyn Runtime, future: F) -> Self
@@ -46,11 +43,7 @@ impl<T: Send + 'static> Task<T> {
                     .catch_unwind()
                     .await;
                 ends.store(true, Ordering::Release);
-                let _ = tell.send(match ended {
-                    Ok(Ok(value)) => Ended::Done(value),
-                    Ok(Err(_)) => Ended::Cancelled,
-                    Err(panic) => Ended::Panicked(panic),
-                });
+                let _ = tell.send(ended);
             }
             .boxed(),
         );
@@ -65,9 +58,9 @@ impl<T: Send + 'static> Task<T> {
     pub async fn cancel(self) -> Option<T> {
         self.abort.abort();
         match self.result.await {
-            Ok(Ended::Done(value)) => Some(value),
-            Ok(Ended::Panicked(panic)) => std::panic::resume_unwind(panic),
-            Ok(Ended::Cancelled) | Err(oneshot::Canceled) => None,
+            Ok(Ok(Ok(value))) => Some(value),
+            Ok(Err(panic)) => std::panic::resume_unwind(panic),
+            Ok(Ok(Err(Aborted))) | Err(oneshot::Canceled) => None,
         }
     }
 
@@ -87,9 +80,9 @@ impl<T> Future for Task<T> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
         self.result.poll_unpin(cx).map(|ended| match ended {
-            Ok(Ended::Done(value)) => value,
-            Ok(Ended::Panicked(panic)) => std::panic::resume_unwind(panic),
-            Ok(Ended::Cancelled) | Err(oneshot::Canceled) => {
+            Ok(Ok(Ok(value))) => value,
+            Ok(Err(panic)) => std::panic::resume_unwind(panic),
+            Ok(Ok(Err(Aborted))) | Err(oneshot::Canceled) => {
                 panic!("the runtime dropped a task that a rule waits for")
             }
         })

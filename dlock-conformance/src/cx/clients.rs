@@ -96,9 +96,7 @@ impl Cx {
     /// # Errors
     /// [`Failure::Kit`] if it cannot be had.
     pub async fn connect_on(&self, executor: &Arc<Executor>) -> Verdict<Option<Arc<dyn Subject>>> {
-        let Some(harness) = self.0.harness.upgrade() else {
-            return Ok(None);
-        };
+        let harness = self.harness()?;
         let Some(connecting) = harness.connect_on(self, Arc::clone(executor) as _) else {
             return Ok(None);
         };

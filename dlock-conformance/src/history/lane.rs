@@ -55,7 +55,9 @@ impl Lane {
     /// [`Subject::try_acquire`], recorded.
     pub async fn try_acquire(&self, name: &LockName, ask: &Ask) -> Result<Option<Recorded>> {
         let acquire = async { self.client.try_acquire(name, ask).await };
-        self.acquiring(Op::Try, name, ask, acquire).await
+        let held = self.asking(Op::Try, name, ask, acquire).await?;
+        held.iter().for_each(|held| self.believe(held));
+        Ok(held)
     }
 
     /// [`Subject::acquire`], recorded.
@@ -70,8 +72,10 @@ impl Lane {
 
     async fn wait(&self, name: &LockName, ask: &Ask, limit: Option<Duration>) -> Result<Recorded> {
         let acquire = async { self.client.wait(name, ask, limit).await.map(Some) };
-        let held = self.acquiring(Op::Acquire, name, ask, acquire).await?;
-        Ok(held.expect("an acquire that answers Ok answers a guard"))
+        let held = self.asking(Op::Acquire, name, ask, acquire).await?;
+        let held = held.expect("an acquire that answers Ok answers a guard");
+        self.believe(&held);
+        Ok(held)
     }
 
     /// [`Held::renew`], recorded.
@@ -135,20 +139,6 @@ impl Lane {
             self.history
                 .record(Event::new(EventKind::Queued, self.id, *op_id, &**name));
         }
-    }
-
-    async fn acquiring(
-        &self,
-        op: Op,
-        name: &LockName,
-        ask: &Ask,
-        acquire: impl Future<Output = Result<Option<Box<dyn Held>>>>,
-    ) -> Result<Option<Recorded>> {
-        let recorded = self.asking(op, name, ask, acquire).await?;
-        if let Some(held) = &recorded {
-            self.believe(held);
-        }
-        Ok(recorded)
     }
 
     /// An acquire, written down, with nothing asked of its guard.

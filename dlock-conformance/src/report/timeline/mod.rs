@@ -329,9 +329,9 @@ pub(super) fn told(events: &[Event], op: u64) -> String {
             }
             (EventKind::Return, Some(what)) => {
                 let what = if is_its_own {
-                    String::new()
+                    ""
                 } else {
-                    format!("{} ", verb(what))
+                    &format!("{} ", verb(what))
                 };
                 line += &format!("; {what}{} at {at}", event.outcome.map_or("", said));
                 if let Some(token) = event.token.filter(|_| is_its_own) {

@@ -12,15 +12,7 @@ use crate::redis_options::Tls;
 
 /// The library, and what Debian's forgets to name that it needs: netty's part for TLS, and somebody to write
 /// the log.
-const JARS: [&str; 7] = [
-    "zookeeper",
-    "netty-codec",
-    "netty-resolver",
-    "snappy-java",
-    "metrics-core",
-    "slf4j-log4j12",
-    "log4j-1.2",
-];
+const JARS: &str = include_str!("zookeeper.jars");
 
 /// Where Debian puts them.
 pub const JARS_FOLDER: &str = "/usr/share/java";
@@ -143,15 +135,12 @@ impl ZkOptions {
     /// What Java is told: little memory, no second compiler and no threads to collect garbage, since there
     /// are many servers and few cores.
     pub(crate) fn arguments(&self, folder: &Path) -> io::Result<Vec<OsString>> {
-        let mut path = OsString::from(folder);
-        for jar in JARS {
-            let file = Path::new(JARS_FOLDER).join(format!("{jar}.jar"));
-            if !file.is_file() {
-                return Err(missing(&file));
-            }
-            path.push(":");
-            path.push(file);
+        let files = JARS.lines().map(|jar| Path::new(JARS_FOLDER).join(format!("{jar}.jar")));
+        let files: Vec<_> = files.collect();
+        if let Some(file) = files.iter().find(|file| !file.is_file()) {
+            return Err(missing(file));
         }
+        let path = std::env::join_paths(files).map_err(io::Error::other)?;
         let file = |name: &str| folder.join(name).display().to_string();
         let mut properties: Vec<(&str, String)> = vec![
             (
@@ -180,6 +169,10 @@ impl ZkOptions {
         let mut words: Vec<OsString> = ["-Xmx256m", "-XX:+UseSerialGC"].map(OsString::from).into();
         if !self.compiled {
             words.push("-XX:TieredStopAtLevel=1".into());
+        }
+        let classes = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/zookeeper.jsa");
+        if classes.is_file() {
+            words.push(format!("-XX:SharedArchiveFile={}", classes.display()).into());
         }
         words.extend(
             properties

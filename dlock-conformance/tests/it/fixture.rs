@@ -1,6 +1,8 @@
-//! Histories written by hand, for the tests of whatever reads histories.
+//! Histories written by hand, for the tests of whatever reads histories, and directories for whatever writes
+//! files.
 
 use std::collections::HashMap;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use dlock_conformance::Skew;
@@ -174,5 +176,28 @@ fn told(what: &str, whom: Option<&str>, token: Option<u64>) -> Told {
         "ended" => Told::Ended(whom.to_owned()),
         "over" => Told::Over,
         other => panic!("nobody is told {other}"),
+    }
+}
+
+/// An empty directory of its own, which is removed again.
+pub(crate) struct Scratch(PathBuf);
+
+impl Scratch {
+    /// Each test has a name of its own for it.
+    pub(crate) fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("dlock-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
     }
 }

@@ -6,20 +6,7 @@ use dlock_conformance::history::{EventKind, load, store};
 use dlock_conformance::simulated::Simulated;
 use dlock_conformance::{Histories, Options, run, verify};
 
-/// Removed when it is dropped.
-struct Directory(PathBuf);
-
-impl Directory {
-    fn new(name: &str) -> Self {
-        Self(std::env::temp_dir().join(format!("dlock-{name}-{}", std::process::id())))
-    }
-}
-
-impl Drop for Directory {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
+use crate::fixture::Scratch;
 
 /// Runs rule 1.01 on the reference backend and keeps its history.
 fn kept(directory: &Path) -> PathBuf {
@@ -47,10 +34,10 @@ fn verified(file: &Path) -> (u8, String) {
 
 #[test]
 fn a_stored_history_is_judged_the_same() {
-    let directory = Directory::new("kept");
-    let file = kept(&directory.0);
+    let directory = Scratch::new("kept");
+    let file = kept(directory.path());
     let place = file
-        .strip_prefix(&directory.0)
+        .strip_prefix(directory.path())
         .unwrap()
         .to_string_lossy()
         .into_owned();
@@ -68,8 +55,8 @@ fn a_stored_history_is_judged_the_same() {
 
 #[test]
 fn a_history_that_was_tampered_with_is_refused_with_a_drawing() {
-    let directory = Directory::new("tampered");
-    let file = kept(&directory.0);
+    let directory = Scratch::new("tampered");
+    let file = kept(directory.path());
     let (head, mut events) = load(std::io::BufReader::new(std::fs::File::open(&file).unwrap())).unwrap();
     // Two grants with one token.
     let mut grants = events
@@ -88,15 +75,14 @@ fn a_history_that_was_tampered_with_is_refused_with_a_drawing() {
 
 #[test]
 fn a_malformed_stored_history_is_refused() {
-    let directory = Directory::new("none");
-    std::fs::create_dir_all(&directory.0).unwrap();
-    let file = directory.0.join("x.jsonl");
+    let directory = Scratch::new("none");
+    let file = directory.path().join("x.jsonl");
     assert_eq!(verified(&file).0, 3);
     for content in ["", "{}\n", "no json"] {
         std::fs::write(&file, content).unwrap();
         assert_eq!(verified(&file).0, 3, "{content}");
     }
-    let kept = kept(&directory.0);
+    let kept = kept(directory.path());
     let text = std::fs::read_to_string(&kept).unwrap();
     std::fs::write(&file, text.replace("dlock-history-1", "dlock-history-9")).unwrap();
     assert!(verified(&file).1.contains("its format is dlock-history-9"));
@@ -112,11 +98,11 @@ fn a_malformed_stored_history_is_refused() {
 
 #[test]
 fn a_rule_that_passes_removes_the_history_of_an_earlier_run() {
-    let directory = Directory::new("passed");
-    let file = kept(&directory.0);
+    let directory = Scratch::new("passed");
+    let file = kept(directory.path());
     let mut options = Options::default();
     options.filters = vec!["1.01".to_owned()];
-    options.histories_to = Some(directory.0.clone());
+    options.histories_to = Some(directory.path().to_owned());
     let report = run(Simulated::new(4), &options);
     assert_eq!(report.exit_code(), 0);
     assert!(!file.exists());

@@ -15,6 +15,8 @@ use dlock_core::Capabilities;
 use futures::FutureExt;
 use futures::future::ready;
 
+use crate::fixture::Scratch;
+
 /// A rule of which nothing is known but its number.
 pub(crate) const fn declared(id: &'static str) -> Rule {
     Rule {
@@ -86,24 +88,6 @@ pub(crate) fn report(rules: Vec<RuleReport>) -> Report {
 
 fn of_kinds(kinds: &[Kind]) -> Report {
     report(kinds.iter().map(|kind| rule("8.08", *kind)).collect())
-}
-
-/// A directory of its own that is removed again.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("dlock-report-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&path);
-        std::fs::create_dir_all(&path).unwrap();
-        Self(path)
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
 }
 
 /// What is in a directory; nothing if there is none.
@@ -350,8 +334,8 @@ fn junit_has_a_case_for_each_rule_and_a_count_of_each_kind() {
         rule("2.05", Kind::Waived),
     ]);
     let scratch = Scratch::new("junit");
-    report.write_to(&scratch.0).unwrap();
-    let xml = std::fs::read_to_string(scratch.0.join("store-sim/junit.xml")).unwrap();
+    report.write_to(scratch.path()).unwrap();
+    let xml = std::fs::read_to_string(scratch.path().join("store-sim/junit.xml")).unwrap();
     let suite = "<testsuite name=\"dlock-conformance store-sim\" tests=\"7\" failures=\"2\" errors=\"1\" \
         skipped=\"3\" time=\"1.500\">";
     assert!(xml.lines().any(|l| l == suite), "{xml}");
@@ -408,14 +392,14 @@ rule 1.02 Must: One | two\nthree.
 #[test]
 fn each_run_has_a_line_in_the_summary_of_all() {
     let scratch = Scratch::new("merge");
-    let path = scratch.0.join("summary.json");
+    let path = scratch.path().join("summary.json");
     let read = || -> serde_json::Value { serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap() };
-    of_kinds(&[Kind::Pass]).write_to(&scratch.0).unwrap();
+    of_kinds(&[Kind::Pass]).write_to(scratch.path()).unwrap();
     assert_eq!(read()["runs"]["store-sim"]["counts"]["pass"], 1);
     // What was there and is no summary is no matter.
     for junk in ["[1, 2]", "no json at all"] {
         std::fs::write(&path, junk).unwrap();
-        of_kinds(&[Kind::Pass]).write_to(&scratch.0).unwrap();
+        of_kinds(&[Kind::Pass]).write_to(scratch.path()).unwrap();
         assert_eq!(read()["runs"]["store-sim"]["counts"]["pass"], 1, "{junk}");
     }
     let mut other = report(vec![
@@ -425,7 +409,7 @@ fn each_run_has_a_line_in_the_summary_of_all() {
         rule("3.03", Kind::Waived),
     ]);
     other.backend = "other";
-    other.write_to(&scratch.0).unwrap();
+    other.write_to(scratch.path()).unwrap();
     let all = read();
     assert_eq!(all["schema"], SCHEMA);
     assert_eq!(all["runs"]["store-sim"]["total"], "pass");
@@ -434,7 +418,7 @@ fn each_run_has_a_line_in_the_summary_of_all() {
     assert_eq!(line["waived"], serde_json::json!(["3.03"]));
     assert_eq!(line["total"], "fail");
     // What cannot be read is not overwritten: nothing is even prepared.
-    let blocked = scratch.0.join("blocked");
+    let blocked = scratch.path().join("blocked");
     std::fs::create_dir_all(blocked.join("summary.json")).unwrap();
     assert!(other.write_to(&blocked).is_err());
     assert_eq!(names(&blocked), ["other-sim", "summary.json"]);
@@ -444,9 +428,9 @@ fn each_run_has_a_line_in_the_summary_of_all() {
 fn a_report_is_written_in_all_of_its_forms() {
     let scratch = Scratch::new("forms");
     let report = of_kinds(&[Kind::Fail]);
-    report.write_to(&scratch.0).unwrap();
-    let own = scratch.0.join("store-sim");
-    assert_eq!(names(&scratch.0), ["store-sim", "summary.json"]);
+    report.write_to(scratch.path()).unwrap();
+    let own = scratch.path().join("store-sim");
+    assert_eq!(names(scratch.path()), ["store-sim", "summary.json"]);
     assert_eq!(
         names(&own),
         ["junit.xml", "report.html", "report.json", "summary.md"]
@@ -456,14 +440,14 @@ fn a_report_is_written_in_all_of_its_forms() {
     assert_eq!(json(own.join("report.json"))["rules"][0]["id"], "8.08");
     assert!(read(own.join("junit.xml")).contains("failures=\"1\""));
     assert_eq!(read(own.join("summary.md")), report.summary());
-    let all = json(scratch.0.join("summary.json"));
+    let all = json(scratch.path().join("summary.json"));
     assert_eq!(all["runs"]["store-sim"]["failed"], serde_json::json!(["8.08"]));
 }
 
 #[test]
 fn only_earlier_histories_of_the_same_rules_are_replaced() {
     let scratch = Scratch::new("histories");
-    let own = scratch.0.join("store-sim");
+    let own = scratch.path().join("store-sim");
     let with_history = |id: &'static str, kind| {
         let mut rule = rule(id, kind);
         let mut attempt = attempt(kind, 1);
@@ -475,7 +459,9 @@ fn only_earlier_histories_of_the_same_rules_are_replaced() {
     silent.attempts = vec![attempt(Kind::Fail, 1)];
     let mut report = report(vec![with_history("1.01", Kind::Pass), silent]);
     // Where there is nothing to keep, no directory is made.
-    report.write_histories(&scratch.0, Histories::NotPassed).unwrap();
+    report
+        .write_histories(scratch.path(), Histories::NotPassed)
+        .unwrap();
     assert!(!own.exists());
     let rules = [with_history("1.02", Kind::Fail), rule("1.05", Kind::NotRun)];
     report.rules.extend(rules);
@@ -490,7 +476,9 @@ fn only_earlier_histories_of_the_same_rules_are_replaced() {
     for name in earlier {
         std::fs::write(own.join(name), "").unwrap();
     }
-    report.write_histories(&scratch.0, Histories::NotPassed).unwrap();
+    report
+        .write_histories(scratch.path(), Histories::NotPassed)
+        .unwrap();
     let kept = [
         "1.02-0x2a.jsonl",
         "1.02-notes.txt",
@@ -502,10 +490,10 @@ fn only_earlier_histories_of_the_same_rules_are_replaced() {
         report.rules[2].attempts[0].stored,
         Some(own.join("1.02-0x2a.jsonl"))
     );
-    report.write_histories(&scratch.0, Histories::All).unwrap();
+    report.write_histories(scratch.path(), Histories::All).unwrap();
     assert!(names(&own).contains(&"1.01-0x2a.jsonl".to_owned()));
     // A file in the place of the directory is told of.
-    let blocked = scratch.0.join("blocked");
+    let blocked = scratch.path().join("blocked");
     std::fs::create_dir_all(&blocked).unwrap();
     std::fs::write(blocked.join("store-sim"), "").unwrap();
     assert!(report.write_histories(&blocked, Histories::All).is_err());

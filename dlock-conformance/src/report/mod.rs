@@ -91,6 +91,3 @@ fn remove_of(directory: &Path, rule: &str) -> io::Result<()> {
     }
     Ok(())
 }
-
-#[cfg(test)]
-mod tests;

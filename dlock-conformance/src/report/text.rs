@@ -88,29 +88,3 @@ pub(crate) fn escape(text: &str) -> String {
     }
     escaped
 }
-
-#[cfg(test)]
-mod tests {
-    use super::{escape, first_line};
-
-    #[test]
-    fn long_words_are_cut_short_and_short_ones_are_not() {
-        let name = "n".repeat(1000);
-        assert_eq!(
-            first_line(&format!("the name {name} was refused\nand more")),
-            format!("the name {}[... 1000 characters] was refused", "n".repeat(30))
-        );
-        let longest = "n".repeat(60);
-        assert_eq!(first_line(&longest), longest);
-        let cut = format!("{}[... 61 characters]", "n".repeat(30));
-        assert_eq!(first_line(&"n".repeat(61)), cut);
-    }
-
-    #[test]
-    fn characters_that_xml_lacks_are_replaced() {
-        assert_eq!(
-            escape("a<b>\"&\u{1}\u{1b}\n"),
-            "a&lt;b&gt;&quot;&amp;\u{fffd}\u{fffd}\n"
-        );
-    }
-}

@@ -196,12 +196,14 @@ fn cancelling_a_task_drops_its_future_before_it_answers() {
     assert_eq!(outcome(&CANCELS), Outcome::Pass);
 }
 
+/// Which rules can connect.
+type Reachable = fn(&str) -> bool;
+
 /// The simulated store, with other claims; it may also be out of reach.
 struct Claiming {
     world: Simulated,
     claims: fn(Claims) -> Claims,
-    /// Which rules can connect.
-    reachable: fn(&str) -> bool,
+    reachable: Reachable,
     connects_nowhere: bool,
 }
 
@@ -284,15 +286,28 @@ fn without_a_server_network_rules_are_not_run() {
 fn a_store_that_dies_during_the_run_is_an_error() {
     // Rules run in the order of their numbers in a simulation: the one before connects, the one after does
     // not.
-    for refused in [|id: &str| id != "4.02", |id: &str| id != "4.01"] {
+    let cases: [(Reachable, &str); 2] = [
+        (|id| id != "4.02", "it could before in this run"),
+        (|id| id != "4.01", "other rules of this run could"),
+    ];
+    for (reachable, why) in cases {
         let mut chooses = Claiming::new(|c| c);
-        chooses.reachable = refused;
+        chooses.reachable = reachable;
         let mut options = only("4.01");
         options.filters.push("4.02".to_owned());
         let report = run(chooses, &options);
         let counts = (report.count(Kind::Pass), report.count(Kind::Error));
         assert_eq!((counts, report.exit_code()), ((1, 1), 3), "{report:?}");
+        let error = report.rules.iter().find(|r| r.outcome.kind() == Kind::Error);
+        let text = error.unwrap().outcome.text();
+        assert!(text.contains("nobody is there") && text.ends_with(why), "{text}");
     }
+    // Another reason for which a rule is not run stays one.
+    let mut options = only("4.01");
+    options.filters.push("15.05".to_owned());
+    let report = run(Claiming::new(|c| c), &options);
+    let counts = (report.count(Kind::Pass), report.count(Kind::NotRun));
+    assert_eq!((counts, report.exit_code()), ((1, 1), 0), "{report:?}");
 }
 
 #[test]

@@ -51,7 +51,7 @@ fn failed(events: &str) -> RuleReport {
 
 fn hostile(link: &str) -> Report {
     let mut report = report(vec![failed(CLASH), rule("1.03", Kind::NotRun)]);
-    report.product = "<script>alert(\"1\")</script>&".to_owned();
+    report.product = "<script>alert(\"1\")</script>&\t\u{1}\u{1b}\u{ffff}".to_owned();
     report.rules[1].statement = "</td><img src=\"x\"/>";
     report.problems.push("<i>".to_owned());
     let claims = dlock_conformance::Claims::new("acme", "1", dlock_core::Capabilities::new("store"));
@@ -84,9 +84,10 @@ fn a_page_is_well_formed_and_escapes_outside_text() {
     }
     let style = text(all(&page, "style", "")[0]);
     assert!(!style.contains("url(") && !style.contains("@import"));
+    // XML cannot express most control characters.
     assert_eq!(
         text(all(&page, "h1", "")[0]),
-        "<script>alert(\"1\")</script>& 1.2"
+        "<script>alert(\"1\")</script>&\t\u{fffd}\u{fffd}\u{fffd} 1.2"
     );
     let html = hostile("https://acme.example/7?a=1&b=2").html();
     let page = read(&html);
@@ -175,6 +176,21 @@ fn figures_are_those_that_passed_rules_have_noted() {
     let shown = |kind| report(vec![with_note(kind)]).html().contains("<h2>Measured</h2>");
     assert!(shown(Kind::Pass));
     assert!(!shown(Kind::NotRun));
+}
+
+#[test]
+fn the_end_of_a_run_is_a_date_of_the_calendar() {
+    for (seconds, date) in [
+        (0, "1970-01-01 00:00 UTC"),
+        (951_827_700, "2000-02-29 12:35 UTC"),
+        (1_767_225_599, "2025-12-31 23:59 UTC"),
+        (1_767_225_600, "2026-01-01 00:00 UTC"),
+    ] {
+        let mut report = report(Vec::new());
+        report.ended_unix_s = seconds;
+        let shown = format!("<td>ended</td><td>{date}</td>");
+        assert!(report.html().contains(&shown), "{date}");
+    }
 }
 
 /// Where a bar of that class begins and ends.

@@ -269,6 +269,35 @@ fn a_profile_is_whole_only_if_all_of_its_rules_passed() {
 }
 
 #[test]
+fn a_rule_counts_to_the_profile_of_its_first_special_need() {
+    for (id, profile) in [
+        ("2.05", "Core"),
+        ("3.01", "Lease"),
+        ("5.05", "Lease"),
+        ("6.03", "Lease"),
+        ("5.08", "Fencing"),
+        ("7.10", "Fencing"),
+        ("7.11", "Fencing"),
+        ("7.12", "Fencing"),
+        ("19.03", "Fencing"),
+        ("11.04", "Shared"),
+        ("11.15", "Shared"),
+        ("8.06", "Fair"),
+        ("8.08", "Priority"),
+        ("10.04", "Reentrant"),
+        ("12.04", "Watch"),
+        ("12.11", "Watch"),
+        ("13.16", "Watch"),
+        ("18.02", "Quorum"),
+        ("18.03", "Quorum"),
+    ] {
+        let profiles = report(vec![rule(id, Kind::Pass)]).profiles();
+        let names: Vec<&str> = profiles.iter().map(|p| p.name).collect();
+        assert_eq!(names, [profile], "{id}");
+    }
+}
+
+#[test]
 fn profiles_name_the_access_of_their_rules() {
     // A proxy, hands, a child process twice, the simulator, the API alone.
     let ids = ["3.03", "7.06", "7.15", "8.06", "15.06", "8.08"];
@@ -387,6 +416,33 @@ rule 1.02 Must: One | two\nthree.
     let bare = "rule 1.02 Must: One | two\nthree.\n  fail:\n    why\n    and more\n  \
         required by Processes, claimed by default; to claim less, call `.without(Need::Processes)`\n";
     assert_eq!(rule("1.02", Kind::Fail).failure_text(), bare);
+}
+
+#[test]
+fn long_words_are_cut_short_and_short_ones_are_not() {
+    let long = |length: usize| "n".repeat(length);
+    let cut = |kept: usize, length: usize| format!("{}[... {length} characters]", long(kept));
+    let failed = |seen: String| {
+        let mut failed = rule("1.02", Kind::Fail);
+        failed.outcome = Outcome::Fail { seen };
+        failed
+    };
+    for (seen, told) in [
+        (
+            format!("the name {} was refused\nand more", long(1000)),
+            format!("the name {} was refused", cut(30, 1000)),
+        ),
+        (long(60), long(60)),
+        (long(61), cut(30, 61)),
+    ] {
+        let table = paragraph(&report(vec![failed(seen)]), "## Rules");
+        assert!(table.ends_with(&format!("| fail | {told} |")), "{table}");
+    }
+    // A failure text has paths as well, and names at their limit.
+    for (seen, told) in [(long(200), long(200)), (long(201), cut(100, 201))] {
+        let text = failed(seen).failure_text();
+        assert!(text.contains(&format!("\n    {told}\n")), "{text}");
+    }
 }
 
 #[test]

@@ -320,7 +320,76 @@ fn a_token_is_drawn_whole_or_not_at_all() {
         let text = format!("0-40 A acquire a token=12\n{release}-83 A release a");
         let drawing = latest(&millis(&text), &MODEL);
         let lane = drawing.lines().find(|line| line.contains("lane")).unwrap();
-        assert!(lane.contains("#t12") || !lane.contains("#t"), "{drawing}");
+        // A column for each millisecond: from 40 to 44 it just fits.
+        let drawn = if release < 44 { "" } else { "#t12" };
+        assert!(lane.contains(drawn), "{drawing}");
+        assert_eq!(lane.contains("#t"), !drawn.is_empty(), "{drawing}");
+    }
+}
+
+#[test]
+fn a_token_beside_a_cut_is_drawn_behind_it() {
+    let text = "0-1       A acquire a ttl=9000 token=12345
+                1000-1002 B try b held
+                1005-1006 A release a";
+    let drawing = draw(&millis(text), &[], &MODEL);
+    assert!(drawing.contains("=#//#t12345#"), "{drawing}");
+}
+
+/// The drawing of refused tries with these gaps between them, in milliseconds.
+fn apart(gaps: &[u64]) -> String {
+    let (mut at, mut text) = (0, "0-0 A try g held\n".to_owned());
+    for (n, gap) in gaps.iter().enumerate() {
+        at += gap;
+        text += &format!("{at}-{at} A try g{n} held\n");
+    }
+    draw(&millis(&text), &[], &MODEL)
+}
+
+#[test]
+fn at_most_four_long_gaps_are_cut_out() {
+    let cases: [(&[u64], &[u64]); 4] = [
+        (&[10, 40, 10], &[]),
+        (&[10, 41, 10], &[41]),
+        (&[1, 90, 1, 90, 1, 90, 90], &[90; 4]),
+        (&[1, 90, 1, 90, 1, 90, 90, 90], &[]),
+    ];
+    for (gaps, left_out) in cases {
+        let drawing = apart(gaps);
+        let told = drawing.lines().find_map(|l| l.strip_prefix("  // leaves out "));
+        let expected: Vec<String> = left_out.iter().map(|gap| format!("{gap}.000 ms")).collect();
+        assert_eq!(told.unwrap_or_default(), expected.join(", "), "{drawing}");
+    }
+}
+
+#[test]
+fn times_are_as_exact_as_columns_with_a_blank_between_two() {
+    for (gaps, times) in [
+        (
+            &[9][..],
+            "|0.000          |1.735          |3.470          |5.205          |6.940",
+        ),
+        (
+            &[10],
+            "|0.0            |1.9            |3.9            |5.8            |7.7            |9.6",
+        ),
+        (
+            &[999],
+            "|0.0            |192.6          |385.2          |577.7          |770.3",
+        ),
+        (
+            &[1000],
+            "|0              |193            |386            |578            |771            |964",
+        ),
+        // A column for each millisecond. The time of the second piece ends where that of column 16 would
+        // begin.
+        (
+            &[7, 193, 73],
+            "|0.0    //|200.0                |222.0          |238.0          |254.0",
+        ),
+    ] {
+        let drawing = apart(gaps);
+        assert_eq!(drawing.lines().next(), Some(&*format!("  ms        {times}")));
     }
 }
 

@@ -261,31 +261,3 @@ impl Line {
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use std::collections::BTreeSet;
-
-    use super::*;
-
-    #[test]
-    fn words_are_written_behind_a_cut() {
-        let axis = Axis::new(&BTreeSet::from([0, 1, 1000, 1009]), 30, 2);
-        let cut = axis.cuts().next().unwrap();
-        let mut row = Canvas::new(&axis);
-        row.write(1, 1009, "#t12345");
-        let row = row.finish();
-        assert_eq!(row.find("#t12345"), Some(cut.end), "{row}");
-    }
-
-    #[test]
-    fn words_are_written_where_they_just_fit() {
-        // A column for each nanosecond.
-        let axis = Axis::new(&BTreeSet::from([0, 9]), 10, 2);
-        for (words, written) in [("F a", "   F a"), ("F ab", "")] {
-            let mut row = Canvas::new(&axis);
-            row.write(3, 5, words);
-            assert_eq!(row.finish(), written);
-        }
-    }
-}

@@ -111,7 +111,7 @@ pub struct Kept {
     pub sha256: String,
 }
 
-pub(crate) fn packed(text: &[u8]) -> io::Result<Vec<u8>> {
+fn packed(text: &[u8]) -> io::Result<Vec<u8>> {
     let mut packed = Vec::new();
     GzEncoder::new(text, Compression::best()).read_to_end(&mut packed)?;
     Ok(packed)
@@ -145,7 +145,7 @@ impl Certificate {
     ///
     /// # Errors
     /// Those of the compression.
-    pub(crate) fn of(report: &Report) -> io::Result<(Self, BTreeMap<String, Vec<u8>>)> {
+    fn of(report: &Report) -> io::Result<(Self, BTreeMap<String, Vec<u8>>)> {
         // Products of one backend have directories of their own.
         let label = name_of_file(&format!("{}-{}", report.product, report.runtime)).to_lowercase();
         let mut histories = BTreeMap::new();
@@ -279,7 +279,7 @@ impl Certificate {
     }
 
     /// The same, into that directory.
-    pub(crate) fn put(&self, histories: &BTreeMap<String, Vec<u8>>, own: &Path) -> io::Result<()> {
+    fn put(&self, histories: &BTreeMap<String, Vec<u8>>, own: &Path) -> io::Result<()> {
         match std::fs::remove_dir_all(own) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}

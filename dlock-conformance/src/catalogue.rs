@@ -34,24 +34,3 @@ pub fn rules_json() -> String {
     let lines: Vec<String> = all.iter().map(line).collect();
     format!("{{\"schema\": 1, \"rules\": [\n{}\n]}}\n", lines.join(",\n"))
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn no_number_is_used_twice() {
-        let mut numbers: Vec<_> = rules::all().map(|rule| order(rule.id)).collect();
-        numbers.sort_unstable();
-        for pair in numbers.windows(2) {
-            assert_ne!(pair[0], pair[1]);
-        }
-    }
-
-    #[test]
-    fn rules_are_in_the_order_of_their_numbers() {
-        let mut ids = ["10.01", "x.1", "3.10", "3.02", "4", "3"];
-        ids.sort_by_key(|id| order(id));
-        assert_eq!(ids, ["3", "3.02", "3.10", "4", "10.01", "x.1"]);
-    }
-}

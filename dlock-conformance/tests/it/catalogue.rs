@@ -1,5 +1,23 @@
 //! What is generated is up to date.
 
+use dlock_conformance::rules;
+
+/// 3.02 before 10.01.
+fn number(id: &str) -> (u32, u32) {
+    let (section, rule) = id.split_once('.').unwrap();
+    (section.parse().unwrap(), rule.parse().unwrap())
+}
+
+#[test]
+fn rules_are_in_the_order_of_their_numbers_each_used_once() {
+    let ids: Vec<&str> = rules::all().map(|rule| rule.id).collect();
+    assert!(ids.is_sorted_by(|a, b| number(a) < number(b)), "{ids:?}");
+    let json: serde_json::Value = serde_json::from_str(&dlock_conformance::rules_json()).unwrap();
+    let listed = json["rules"].as_array().unwrap().iter();
+    let listed: Vec<&str> = listed.map(|rule| rule["id"].as_str().unwrap()).collect();
+    assert_eq!(listed, ids);
+}
+
 #[test]
 fn rules_json_is_up_to_date() {
     let stored = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/RULES.json")).unwrap();

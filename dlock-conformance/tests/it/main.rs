@@ -4,6 +4,7 @@
 mod catalogue;
 mod certificates;
 mod checker;
+mod colliding;
 mod dishonest;
 mod fixture;
 mod foreign;

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use dlock_conformance::museum::{End, REBUILT, WAITING, WRAPPERS, exhibits};
+use dlock_conformance::museum::{End, Exhibit, REBUILT, WAITING, WRAPPERS, exhibits};
 use dlock_conformance::rules;
 
 #[test]
@@ -57,4 +57,27 @@ fn no_bug_is_fixed_before_it_is_reported() {
             assert!(exhibit.since <= day, "{}", exhibit.issue);
         }
     }
+}
+
+/// The first exhibit since that month.
+fn since(month: &str) -> Exhibit {
+    let mut all = exhibits();
+    *all.find(|exhibit| exhibit.since.month() == month).unwrap()
+}
+
+#[test]
+fn durations_read_naturally() {
+    for (from, until, expected) in [
+        ("2024-02", "2024-02", "less than a day"),
+        // Over a leap day.
+        ("2024-02", "2024-03", "24 days"),
+        ("2018-02", "2018-08", "6 months"),
+        ("2018-08", "2020-08", "2 years"),
+    ] {
+        let end = End::Mended(since(until).since);
+        let exhibit = Exhibit { end, ..since(from) };
+        assert_eq!(exhibit.lived(), expected, "{from}, {until}");
+    }
+    assert_eq!(since("2017-12").lived(), "1 day");
+    assert_eq!(since("2015-11").lived(), "7 years, 5 months");
 }

@@ -150,35 +150,3 @@ pub(super) fn reason(text: &str) -> LossReason {
     let found = REASONS.into_iter().find(|r| format!("{r:?}") == text);
     found.unwrap_or(LossReason::Refused)
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_ask_survives_a_round_trip() {
-        let ask = Ask::new(Duration::from_millis(300))
-            .auto_renew()
-            .priority(7)
-            .label("me");
-        for ask in [
-            ask.clone(),
-            ask.clone().reader(),
-            ask.permit(3).renew_every(Duration::from_millis(9)),
-        ] {
-            let text = serde_json::to_string(&ask).unwrap();
-            let back: Ask = serde_json::from_str(&text).unwrap();
-            assert_eq!(back, ask);
-        }
-    }
-
-    #[test]
-    fn an_error_keeps_its_kind() {
-        for kind in KINDS {
-            let Answer::Failed { kind: name, text } = failed(kind, "so it is") else {
-                panic!("an error is sent as one")
-            };
-            assert_eq!(error(&name, text).kind(), kind);
-        }
-    }
-}

@@ -79,7 +79,7 @@ pub fn judge(events: &[Event], model: &Model, budget: u64) -> Result<Judgement, 
 
 /// A history that the interval checker refuses has no legal order either. If the other checker says `Legal`,
 /// one of the two is wrong.
-pub(crate) fn agree(quick: Judgement, full: Judgement) -> Result<Judgement, String> {
+fn agree(quick: Judgement, full: Judgement) -> Result<Judgement, String> {
     match (quick, full) {
         (Judgement::Illegal(v), Judgement::Legal) => Err(format!(
             "the checkers contradict each other: the interval checker says {v}, the linearizability checker \
@@ -120,18 +120,4 @@ fn who(op_id: u64, lane: u32) -> String {
 /// A time of the history in milliseconds.
 pub(crate) fn ms(nanos: u64) -> String {
     format!("{:.3} ms", nanos as f64 / 1e6)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{Judgement, Violation, agree};
-
-    #[test]
-    fn a_contradiction_of_the_checkers_is_an_error_of_the_kit() {
-        let violation = Violation::new("x", "two".to_owned(), vec![]);
-        let illegal = Judgement::Illegal(violation);
-        assert!(agree(illegal.clone(), Judgement::Legal).is_err());
-        let unknown = Judgement::Unknown(String::new());
-        assert_eq!(agree(illegal.clone(), unknown), Ok(illegal));
-    }
 }

@@ -1,12 +1,18 @@
 //! Histories of rules that failed: stored, found by the failure text, and judged again without the store.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use dlock_conformance::history::{EventKind, load, store};
+use dlock_conformance::history::{Event, EventKind, load, store};
 use dlock_conformance::simulated::Simulated;
-use dlock_conformance::{Histories, Options, run, verify};
+use dlock_conformance::{
+    Conditions, Cx, Effort, Harness, Histories, Kind, Options, Rule, Subject, Verdict, run, run_once, verify,
+};
+use futures::FutureExt;
 
+use crate::dishonest::agreeing::Agreeing;
 use crate::fixture::Scratch;
+use crate::report::declared;
 
 /// Runs rule 1.01 on the reference backend and keeps its history.
 fn kept(directory: &Path) -> PathBuf {
@@ -106,4 +112,37 @@ fn a_rule_that_passes_removes_the_history_of_an_earlier_run() {
     let report = run(Simulated::new(4), &options);
     assert_eq!(report.exit_code(), 0);
     assert!(!file.exists());
+}
+
+/// A lane through a client that acts when it is called, before it is polled, as a child process does.
+async fn works_through_a_hasty_client(cx: Cx) -> Verdict {
+    let history = cx.history().clone();
+    let act = move || {
+        history.record(Event::new(EventKind::Queued, 0, 0, "acted"));
+    };
+    let client = Agreeing::new(cx.claims().capabilities.clone(), Arc::clone(cx.runtime())).acting(act);
+    let lane = cx.lane(&(Arc::new(client) as Arc<dyn Subject>));
+    let held = lane.acquire(&cx.name("a"), &cx.ask()).await?;
+    lane.renew(&held).await?;
+    lane.release(&held).await?;
+    lane.try_acquire(&cx.name("b"), &cx.ask()).await?;
+    Ok(())
+}
+
+#[test]
+fn a_call_is_written_down_before_it_is_made() {
+    static CALLS: Rule = Rule {
+        run: |cx| works_through_a_hasty_client(cx).boxed(),
+        ..declared("0.00")
+    };
+    let harness: Arc<dyn Harness> = Arc::new(Simulated::new(1));
+    let name = "dlc-hasty".to_owned();
+    let attempt = run_once(&CALLS, &harness, name, 1, Effort::Quick, Conditions::default());
+    assert_eq!(attempt.outcome.kind(), Kind::Pass, "{:?}", attempt.outcome);
+    let mut kinds: Vec<EventKind> = attempt.history.iter().map(|e| e.kind).collect();
+    kinds.retain(|kind| *kind != EventKind::GrantedBeliefUntil);
+    assert_eq!(
+        kinds,
+        [EventKind::Invoke, EventKind::Queued, EventKind::Return].repeat(4)
+    );
 }

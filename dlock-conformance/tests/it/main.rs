@@ -4,6 +4,7 @@
 mod catalogue;
 mod certificates;
 mod checker;
+mod children;
 mod colliding;
 mod dishonest;
 mod fixture;

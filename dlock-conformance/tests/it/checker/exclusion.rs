@@ -349,6 +349,14 @@ fn bad_histories_are_refused_by_both_checkers() {
 }
 
 #[test]
+fn what_intervals_show_needs_no_search() {
+    for (what, ends, text) in BAD {
+        let judgement = judge(&history(text), &model(*ends), 0);
+        assert!(is_illegal(&judgement.unwrap()), "{what}");
+    }
+}
+
+#[test]
 fn the_search_finds_what_intervals_miss() {
     for (what, ends, text) in SUBTLE {
         let (events, model) = (history(text), model(*ends));

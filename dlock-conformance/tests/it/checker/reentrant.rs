@@ -180,3 +180,19 @@ fn too_many_levels_and_tokens_that_differ_are_explained() {
         assert_eq!(explained(&judgement), (sentence.to_owned(), operations.to_vec()));
     }
 }
+
+#[test]
+fn a_contradiction_of_the_checkers_is_an_error_of_the_kit() {
+    let text = "0-10  A acquire a owner=1/1 ttl=1000 token=1
+                20-30 A release a";
+    let judged = |renewed: &[(u64, u64)]| {
+        let mut names = spans(&history(text), &LEASE);
+        names.get_mut("x").unwrap()[0].renewed.extend(renewed);
+        checker::reentrant::check(&names, &LEASE, 2, wgl::BUDGET)
+    };
+    assert_eq!(judged(&[]), Ok(Judgement::Legal));
+    // The intervals refuse what was renewed after its end; an end that is not known lets the search leave it
+    // out. No history has a renewal that is both.
+    let why = judged(&[(40, u64::MAX)]).unwrap_err();
+    assert!(why.starts_with("the checkers contradict each other"), "{why}");
+}

@@ -12,17 +12,27 @@ use futures::future::BoxFuture;
 /// The next number, whatever it is for.
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
-pub(super) struct Agreeing {
+/// What it does when it is called, before it is polled.
+type Act = Arc<dyn Fn() + Send + Sync>;
+
+pub(crate) struct Agreeing {
     capabilities: Capabilities,
     runtime: Arc<dyn Runtime>,
+    act: Act,
 }
 
 impl Agreeing {
-    pub(super) fn new(capabilities: Capabilities, runtime: Arc<dyn Runtime>) -> Self {
+    pub(crate) fn new(capabilities: Capabilities, runtime: Arc<dyn Runtime>) -> Self {
         Self {
             capabilities,
             runtime,
+            act: Arc::new(|| {}),
         }
+    }
+
+    pub(crate) fn acting(mut self, act: impl Fn() + Send + Sync + 'static) -> Self {
+        self.act = Arc::new(act);
+        self
     }
 
     fn grant(&self, ask: &Ask) -> Box<dyn Held> {
@@ -31,6 +41,7 @@ impl Agreeing {
             ttl: ask.ttl,
             deadline: self.runtime.now() + ask.ttl,
             runtime: Arc::clone(&self.runtime),
+            act: Arc::clone(&self.act),
         })
     }
 }
@@ -41,10 +52,12 @@ impl Subject for Agreeing {
     }
 
     fn try_acquire<'a>(&'a self, _: &'a LockName, ask: &'a Ask) -> Reply<'a, Option<Box<dyn Held>>> {
+        (self.act)();
         async move { Ok(Some(self.grant(ask))) }.boxed()
     }
 
     fn wait<'a>(&'a self, _: &'a LockName, ask: &'a Ask, _: Option<Duration>) -> Reply<'a, Box<dyn Held>> {
+        (self.act)();
         async move { Ok(self.grant(ask)) }.boxed()
     }
 
@@ -58,6 +71,7 @@ struct Granted {
     ttl: Duration,
     deadline: Timestamp,
     runtime: Arc<dyn Runtime>,
+    act: Act,
 }
 
 impl Held for Granted {
@@ -86,9 +100,11 @@ impl Held for Granted {
         (!self.is_valid()).then_some(LossReason::Expired)
     }
     fn renew(&self) -> Reply<'_, ()> {
+        (self.act)();
         async { Result::Ok(()) }.boxed()
     }
     fn release(&self) -> Reply<'_, ()> {
+        (self.act)();
         async { Result::Ok(()) }.boxed()
     }
     fn convert(&self) -> Option<&dyn Convert> {

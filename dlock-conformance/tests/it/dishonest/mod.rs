@@ -1,6 +1,7 @@
 //! Harnesses and subjects that do not keep what they say: no rule that looks at it passes.
 
-mod agreeing;
+pub(crate) mod agreeing;
+mod endless;
 mod refusing;
 mod restless;
 
@@ -10,8 +11,8 @@ use std::sync::Arc;
 use dlock_conformance::network::{Cut, Fault, FaultGuard, Network, Traffic};
 use dlock_conformance::simulated::Simulated;
 use dlock_conformance::{
-    Access, Claims, Clockwork, Conditions, Cx, Effort, Engine, Harness, Kind, Need, Options, Rule, Subject,
-    Test, rules, run, run_once,
+    Access, Attempt, Claims, Clockwork, Conditions, Cx, Effort, Engine, Harness, Kind, Need, Options,
+    Outcome, Rule, Subject, Test, rules, run, run_once,
 };
 use dlock_core::{Capabilities, Result, Runtime};
 use futures::FutureExt;
@@ -43,6 +44,8 @@ enum Trick {
     NowhereIsSomewhere,
     /// Its waiters are polled without a reason.
     Restless(Woken),
+    /// The tries of its first client never end.
+    Endless,
 }
 
 impl Dishonest {
@@ -84,6 +87,14 @@ impl Harness for Dishonest {
                     runtime: self.runtime(),
                     woken,
                 }),
+                Trick::Endless => {
+                    let client = self.world.connect(cx).await?;
+                    let mut first = self.first.lock().await;
+                    match first.replace(Arc::clone(&client)) {
+                        None => Arc::new(endless::Endless { inner: client }),
+                        Some(_) => client,
+                    }
+                }
                 Trick::OneClient => {
                     let mut first = self.first.lock().await;
                     match &*first {
@@ -142,20 +153,17 @@ impl Network for Idle {
     }
 }
 
+fn attempt(trick: Trick, rule: &'static Rule) -> Attempt {
+    let harness: Arc<dyn Harness> = Arc::new(Dishonest::new(1, trick));
+    let name = format!("dlc-dishonest-{}-0", rule.id);
+    run_once(rule, &harness, name, 1, Effort::Quick, Conditions::default())
+}
+
 /// The rules among those that pass all the same.
 fn passes(trick: Trick, among: impl Fn(&Rule) -> bool) -> Vec<String> {
     let mut passed = Vec::new();
     for rule in rules::all().filter(|rule| among(rule)) {
-        let harness: Arc<dyn Harness> = Arc::new(Dishonest::new(1, trick));
-        let attempt = run_once(
-            rule,
-            &harness,
-            format!("dlc-dishonest-{}-0", rule.id),
-            1,
-            Effort::Quick,
-            Conditions::default(),
-        );
-        if attempt.outcome.kind() == Kind::Pass {
+        if attempt(trick, rule).outcome.kind() == Kind::Pass {
             passed.push(rule.test_name());
         }
     }
@@ -305,4 +313,13 @@ fn tasks_woken_all_the_time_do_not_pass_as_waking_few() {
 fn waking_a_replaced_waker_is_no_wake_without_a_reason() {
     let replacing = Trick::Restless(Woken::WhenReplaced);
     assert_eq!(passes(replacing, |rule| rule.id == "9.10").len(), 1);
+}
+
+#[test]
+fn a_sweep_that_does_not_end_is_inconclusive() {
+    let attempt = attempt(Trick::Endless, rules::find("9.01").unwrap());
+    let why = "Try, polled with the task's waker: not complete after 200 polls; 199 points were cut, the \
+        rest was not seen";
+    assert_eq!(attempt.outcome, Outcome::Inconclusive { why: why.to_owned() });
+    assert!(attempt.evidence.is_empty(), "{:?}", attempt.evidence);
 }

@@ -18,5 +18,7 @@ mod proxy;
 mod report;
 mod rng;
 mod simulated;
+#[cfg(unix)]
+mod stalls;
 mod sweep;
 mod timeline;

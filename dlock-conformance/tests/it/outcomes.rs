@@ -591,6 +591,13 @@ fn cut_points(attempt: &dlock_conformance::Attempt) -> Vec<u64> {
 }
 
 #[test]
+fn the_lateness_of_the_machine_is_measured_in_real_time() {
+    assert_eq!(run(Simulated::new(1), &only("4.01")).canary_p999, Duration::ZERO);
+    let late = run_alone(Real::new(false), &only("4.01")).canary_p999;
+    assert!(!late.is_zero() && late < Duration::from_secs(10), "{late:?}");
+}
+
+#[test]
 fn a_panic_in_the_background_of_any_rule_is_red() {
     assert_eq!(run_alone(Real::new(false), &only("4.01")).exit_code(), 0);
     let report = run_alone(Real::new(true), &only("4.01"));

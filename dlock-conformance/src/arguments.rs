@@ -68,7 +68,7 @@ impl Arguments {
     }
 
     /// The same for the given arguments. An unknown flag is refused.
-    pub(crate) fn parse(
+    fn parse(
         args: impl Iterator<Item = String>,
         mut own: impl FnMut(&str, Value<'_>) -> Result<bool, String>,
     ) -> Result<Self, String> {

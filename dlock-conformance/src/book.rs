@@ -207,39 +207,3 @@ fn anchor(heading: &str) -> String {
         .filter(|c| c.is_alphanumeric() || " -_".contains(*c));
     kept.collect::<String>().to_lowercase().replace(' ', "-")
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn explained(name: &str) -> (u8, String) {
-        let mut out = Vec::new();
-        let code = explain(&[name.to_owned()], &mut out).unwrap();
-        (code, String::from_utf8(out).unwrap())
-    }
-
-    #[test]
-    fn a_rule_is_explained_with_its_bugs() {
-        let (code, text) = explained("3.06");
-        assert_eq!(code, 0);
-        let shown = [
-            "rule 3.06 Must: ",
-            "call `.with_nature(Nature::Session)`",
-            "https://github.com/lukas-krecan/ShedLock/issues/2583",
-            "--- a/",
-        ];
-        let unwrapped = text.replace("\n  ", " ");
-        for part in shown {
-            assert!(unwrapped.contains(part), "{part} is not in {text}");
-        }
-        assert_eq!(explained("an_expired_guard_harms_no"), (0, text));
-    }
-
-    #[test]
-    fn an_unknown_rule_is_an_error_with_suggestions() {
-        let (code, text) = explained("3.99");
-        assert!(code == 2 && text.contains("3.13 (must_3_13_"), "{text}");
-        let (code, text) = explained("no_early_grunt");
-        assert!(code == 2 && text.contains("3.02 (must_3_02_"), "{text}");
-    }
-}

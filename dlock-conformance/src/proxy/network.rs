@@ -150,23 +150,3 @@ impl Drop for ProxyNetwork {
 }
 
 shown!(ProxyNetwork, it => "ProxyNetwork({:?}, {:?})", it.addresses, it.traffic());
-
-#[cfg(test)]
-mod tests {
-    use std::net::{TcpListener, TcpStream};
-
-    use super::*;
-
-    #[test]
-    fn dropping_a_network_ends_every_thread() {
-        let server = TcpListener::bind("127.0.0.1:0").unwrap();
-        let net = ProxyNetwork::start(&[server.local_addr().unwrap().into()]).unwrap();
-        let address = net.addresses()[0].tcp().unwrap();
-        let ends = [(); 5].map(|()| (TcpStream::connect(address).unwrap(), server.accept().unwrap()));
-        // Each thread has a share of it.
-        let shared = Arc::downgrade(&net.lines[0].faults);
-        drop(net);
-        assert_eq!(shared.strong_count(), 0);
-        drop(ends);
-    }
-}

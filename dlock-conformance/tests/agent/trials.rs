@@ -1,4 +1,5 @@
 use std::io::Write;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
@@ -15,14 +16,18 @@ use dlock_core::{Admission, Client, ErrorKind, Memory, Result, Runtime, runtime}
 use futures::FutureExt;
 use futures::future::{BoxFuture, ready};
 
-struct Local {
+use crate::program;
+#[cfg(target_os = "linux")]
+use crate::threads;
+
+pub(crate) struct Local {
     tokio: tokio::runtime::Runtime,
     store: Memory,
     shared: bool,
 }
 
 impl Local {
-    fn new(shared: bool) -> Self {
+    pub(crate) fn new(shared: bool) -> Self {
         let tokio = tokio::runtime::Builder::new_multi_thread()
             .enable_time()
             .build()
@@ -332,7 +337,15 @@ fn check(rule: &'static Rule) -> std::result::Result<(), String> {
     }
 }
 
+/// Whether it returns without a panic, which is printed.
+pub(crate) fn passes(trial: impl FnOnce()) -> bool {
+    catch_unwind(AssertUnwindSafe(trial)).is_ok()
+}
+
 pub(crate) fn main() -> ExitCode {
+    if let Some(code) = program::main() {
+        return code;
+    }
     if agent::handed_over().is_some() {
         return agent::serve(Local::new(true));
     }
@@ -376,7 +389,19 @@ pub(crate) fn main() -> ExitCode {
     }
     // Each in both worlds, but the one that looks for a process of the system; and the store that is not
     // shared.
-    let all = TRIALS.len() * 2;
+    let mut all = TRIALS.len() * 2;
+    let mut others: Vec<_> = program::trials().collect();
+    #[cfg(target_os = "linux")]
+    others.push((
+        "dropping_a_network_ends_every_thread",
+        passes(threads::dropping_a_network_ends_every_thread),
+    ));
+    for (name, passed) in others {
+        let line = if passed { "ok" } else { "FAILED" };
+        let _ = writeln!(out, "test {name} ... {line}");
+        red += usize::from(!passed);
+        all += 1;
+    }
     let _ = writeln!(out, "test result: {} of {all} passed", all - red);
     if red == 0 {
         ExitCode::SUCCESS

@@ -135,7 +135,9 @@ impl ZkOptions {
     /// What Java is told: little memory, no second compiler and no threads to collect garbage, since there
     /// are many servers and few cores.
     pub(crate) fn arguments(&self, folder: &Path) -> io::Result<Vec<OsString>> {
-        let files = JARS.lines().map(|jar| Path::new(JARS_FOLDER).join(format!("{jar}.jar")));
+        let files = JARS
+            .lines()
+            .map(|jar| Path::new(JARS_FOLDER).join(format!("{jar}.jar")));
         let files: Vec<_> = files.collect();
         if let Some(file) = files.iter().find(|file| !file.is_file()) {
             return Err(missing(file));

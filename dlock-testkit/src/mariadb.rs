@@ -17,7 +17,7 @@ use crate::clock::Clock;
 use crate::place::Folder;
 use crate::ports::Port;
 use crate::postgres::ReadOnly;
-use crate::process::{Process, as_user, find, give_to, run};
+use crate::process::{Process, as_user, find, run};
 use crate::until::until;
 
 /// How long a start may take, on a machine that has much else to do; after a crash it reads its log first.
@@ -103,24 +103,21 @@ impl MariaDbServer {
     /// As [`start`](Self::start).
     pub fn with(options: MariaDbOptions) -> io::Result<Self> {
         let folder = Folder::new("mariadb")?;
-        let data = folder.file("data");
         // Its own: each server removes what looks like a temporary table of one that crashed, also another
         // server's.
-        let temporary = folder.file("tmp");
-        for made in [&data, &temporary] {
-            std::fs::create_dir(made)?;
-            give_to(USER, made)?;
-        }
-        // As that user, so that it changes nothing outside of the folder.
-        let mut init = as_user(Some(USER), &find("mariadb-install-db")?)?;
-        init.arg("--no-defaults").arg(datadir(&data));
-        init.args([
-            "--auth-root-authentication-method=normal",
-            "--skip-test-db",
-            "--skip-name-resolve",
-        ]);
-        init.env("TMPDIR", &temporary);
-        run(init.current_dir(folder.path()))?;
+        folder.empty("tmp", USER)?;
+        folder.data("mariadb", USER, |folder| {
+            // As that user, so that it changes nothing outside of the folder.
+            let mut init = as_user(Some(USER), &find("mariadb-install-db")?)?;
+            init.arg("--no-defaults").arg(datadir(&folder.file("data")));
+            init.args([
+                "--auth-root-authentication-method=normal",
+                "--skip-test-db",
+                "--skip-name-resolve",
+            ]);
+            init.env("TMPDIR", folder.empty("tmp", USER)?);
+            run(init.current_dir(folder.path())).map(drop)
+        })?;
         let first = folder.file("first.sql");
         std::fs::write(&first, users())?;
         let file = folder.file("my.cnf");

@@ -18,7 +18,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::clock::Clock;
 use crate::place::Folder;
 use crate::ports::Port;
-use crate::process::{Process, as_user, give_to, run};
+use crate::process::{Process, as_user, run};
 use crate::until::until;
 
 /// How long a start may take, on a machine that has much else to do; after a crash it reads its log first.
@@ -132,16 +132,18 @@ impl PostgresServer {
     /// # Errors
     /// As [`start`](Self::start).
     pub fn with(options: PostgresOptions) -> io::Result<Self> {
-        let server = Self::of(options, |programs, folder, data| {
-            let (user, password) = KEEPER;
-            let secret = folder.file("password");
-            std::fs::write(&secret, password)?;
-            let mut init = as_user(Some(USER), &programs.join("initdb"))?;
-            init.arg("-D").arg(data);
-            init.arg("-U").arg(user).arg("--pwfile").arg(&secret);
-            // Tests log in by the thousand, and a login by SCRAM hashes thousands of times.
-            init.args(["-A", "md5", "-E", "UTF8", "--locale=C", "--no-sync"]);
-            run(init.current_dir(folder.path())).map(drop)
+        let server = Self::of(options, |programs, folder| {
+            folder.data("postgres", USER, |folder| {
+                let (user, password) = KEEPER;
+                let secret = folder.file("password");
+                std::fs::write(&secret, password)?;
+                let mut init = as_user(Some(USER), &programs.join("initdb"))?;
+                init.arg("-D").arg(folder.file("data"));
+                init.arg("-U").arg(user).arg("--pwfile").arg(&secret);
+                // Tests log in by the thousand, and a login by SCRAM hashes thousands of times.
+                init.args(["-A", "md5", "-E", "UTF8", "--locale=C", "--no-sync"]);
+                run(init.current_dir(folder.path())).map(drop)
+            })
         })?;
         server.ask_in("postgres", &format!("CREATE DATABASE {DATABASE}"))?;
         Ok(server)
@@ -152,30 +154,29 @@ impl PostgresServer {
     /// # Errors
     /// As [`start`](Self::start).
     pub(crate) fn standby_of(primary: &Self) -> io::Result<Self> {
-        Self::of(primary.options.clone(), |programs, folder, data| {
+        Self::of(primary.options.clone(), |programs, folder| {
             let (user, password) = KEEPER;
+            let data = folder.empty("data", USER)?;
             let mut copy = as_user(Some(USER), &programs.join("pg_basebackup"))?;
             copy.args(["-h", "127.0.0.1", "-U", user, "-w", "-p"]);
             copy.arg(primary.address().port().to_string());
-            copy.arg("-D").arg(data);
+            copy.arg("-D").arg(&data);
             // It follows the server that it was copied from; it is copied without a wait for the disk.
             copy.args(["-R", "-X", "stream", "-c", "fast", "--no-sync"]);
             copy.env("PGPASSWORD", password);
-            run(copy.current_dir(folder.path())).map(drop)
+            run(copy.current_dir(folder.path()))?;
+            Ok(data)
         })
     }
 
     /// One whose data that makes, and which answers.
     fn of(
         options: PostgresOptions,
-        fill: impl FnOnce(&Path, &Folder, &Path) -> io::Result<()>,
+        data: impl FnOnce(&Path, &Folder) -> io::Result<PathBuf>,
     ) -> io::Result<Self> {
         let programs = programs()?;
         let folder = Folder::new("postgres")?;
-        let data = folder.file("data");
-        std::fs::create_dir(&data)?;
-        give_to(USER, &data)?;
-        fill(&programs, &folder, &data)?;
+        let data = data(&programs, &folder)?;
         let arguments: [OsString; 2] = ["-D".into(), data.into()];
         let program = programs.join("postgres");
         let clock = options.own_clock.then(|| Clock::new(&folder)).transpose()?;

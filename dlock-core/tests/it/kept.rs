@@ -410,10 +410,37 @@ fn abandon_is_retried_for_as_long_as_it_matters() {
     }
 }
 
+/// Past half of its life, or granted for less than half of what it asks for. What delays it would delay others
+/// of the same request: here all that comes after it.
+#[test]
+fn a_lease_that_is_short_of_time_is_renewed_apart() {
+    for (granted, every, later) in [(Yes, s(10), ms(5_900)), (For(s(12)), s(3), ms(0))] {
+        play(Store::Queues, async |client, store| {
+            let options = LockOptions::new().auto_renew(AutoRenew::Every(every));
+            store.attempts.set([granted.clone()]);
+            store.renewals.set_for_ever(Silence);
+            let short = held(&client, options.clone()).await;
+            store.sleep(later).await;
+            let lock = client.lock("b").unwrap().options(options).unwrap();
+            let other = lock.acquire().await.unwrap();
+            store.sleep(every + ms(200)).await;
+            let at = store.now();
+            let last = |n| store.times_of(n).pop().unwrap();
+            assert!(at - last("renew 1") < s(1), "{:?} at {at:?}", store.asked());
+            assert!(at - last("renew 2") < s(1), "{:?} at {at:?}", store.asked());
+            drop((short, other));
+        });
+    }
+}
+
 /// A renewal by hand is one: the next is due a period later, or as soon as the new life needs it.
 #[test]
 fn a_renewal_by_hand_moves_the_next_one() {
-    for (life, earliest, latest) in [(s(30), ms(8_749), ms(10_002)), (s(3), ms(874), ms(1_002))] {
+    for (life, earliest, latest) in [
+        (s(30), ms(8_749), ms(10_002)),
+        (s(3), ms(874), ms(1_002)),
+        (ms(900), ms(262), ms(302)),
+    ] {
         play(Store::Queues, async |client, store| {
             let guard = held(&client, LockOptions::new()).await;
             store.sleep(ms(5_100)).await;
@@ -617,6 +644,10 @@ fn releases_go_on_beside_those_that_hang() {
             assert_eq!(releases(), 64);
             store.sleep(if hang { ms(240) } else { ms(50) }).await;
             assert_eq!(releases(), 300, "{:?}", store.now() - began);
+            // Those that hang leave room for one more.
+            drop(client.lock("more").unwrap().acquire().await.unwrap());
+            store.sleep(ms(5)).await;
+            assert_eq!(releases(), 301);
         });
     }
 }
@@ -657,6 +688,12 @@ fn the_keeper_ends_with_its_last_user() {
         store.sleep(ms(1)).await;
         assert_eq!(store.tasks(), 1);
         drop(guard);
+        store.sleep(ms(1)).await;
+        assert_eq!(store.tasks(), 0);
+    });
+    play(Store::Queues, async |client, store| {
+        store.sleep(ms(1)).await;
+        drop(client);
         store.sleep(ms(1)).await;
         assert_eq!(store.tasks(), 0);
     });

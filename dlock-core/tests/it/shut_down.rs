@@ -88,6 +88,18 @@ fn a_keeper_lets_a_runtime_end_that_is_shut_down() {
     comes_back(&mut tasks.try_recv().unwrap());
 }
 
+/// Each try fails, and each pause before the next one is over at once.
+#[test]
+fn an_acquire_lets_a_runtime_end_that_is_shut_down() {
+    let (runtime, _tasks) = ShutDown::new();
+    let backend = Twisted::new(&Memory::new(runtime.clone()), runtime.clone());
+    let client = Client::builder(backend.clone(), runtime.clone()).build().unwrap();
+    backend.unreachable.store(true, Ordering::SeqCst);
+    runtime.ended.store(true, Ordering::SeqCst);
+    let lock = client.lock("a").unwrap();
+    comes_back(&mut lock.acquire().boxed());
+}
+
 /// A member cannot be paid what it is owed either.
 #[test]
 fn what_a_quorum_owes_lets_a_runtime_end_that_is_shut_down() {

@@ -32,6 +32,8 @@ pub(crate) struct Twisted {
     pub(crate) deny_renewals: AtomicBool,
     /// The next request is granted, and then refused: something after the grant was not allowed.
     pub(crate) refuse_next_grant: AtomicBool,
+    /// No request for a lock reaches it.
+    pub(crate) unreachable: AtomicBool,
     /// Nothing can be given back.
     pub(crate) no_release: AtomicBool,
     /// The release of a name that begins so is never answered.
@@ -63,6 +65,7 @@ impl Twisted {
             forget_next_grant: AtomicBool::new(false),
             deny_renewals: AtomicBool::new(false),
             refuse_next_grant: AtomicBool::new(false),
+            unreachable: AtomicBool::new(false),
             no_release: AtomicBool::new(false),
             silent: Mutex::new(None),
             away: Mutex::new(None),
@@ -101,6 +104,9 @@ impl spi::Lock for Twisted {
     }
 
     async fn attempt(&self, request: &Acquire) -> Result<Attempt> {
+        if self.unreachable.load(Ordering::SeqCst) {
+            return Err(Error::new(ErrorKind::Unavailable, "nobody is there"));
+        }
         let answer = self.inner.attempt(request).await;
         if matches!(answer, Ok(Attempt::Granted(_))) && self.lose_next_grant.swap(false, Ordering::SeqCst) {
             // The connection dies with the reply in the buffer: its leases end at once, and the client is

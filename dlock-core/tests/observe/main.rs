@@ -179,17 +179,21 @@ fn held_and_waiting_gauges_go_up_and_down() {
         let dropped = lock.acquire().await.unwrap();
         assert!(lock.acquire().now_or_never().is_none());
         drop(dropped);
-        // One is ended by an operator, and hears of it; one is held to the end of its client.
+        // One is ended by an operator, and hears of it; the others are held to the end of their clients.
         let forced = lock.acquire().await.unwrap();
         client.force_release("a").await.unwrap();
         forced.renew().await.unwrap_err();
         let _closed = lock.acquire().await.unwrap();
         client.close().await.unwrap();
+        let client = w.client();
+        let aborted = client.lock("a").unwrap().acquire().await.unwrap();
+        client.abort();
+        aborted.lost().await;
     };
     let seen = measured(|m| m, held_then_waited);
     let held = seen.get("dlock_held{backend=memory}");
-    assert_eq!(held.len(), 10, "{held:?}");
-    assert_eq!((held[0], held[9]), (1.0, 0.0), "{held:?}");
+    assert_eq!(held.len(), 12, "{held:?}");
+    assert_eq!((held[0], held[11]), (1.0, 0.0), "{held:?}");
     let waited = seen.get("dlock_waiting{backend=memory}");
     // Behind the holder, for the one that was dropped, and for the release of the dropped guard.
     assert_eq!(waited, [1.0, 0.0, 1.0, 0.0, 1.0, 0.0]);

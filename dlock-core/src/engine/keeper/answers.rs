@@ -172,8 +172,6 @@ impl Keeper {
         {
             if again {
                 state.pokes.push(poller.clone());
-                drop(state);
-                self.core.wake_keeper();
             } else {
                 let pause = interval - self.core.jitter(interval / 4);
                 state.timers.set(now + pause, Entry::Poller(poller.clone()));

@@ -410,8 +410,8 @@ fn abandon_is_retried_for_as_long_as_it_matters() {
     }
 }
 
-/// Past half of its life, or granted for less than half of what it asks for. What delays it would delay others
-/// of the same request: here all that comes after it.
+/// Past half of its life, or granted for less than half of what it asks for. What delays it would delay
+/// others of the same request: here all that comes after it.
 #[test]
 fn a_lease_that_is_short_of_time_is_renewed_apart() {
     for (granted, every, later) in [(Yes, s(10), ms(5_900)), (For(s(12)), s(3), ms(0))] {

@@ -301,8 +301,8 @@ fn left(of: Value) -> Seen {
     };
     let ends: Vec<i64> = words_of(lives).iter().map(|life| end(life).unwrap()).collect();
     check(hold, &fields, [(&queue, ends[3]), (&sharing, ends[4])], ends[2]);
-    // Of a queue, the places to the digit. How much longer a key lives than what is in it depends on when it was
-    // prolonged: less than the new life was left, or just that.
+    // Of a queue, the places to the digit. How much longer a key lives than what is in it depends on when it
+    // was prolonged: less than the new life was left, or just that.
     let kept: Vec<_> = ends.iter().map(|end| end.min(&0)).collect();
     let mut left = Seen {
         text: format!("{queue:?} {kept:?} "),

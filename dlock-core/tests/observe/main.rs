@@ -179,7 +179,7 @@ fn held_and_waiting_gauges_go_up_and_down() {
         let dropped = lock.acquire().await.unwrap();
         assert!(lock.acquire().now_or_never().is_none());
         drop(dropped);
-        // One is ended by an operator, and hears of it; the others are held to the end of their clients.
+        // One is ended by an operator, and hears of it; two are held to the end of their clients; one expires.
         let forced = lock.acquire().await.unwrap();
         client.force_release("a").await.unwrap();
         forced.renew().await.unwrap_err();
@@ -189,11 +189,16 @@ fn held_and_waiting_gauges_go_up_and_down() {
         let aborted = client.lock("a").unwrap().acquire().await.unwrap();
         client.abort();
         aborted.lost().await;
+        let client = w.client();
+        let expires = dlock_core::LockOptions::new().ttl(ms(300));
+        let expires = expires.auto_renew(dlock_core::AutoRenew::Off);
+        let lock = client.lock("b").unwrap().options(expires).unwrap();
+        lock.acquire().await.unwrap().lost().await;
     };
     let seen = measured(|m| m, held_then_waited);
     let held = seen.get("dlock_held{backend=memory}");
-    assert_eq!(held.len(), 12, "{held:?}");
-    assert_eq!((held[0], held[11]), (1.0, 0.0), "{held:?}");
+    assert_eq!(held.len(), 14, "{held:?}");
+    assert_eq!((held[0], held[13]), (1.0, 0.0), "{held:?}");
     let waited = seen.get("dlock_waiting{backend=memory}");
     // Behind the holder, for the one that was dropped, and for the release of the dropped guard.
     assert_eq!(waited, [1.0, 0.0, 1.0, 0.0, 1.0, 0.0]);

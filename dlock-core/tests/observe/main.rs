@@ -179,7 +179,7 @@ fn held_and_waiting_gauges_go_up_and_down() {
         let dropped = lock.acquire().await.unwrap();
         assert!(lock.acquire().now_or_never().is_none());
         drop(dropped);
-        // One is ended by an operator, and hears of it; two are held to the end of their clients; one expires.
+        // One is ended by an operator, and hears of it; two last until their clients end; one expires.
         let forced = lock.acquire().await.unwrap();
         client.force_release("a").await.unwrap();
         forced.renew().await.unwrap_err();

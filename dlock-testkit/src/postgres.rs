@@ -41,6 +41,9 @@ pub(crate) const KEEPER: (&str, &str) = ("keeper", "of-the-tests");
 /// The database that is there.
 pub(crate) const DATABASE: &str = "dlock";
 
+/// How the fixtures' own connections call themselves.
+const HANDS: &str = "hands of the tests";
+
 /// How a server is to be.
 #[derive(Clone, Debug, Default)]
 pub struct PostgresOptions {
@@ -292,11 +295,13 @@ impl PostgresServer {
         self.ask(sql)?.parse().map_err(io::Error::other)
     }
 
-    /// The processes that serve connections of programs, except the one that asks.
+    /// The processes that serve connections of programs, except those that ask here: the last one may be
+    /// ending still.
     pub fn backends(&self) -> io::Result<Vec<i32>> {
-        let sql = "SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> \
-            pg_backend_pid()";
-        let text = self.ask(sql)?;
+        let text = self.ask(&format!(
+            "SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend' AND application_name <> \
+             '{HANDS}'"
+        ))?;
         text.lines()
             .map(|n| n.parse().map_err(io::Error::other))
             .collect()
@@ -533,7 +538,7 @@ pub(crate) fn psql(programs: &Path, port: u16, database: &str, sql: &str) -> io:
         .args(["-p", &port.to_string(), "-U", user, "-d", database, "-c", sql])
         .env("PGPASSWORD", password)
         .env("PGCONNECT_TIMEOUT", "10")
-        .env("PGAPPNAME", "hands of the tests");
+        .env("PGAPPNAME", HANDS);
     run(&mut command)
 }
 

@@ -207,6 +207,8 @@ impl Cx {
         when: impl fmt::Display + Send,
     ) -> Verdict<Box<dyn Held>> {
         let from = self.now();
+        // Where leases last seconds, a few milliseconds make no difference, and hundreds of tries do.
+        let pause = (from.until(by) / 200).max(Duration::from_millis(2));
         loop {
             let asked = self.now();
             let answer = client.try_acquire(name, ask).await;
@@ -219,7 +221,7 @@ impl Cx {
                 from.until(asked),
                 by.until(asked)
             );
-            self.sleep(Duration::from_millis(2)).await;
+            self.sleep(pause).await;
         }
     }
 }

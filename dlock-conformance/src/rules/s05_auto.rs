@@ -174,7 +174,7 @@ async fn a_thousand_guards_stay_renewed(cx: Cx) -> Verdict {
         held.extend(guards.await.seen("A acquires a hundred locks")?);
     }
     let until = cx.now() + ask.ttl * 2;
-    let load = kept_busy(&cx, &a, until, ms(4));
+    let load = kept_busy(&cx, &a, until, ask.ttl / 300);
     while cx.now() < until {
         cx.sleep(ask.ttl / 12).await;
         let valid = held.iter().filter(|guard| guard.is_valid()).count();

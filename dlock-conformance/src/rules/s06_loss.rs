@@ -64,7 +64,7 @@ async fn no_spurious_loss(cx: Cx) -> Verdict {
         held.push(a.takes(&cx.name(n), &ask, "A acquires").await?);
     }
     let from = cx.now();
-    let load = kept_busy(&cx, &a, from + ask.ttl * 20, ms(5));
+    let load = kept_busy(&cx, &a, from + ask.ttl * 20, ask.ttl / 24);
     for n in 1..=21 {
         let signals = held.iter().map(|h| h.lost());
         if let Some((reason, which, _)) = cx.timeout(ask.ttl, select_all(signals)).await {

@@ -122,26 +122,26 @@ rule! { "15.04" Must phase 1 [Lock, Wait, OutlivesConnection] Both P X retries_m
     check "What does the driver return for a request that was sent and not answered?"
 }
 async fn retries_make_no_second_holder(cx: Cx) -> Verdict {
-    let rounds = cx.rounds(12, 200);
-    // Where it takes long to connect few requests get through between two cuts: then there are more rounds.
-    let shared = (cx.name("contended"), Arc::new(AtomicUsize::new(0)));
+    let (rounds, name) = (cx.rounds(12, 200), cx.name("contended"));
     let (mut clients, mut networks) = (Vec::new(), Vec::new());
+    let begun = cx.now();
     for _ in 0..4 {
         let net = cx.network()?;
         clients.push(cx.connect_over(&net).await?);
         networks.push(net);
     }
-    let tasks = cx.at_work(clients, &shared, move |worker, (name, granted)| async move {
+    // No request gets through where it takes longer to connect than to the next cut.
+    let pace = (begun.until(cx.now()) / 4).clamp(ms(4), ms(30));
+    let tasks = cx.at_work(clients, &name, move |worker, name| async move {
         let (cx, lane, mut rng, ..) = worker;
         let ask = cx.ask().ttl(cx.short_ttl());
         for round in 0..3 * rounds {
-            if round >= rounds && granted.load(Ordering::Relaxed) >= 20 {
+            if round >= rounds && cx.counted("grants") >= 20 && cx.counted("cuts") >= 40 {
                 break;
             }
             // Other rules check its outcome under these circumstances.
             if let Ok(held) = lane.acquire_timeout(&name, &ask, ask.ttl * 5).await {
                 cx.evidence("grants");
-                granted.fetch_add(1, Ordering::Relaxed);
                 cx.sleep(rng.duration(Duration::ZERO, ms(6))).await;
                 drop(lane.release(&held).await);
             }
@@ -152,7 +152,7 @@ async fn retries_make_no_second_holder(cx: Cx) -> Verdict {
         let (task_cx, mut rng) = (cx.clone(), cx.rng());
         cx.spawn(async move {
             loop {
-                task_cx.sleep(rng.duration(ms(2), ms(8))).await;
+                task_cx.sleep(rng.duration(pace / 2, pace * 2)).await;
                 if networks[rng.index(4)].cut(Cut::Reset) > 0 {
                     task_cx.evidence("cuts");
                 }

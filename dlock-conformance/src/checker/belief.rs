@@ -104,6 +104,13 @@ fn beliefs(events: &[Event]) -> HashMap<u64, Belief<'_>> {
                 };
                 beliefs.insert(event.op_id, belief);
             }
+            // It was over when it was returned.
+            (EventKind::GrantedBeliefUntil, ..)
+                if event.ttl_ns == Some(0)
+                    && beliefs.get(&event.unit()).is_some_and(|b| b.until == b.from) =>
+            {
+                beliefs.remove(&event.unit());
+            }
             (EventKind::GrantedBeliefUntil, ..) => {
                 if let Some(belief) = beliefs.get_mut(&event.unit()) {
                     belief.until = belief.until.max(at.saturating_add(event.ttl_ns.unwrap_or(0)));

@@ -104,7 +104,7 @@ pub enum EventKind {
     Invoke,
     /// An operation ends.
     Return,
-    /// The holder believes for another `ttl_ns`.
+    /// The holder believes for another `ttl_ns`; 0 if the hold was over when it was returned.
     GrantedBeliefUntil,
     /// The holder learns that the hold is lost.
     Lost,

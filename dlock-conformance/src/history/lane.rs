@@ -56,7 +56,7 @@ impl Lane {
     pub async fn try_acquire(&self, name: &LockName, ask: &Ask) -> Result<Option<Recorded>> {
         let acquire = async { self.client.try_acquire(name, ask).await };
         let held = self.asking(Op::Try, name, ask, acquire).await?;
-        held.iter().for_each(|held| self.believe(held));
+        held.iter().for_each(|held| self.granted(held));
         Ok(held)
     }
 
@@ -74,7 +74,7 @@ impl Lane {
         let acquire = async { self.client.wait(name, ask, limit).await.map(Some) };
         let held = self.asking(Op::Acquire, name, ask, acquire).await?;
         let held = held.expect("an acquire that answers Ok answers a guard");
-        self.believe(&held);
+        self.granted(&held);
         Ok(held)
     }
 
@@ -115,6 +115,17 @@ impl Lane {
     pub fn drop_guard(&self, held: Recorded) {
         self.point(EventKind::Dropped, &held, None);
         drop(held.held);
+    }
+
+    /// A guard whose answer came late, as from a process that was stopped, is never believed in: that is
+    /// recorded as well.
+    fn granted(&self, held: &Recorded) {
+        let left = if held.held.is_valid() {
+            held.held.remaining()
+        } else {
+            Duration::ZERO
+        };
+        self.point(EventKind::GrantedBeliefUntil, held, Some(left));
     }
 
     /// Records how long the holder still believes. Acquire, renewal and release do this; for guards with

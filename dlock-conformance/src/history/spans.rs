@@ -120,7 +120,9 @@ impl<'a> Reader<'a> {
                 // The subject promises that the lock is held until then, like a ttl.
                 let until = event.t_mono_ns.saturating_add(event.ttl_ns.unwrap_or(0));
                 let skew = skew_of(self.model, event.ttl_ns.unwrap_or(0));
-                if let Some(grant) = self.grant_of(event) {
+                if event.ttl_ns != Some(0)
+                    && let Some(grant) = self.grant_of(event)
+                {
                     grant.lapses_from = grant.lapses_from.max(until.saturating_sub(skew));
                 }
             }

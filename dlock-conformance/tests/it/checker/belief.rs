@@ -33,6 +33,11 @@ fn beliefs_may_touch_within_the_skew_and_no_more() {
          10 A believe a ttl=90
          15-20 B acquire b ttl=100 mode=reader
          20 B believe b ttl=90",
+        // B's process was stopped before it could say that it had been granted first.
+        "0-50 A acquire a ttl=100
+         50 A believe a ttl=90
+         5-90 B acquire b ttl=30
+         90 B believe b ttl=0",
         // Two permits of two; the third is granted when the first is over but for the skew.
         "0-10 A acquire a ttl=100 mode=2
          10 A believe a ttl=90

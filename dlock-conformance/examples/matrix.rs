@@ -76,6 +76,13 @@ fn main() -> ExitCode {
             }
         }
     }
+    if out.is_some() && options.others == 0 {
+        let _ = writeln!(
+            complain,
+            "--out writes what other rules find as well: leave --own out"
+        );
+        return ExitCode::from(2);
+    }
     let only_museum = museum.is_some() && out.is_none();
     if only_museum {
         options = options.museum();

@@ -5,7 +5,8 @@
 //! FILE] [--check] [--text]
 //! ```
 //!
-//! `--own` runs each bug against its own rule only, in a debug build; otherwise the build is optimised.
+//! `--own` runs each bug against its own rule only, in a debug build, and writes no table. Otherwise the
+//! build is optimised.
 //! `--soak` plants nothing: it runs the correct backend alone, on 1,000 seeds of each rule, or 100 for a rule
 //! about timing or chance.
 //!

@@ -46,6 +46,15 @@ const GOOD: &[(&str, Ends, &str)] = &[
         120-130 A release a lost",
     ),
     (
+        "a guard that is over when it is returned is held no longer than it was",
+        Ends::Lease,
+        "
+        0-50  A acquire a ttl=100 token=2
+        50    A believe a ttl=50
+        5-90  B acquire b ttl=10 token=1
+        90    B believe b ttl=0",
+    ),
+    (
         "a renewal moves the end",
         Ends::Lease,
         "

@@ -120,11 +120,10 @@ fn show(text: &mut String, exhibit: &Exhibit, row: &Row) {
     );
     let _ = writeln!(
         text,
-        "> **Rule {}, {}**, {} of {}: {}\n",
+        "> **Rule {}, {}**, {}: {}\n",
         row.rule,
         rules::find(&row.rule).map_or_else(String::new, |rule| rule.title.replace('_', " ")),
-        row.caught,
-        row.runs,
+        row.often(),
         says(row)
     );
 }
@@ -150,7 +149,7 @@ fn catalogue(text: &mut String, matrix: &Matrix) -> Result<(), String> {
         let missed = if row.is_caught() { "" } else { " **missed**" };
         let _ = writeln!(
             text,
-            "| [{}]({}) | {} | {} | {} | {} | {} | {}/{}{missed} | `{}` |",
+            "| [{}]({}) | {} | {} | {} | {} | {} | {}{missed} | `{}` |",
             exhibit.title,
             exhibit.url(),
             exhibit.project,
@@ -158,8 +157,7 @@ fn catalogue(text: &mut String, matrix: &Matrix) -> Result<(), String> {
             exhibit.lived(),
             row.rule,
             says(row).replace('|', "\\|"),
-            row.caught,
-            row.runs,
+            row.often(),
             row.bug
         );
     }

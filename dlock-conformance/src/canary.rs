@@ -1,4 +1,4 @@
-//! Measures how late this machine is, with a thread that sleeps one millisecond at a time and reads the
+//! Measures how late this machine is, with a thread that sleeps two milliseconds at a time and reads the
 //! clock, and how late its disk is, with a thread that writes a few bytes through to it.
 
 use std::fs::File;
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use crate::lock::lock;
 use crate::nanos::nanos;
 
-const TICK: Duration = Duration::from_millis(1);
+const TICK: Duration = Duration::from_millis(2);
 /// How often the disk is tried, and how long a write takes at most on an idle disk.
 const DISK_TICK: Duration = Duration::from_millis(25);
 /// Shorter stalls are not recorded.

@@ -32,6 +32,9 @@ const PORTS: u32 = 5;
 /// Who runs it where the tests are run by root.
 const USER: &str = "mysql";
 
+/// Its log is copied for each server, and is 96 MB by default.
+const LOG_SIZE: &str = "--innodb-log-file-size=16M";
+
 /// The user of the tests, who may do everything except write while the server is read-only. The password is
 /// no secret.
 pub(crate) const KEEPER: (&str, &str) = ("keeper", "of-the-tests");
@@ -111,6 +114,7 @@ impl MariaDbServer {
             let mut init = as_user(Some(USER), &find("mariadb-install-db")?)?;
             init.arg("--no-defaults").arg(datadir(&folder.file("data")));
             init.args([
+                LOG_SIZE,
                 "--auth-root-authentication-method=normal",
                 "--skip-test-db",
                 "--skip-name-resolve",
@@ -155,7 +159,8 @@ impl MariaDbServer {
             "[mariadbd]\ndatadir={data}\ntmpdir={temporary}\nport={port}\nbind-address=127.0.0.1\n\
              socket={data}/s.sock\npid-file={data}/m.pid\ninit-file={first}\nskip-name-resolve\n\
              character-set-server=utf8mb4\nmax-connections=300\ninnodb-buffer-pool-size=32M\n\
-             innodb-log-file-size=16M\n",
+             {log_size}\n",
+            log_size = LOG_SIZE.trim_start_matches('-'),
             data = data.display(),
             temporary = folder.file("tmp").display(),
             port = lock(&self.port).number(),

@@ -132,8 +132,8 @@ impl ZkOptions {
         self
     }
 
-    /// What Java is told: little memory, no second compiler and no threads to collect garbage, since there
-    /// are many servers and few cores.
+    /// What Java is told: little memory, no second compiler, the first one late, and no threads to collect
+    /// garbage, since there are many servers and few cores.
     pub(crate) fn arguments(&self, folder: &Path) -> io::Result<Vec<OsString>> {
         let files = JARS
             .lines()
@@ -170,7 +170,7 @@ impl ZkOptions {
         let more = self.properties.iter().map(|(n, v)| (n.as_str(), v.clone()));
         let mut words: Vec<OsString> = ["-Xmx256m", "-XX:+UseSerialGC"].map(OsString::from).into();
         if !self.compiled {
-            words.push("-XX:TieredStopAtLevel=1".into());
+            words.extend(["-XX:TieredStopAtLevel=1", "-XX:CompileThresholdScaling=5"].map(OsString::from));
         }
         let classes = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/zookeeper.jsa");
         if classes.is_file() {

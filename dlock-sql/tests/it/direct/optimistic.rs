@@ -121,7 +121,7 @@ macro_rules! tests {
                     conflicts: 0,
                 };
                 assert_eq!(nothing.await.unwrap(), same);
-                let mine = || Box::<dyn std::error::Error>::from("no");
+                let mine = || Box::<dyn std::error::Error + Send + Sync>::from("no");
                 let failed = stock.update(&site.pool, &*site.runtime, retry, 7_i64, |_| Err(mine()));
                 assert_eq!(failed.await.unwrap_err().to_string(), "no");
             });

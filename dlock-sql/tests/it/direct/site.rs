@@ -25,13 +25,21 @@ pub(crate) struct Site<DB: sqlx::Database> {
     _files: Option<tempfile::TempDir>,
 }
 
-pub(crate) fn run<F: Future<Output = ()>>(test: F) {
+pub(crate) fn run<F: Future<Output = ()> + Send>(test: F) {
     let tokio = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
         .build()
         .unwrap();
-    tokio.block_on(async { tokio::time::timeout(9 * LONG, test).await.unwrap() });
+    // In a debug build such a future and what it calls take two megabytes of stack, as much as a test has.
+    let (test, large) = (Box::pin(test), std::thread::Builder::new().stack_size(8 << 20));
+    std::thread::scope(|scope| {
+        let test = async { tokio::time::timeout(9 * LONG, test).await.unwrap() };
+        let thread = large.spawn_scoped(scope, || tokio.block_on(test)).unwrap();
+        thread
+            .join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    });
 }
 
 /// Polls it so often, each time that it is woken, and drops it then. The first time it may do nothing: a

@@ -36,6 +36,8 @@ async fn open(server: &Arc<ZkServer>) -> ZkLock {
         .await
         .unwrap();
     listens(server, &lock).await;
+    // Answered after what it listens to: from here on it has looked, and does not look for what it holds.
+    lock.inspect(&key("none", 1, 0).name).await.unwrap();
     lock
 }
 

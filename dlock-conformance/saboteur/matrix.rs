@@ -173,7 +173,7 @@ impl Row {
     /// In how many runs it is caught, in words that do not depend on their number.
     pub(crate) fn often(&self) -> String {
         match self.caught {
-            caught if caught == self.runs => "always".to_owned(),
+            caught if caught > 0 && caught == self.runs => "always".to_owned(),
             caught => format!("{caught} of {}", self.runs),
         }
     }

@@ -26,9 +26,10 @@ async fn a_lost_reply_lapses(cx: Cx) -> Verdict {
     let ask = cx.ask().ttl(cx.short_ttl());
     for recovers in [true, false] {
         let name = cx.name(if recovers { "recovers" } else { "stays away" });
-        // Where it gives up, the lease has most of its life before it: what keeps it from lapsing shows.
+        // It has time to connect anew. Where it gives up, the lease has most of its life before it: what keeps
+        // it from lapsing shows.
         let limit = match recovers {
-            true => cx.has(Need::WaitLimit).then_some(ask.ttl),
+            true => cx.has(Need::WaitLimit).then_some(patience(&cx)),
             false => Some(ask.ttl / 4),
         };
         let (acquiring, hold) = f.a_is_granted_unheard(&cx, &name, &ask, limit).await?;
@@ -40,7 +41,7 @@ async fn a_lost_reply_lapses(cx: Cx) -> Verdict {
         };
         drop(hold);
         let what = "an acquire whose reply was lost";
-        match cx.within(patience(&cx) + ask.ttl, what, acquiring).await? {
+        match cx.within(patience(&cx) * 2, what, acquiring).await? {
             Ok(held) => {
                 ensure!(held.is_valid(), "{what} ended as a guard that is not valid");
                 held.released("A releases what it was granted after all").await?;

@@ -1,5 +1,6 @@
 //! Findings about a cluster, for operators.
 
+use std::pin::pin;
 use std::sync::atomic::Ordering;
 
 use dlock_core::{ErrorKind, Finding, Result};
@@ -15,7 +16,7 @@ impl EtcdLock {
         let away = |e| told(e, ErrorKind::Unavailable, &link.at);
         let mut maintenance = link.client.maintenance_client();
         let mut cluster = link.client.cluster_client();
-        let status = link.answer(maintenance.status()).await.map_err(away)?;
+        let status = link.answer(pin!(maintenance.status())).await.map_err(away)?;
         let ttl = session.deadline.span();
         let mut findings = vec![
             Finding::good(
@@ -39,7 +40,7 @@ impl EtcdLock {
                         meanwhile (etcd issue 15247): use 3.4.31, 3.5.13 or later";
             findings.push(Finding::warning("leases", text));
         }
-        match link.answer(cluster.member_list()).await {
+        match link.answer(pin!(cluster.member_list())).await {
             Ok(list) => {
                 let all = list.members();
                 let here = format!("://{}", link.at);
@@ -55,7 +56,7 @@ impl EtcdLock {
             Err(e) => findings.push(not_told("members", away(e))),
         }
         match link
-            .answer(maintenance.alarm(AlarmAction::Get, AlarmType::None, None))
+            .answer(pin!(maintenance.alarm(AlarmAction::Get, AlarmType::None, None)))
             .await
         {
             Ok(alarms) if alarms.alarms().is_empty() => {

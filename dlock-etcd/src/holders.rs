@@ -5,6 +5,7 @@
 //! Everything else is a release. The member that reported a revision is asked for its local state, so that a
 //! watcher keeps up with fast hand-offs.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -53,7 +54,7 @@ impl EtcdLock {
     async fn left(&self, session: &Session, lease: i64) -> Result<Option<Duration>> {
         let (link, _) = session.link()?;
         let mut leases = link.client.lease_client();
-        let answer = link.answer(leases.time_to_live(lease, None)).await;
+        let answer = link.answer(pin!(leases.time_to_live(lease, None))).await;
         let answer = answer.map_err(|e| self.connection.settings.told(e))?;
         Ok(u64::try_from(answer.ttl()).ok().map(Duration::from_secs))
     }

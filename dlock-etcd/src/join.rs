@@ -26,7 +26,7 @@ use etcd_client::{
     TxnOpResponse, TxnResponse,
 };
 
-use crate::keys::{behind, request_text};
+use crate::keys::{behind, entry_name, request_text};
 use crate::line::{Entry, Line, line_of};
 use crate::link::revision;
 use crate::lock::EtcdLock;
@@ -96,10 +96,6 @@ impl EtcdLock {
         }
     }
 
-    pub(crate) fn entry(&self, session: &Session, request: &Request) -> String {
-        self.keys().entry(&request.key.name, &session.entry_name(request))
-    }
-
     /// The turn of the entry that was made in that revision, as the line shows that was read
     /// [`in_front`](Self::in_front).
     fn turn_in(&self, name: &str, mode: Mode, own: i64, got: &GetResponse, at: i64) -> Result<Turn> {
@@ -153,22 +149,23 @@ impl EtcdLock {
         line: &str,
         room: Option<Compare>,
     ) -> Result<TxnResponse> {
-        let key = &request.key;
-        let sent = session.requests.send(key, request.mode)?;
-        let name = session.entry_name(&sent);
-        let (entry, gone) = (
-            format!("{line}{name}"),
-            self.keys().gone(session.lease, sent.number),
-        );
-        let put = |key, value| TxnOp::put(key, value, Some(PutOptions::new().with_lease(session.lease)));
+        let (key, mode) = (&request.key, request.mode);
+        let entry = |number| [line, &entry_name(session.lease, number, mode)].concat();
+        let sent = session.requests.send(key, mode, entry)?;
+        let gone = self.keys().gone(session.lease, sent.number);
+        let put =
+            |key: &str, value| TxnOp::put(key, value, Some(PutOptions::new().with_lease(session.lease)));
         let id = request_text(key.id);
         let mut puts = match &request.owner {
-            Some(label) => vec![put(entry, label.to_string()), put(self.keys().request(&name), id)],
-            None => vec![put(entry, id)],
+            Some(label) => {
+                let made_by = self.keys().request(&sent.entry[line.len()..]);
+                vec![put(&sent.entry, label.to_string()), put(&made_by, id)]
+            }
+            None => vec![put(&sent.entry, id)],
         };
         // This does not hold for a late copy, whose answer no one reads.
         let is_allowed = Compare::version(gone, CompareOp::Less, sent.over + 1);
-        let mut how = self.in_front(line, request.mode, None);
+        let mut how = self.in_front(line, mode, None);
         if room.is_none() && self.connection.was_alone.load(Ordering::Relaxed) {
             how = how.with_count_only();
         }
@@ -289,10 +286,7 @@ impl EtcdLock {
         let Some(request) = session.requests.get(key) else {
             return Ok(None);
         };
-        let is_there = TxnOp::get(
-            self.entry(session, &request),
-            Some(GetOptions::new().with_keys_only()),
-        );
+        let is_there = TxnOp::get(&*request.entry, Some(GetOptions::new().with_keys_only()));
         let answer = self.certain(session, &request, [is_there]).await?;
         if !answer.succeeded() {
             session.requests.forget(key);
@@ -316,7 +310,7 @@ impl EtcdLock {
         session.requests.change(&request.key, |r| r.unsure = true);
         let gone = self.keys().gone(session.lease, request.number);
         let put = PutOptions::new().with_lease(session.lease);
-        let is_there = create(&self.entry(session, request), CompareOp::Greater, 0);
+        let is_there = create(&request.entry, CompareOp::Greater, 0);
         let txn = Txn::new().when([is_there]).and_then(there);
         let answer = session
             .write(txn.or_else([TxnOp::put(gone, "", Some(put))]))
@@ -332,9 +326,9 @@ impl EtcdLock {
     /// The same, and takes the entry out of the line. Whether it was granted, and in which revision it was
     /// made.
     pub(crate) async fn forbid(&self, session: &Session, request: &Request) -> Result<Option<(bool, i64)>> {
-        let (line, entry) = (self.keys().line(&request.key.name), self.entry(session, request));
+        let (line, entry) = (self.keys().line(&request.key.name), &*request.entry);
         let all = GetOptions::new().with_keys_only().with_range(behind(&line));
-        let there = [TxnOp::get(&*line, Some(all)), TxnOp::delete(&*entry, None)];
+        let there = [TxnOp::get(&*line, Some(all)), TxnOp::delete(entry, None)];
         let answer = match self.certain(session, request, there).await {
             // Nothing can be put that forbids it. If it exists already no one waits for it any more.
             Err(e) if e.kind() == ErrorKind::LimitReached => {

@@ -49,11 +49,7 @@ impl Keys {
 
     /// Before all entries of that lock.
     pub(crate) fn line(&self, name: &LockName) -> String {
-        format!("{}{}/", self.locks, name.to_path_part())
-    }
-
-    pub(crate) fn entry(&self, name: &LockName, entry: &str) -> String {
-        format!("{}{entry}", self.line(name))
+        [&*self.locks, &name.to_path_part(), "/"].concat()
     }
 
     /// What keeps earlier entries with that number from being made.

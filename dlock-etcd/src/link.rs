@@ -4,6 +4,7 @@
 //! belongs to the cluster. The driver could spread requests over several members: then a paused one would
 //! delay every n-th request, and one member may not know yet what another has reported.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -56,39 +57,35 @@ impl Link {
     }
 
     /// The answer to a request, unless the connection breaks before.
-    pub(crate) fn answer<'a, T>(
-        &'a self,
-        asking: impl Future<Output = Result<T, Etcd>> + Send + 'a,
-    ) -> impl Future<Output = Result<T, Etcd>> + Send + 'a {
-        // Boxed: each layer around a future of 2 kB would hold it twice. Only what connects needs tokio
-        // around it: a request is handed to the task of its connection.
-        let asking = Box::pin(asking);
-        async move {
-            match select(asking, std::pin::pin!(self.is_gone())).await {
-                Either::Left((answer, _)) => answer.inspect_err(|e| {
-                    if is_login_old(e) {
-                        // The next connection has another login.
-                        self.break_off();
-                    }
-                }),
-                Either::Right(_) => Err(Etcd::IoError(std::io::ErrorKind::ConnectionAborted.into())),
-            }
+    pub(crate) async fn answer<T>(
+        &self,
+        asking: impl Future<Output = Result<T, Etcd>> + Send + Unpin,
+    ) -> Result<T, Etcd> {
+        // Only what connects needs tokio around it: a request is handed to the task of its connection.
+        match select(asking, pin!(self.is_gone())).await {
+            Either::Left((answer, _)) => answer.inspect_err(|e| {
+                if is_login_old(e) {
+                    // The next connection has another login.
+                    self.break_off();
+                }
+            }),
+            Either::Right(_) => Err(Etcd::IoError(std::io::ErrorKind::ConnectionAborted.into())),
         }
     }
 
     pub(crate) async fn txn(&self, txn: Txn) -> Result<TxnResponse, Etcd> {
         let mut kv = self.client.kv_client().max_decoding_message_size(LARGEST_ANSWER);
-        self.answer(kv.txn(txn)).await
+        self.answer(pin!(kv.txn(txn))).await
     }
 
-    pub(crate) async fn delete(&self, key: String) -> Result<DeleteResponse, Etcd> {
+    pub(crate) async fn delete(&self, key: &str) -> Result<DeleteResponse, Etcd> {
         let mut kv = self.client.kv_client();
-        self.answer(kv.delete(key, None)).await
+        self.answer(pin!(kv.delete(key, None))).await
     }
 
     pub(crate) async fn get(&self, key: impl Into<Vec<u8>>, how: GetOptions) -> Result<GetResponse, Etcd> {
         let mut kv = self.client.kv_client().max_decoding_message_size(LARGEST_ANSWER);
-        self.answer(kv.get(key.into(), Some(how))).await
+        self.answer(pin!(kv.get(key.into(), Some(how)))).await
     }
 }
 

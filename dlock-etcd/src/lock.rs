@@ -217,7 +217,7 @@ impl EtcdLock {
             }
             r.granted
         });
-        let was_there = session.delete(self.entry(session, request)).await?;
+        let was_there = session.delete(&request.entry).await?;
         Ok((was_there, was_granted.unwrap_or(request.granted)))
     }
 }

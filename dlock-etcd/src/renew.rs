@@ -46,7 +46,7 @@ impl EtcdLock {
             if let Some(request) = session.requests.get(&item.key)
                 && let State::InLine(own) = request.state
             {
-                entries.push((item.key.id, own, self.entry(session, &request)));
+                entries.push((item.key.id, own, request.entry));
             }
         }
         let heard = async {
@@ -76,13 +76,13 @@ impl EtcdLock {
     async fn removed(
         &self,
         session: &Session,
-        entries: &[(RequestId, i64, String)],
+        entries: &[(RequestId, i64, Arc<str>)],
     ) -> Result<HashMap<RequestId, i64>> {
         let asked = entries.chunks(AT_ONCE).map(|chunk| async move {
             let count = || Some(GetOptions::new().with_count_only());
             let gets: Vec<_> = chunk
                 .iter()
-                .map(|(.., key)| TxnOp::get(key.clone(), count()))
+                .map(|(.., key)| TxnOp::get(&**key, count()))
                 .collect();
             let answer = session.read(Txn::new().and_then(gets)).await?;
             let is_there = |op: &TxnOpResponse| matches!(op, TxnOpResponse::Get(got) if got.count() > 0);

@@ -39,7 +39,7 @@
 //! again, so that a late message finds no entry. With a new name for each request a queue would become slower
 //! with each: the index of etcd goes through all names since the last compaction.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use dlock_core::spi::LeaseKey;
@@ -53,7 +53,9 @@ pub(crate) struct Request {
     pub(crate) key: LeaseKey,
     /// As it was asked for.
     pub(crate) mode: Mode,
-    /// The number in its entry's name.
+    /// The key of its entry.
+    pub(crate) entry: Arc<str>,
+    /// The number in its name.
     pub(crate) number: u32,
     /// How many uses of that number were ended: the version of its `gone`.
     pub(crate) over: i64,
@@ -83,8 +85,8 @@ pub(crate) struct Requests(Mutex<Table>);
 
 #[derive(Debug, Default)]
 struct Table {
-    noted: HashMap<RequestId, Request>,
-    in_call: HashSet<RequestId>,
+    noted: BTreeMap<RequestId, Request>,
+    in_call: BTreeSet<RequestId>,
     /// Numbers that were in use, with how many uses were ended, and from which on none was.
     free: BTreeMap<u32, i64>,
     unused: u32,
@@ -161,11 +163,16 @@ impl Requests {
         }
     }
 
-    /// Notes that a request is sent.
+    /// Notes that a request is sent, whose entry has that key for a number.
     ///
     /// # Errors
     /// `Unavailable` if the lease is over.
-    pub(crate) fn send(&self, key: &LeaseKey, mode: Mode) -> Result<Request> {
+    pub(crate) fn send(
+        &self,
+        key: &LeaseKey,
+        mode: Mode,
+        entry: impl FnOnce(u32) -> String,
+    ) -> Result<Request> {
         let mut table = self.table();
         if table.over {
             let message = "the lease of this client in etcd has ended; another one is being made";
@@ -178,6 +185,7 @@ impl Requests {
         let request = Request {
             key: key.clone(),
             mode,
+            entry: entry(number).into(),
             number,
             over,
             state: State::Sent,
@@ -247,6 +255,10 @@ mod tests {
         LeaseKey::new(LockName::new("x").unwrap(), RequestId::new(1, n))
     }
 
+    fn send(requests: &Requests, n: u64) -> Result<Request> {
+        requests.send(&key(n), Mode::Exclusive, |number| number.to_string())
+    }
+
     #[test]
     fn one_call_has_a_request_until_it_is_dropped() {
         let requests = Arc::new(Requests::default());
@@ -264,7 +276,7 @@ mod tests {
     fn what_is_leaving_or_over_is_not_handed_out() {
         let requests = Requests::default();
         let at = |state| requests.change(&key(1), |r| r.state = state);
-        requests.send(&key(1), Mode::Exclusive).unwrap();
+        send(&requests, 1).unwrap();
         assert!(!requests.hand_out(&key(1), 7));
         at(State::InLine(7));
         assert!(requests.hand_out(&key(1), 7) && !requests.hand_out(&key(1), 8));
@@ -273,13 +285,13 @@ mod tests {
         at(State::InLine(7));
         assert!(!requests.shut_if_idle());
         requests.shut();
-        assert!(!requests.hand_out(&key(1), 7) && requests.send(&key(2), Mode::Exclusive).is_err());
+        assert!(!requests.hand_out(&key(1), 7) && send(&requests, 2).is_err());
     }
 
     #[test]
     fn a_number_that_may_be_met_late_is_not_used_again() {
         let requests = Requests::default();
-        let sent = |n| requests.send(&key(n), Mode::Exclusive).unwrap().number;
+        let sent = |n| send(&requests, n).unwrap().number;
         assert_eq!((sent(1), sent(2)), (0, 1));
         assert!(requests.state(&key(1), Mode::READER).is_err());
         requests.forget(&key(1));
@@ -294,7 +306,7 @@ mod tests {
     #[test]
     fn what_a_call_has_is_not_forgotten_by_a_renewal() {
         let requests = Arc::new(Requests::default());
-        requests.send(&key(1), Mode::Exclusive).unwrap();
+        send(&requests, 1).unwrap();
         requests.change(&key(1), |r| r.state = State::InLine(7));
         let call = requests.call(&key(1)).unwrap();
         requests.removed(&key(1), 7);

@@ -63,10 +63,10 @@ impl EtcdLock {
         if let Some(other) = others.find(|e| !e.mode().is_exclusive() && e.mode() != Mode::READER) {
             return Err(other.mode().mismatch(Mode::READER));
         }
-        let entry = self.entry(session, request);
+        let entry = &*request.entry;
         let as_it_is = PutOptions::new().with_ignore_value().with_ignore_lease();
         let txn = Txn::new()
-            .when([Compare::create_revision(entry.clone(), CompareOp::Equal, own)])
+            .when([Compare::create_revision(entry, CompareOp::Equal, own)])
             .and_then([TxnOp::put(entry, "", Some(as_it_is))]);
         // Asked again after an answer that was lost, it is written again.
         let answer = session.write(txn).await.map_err(at_the_quota)?;

@@ -14,10 +14,9 @@ use futures::channel::{mpsc, oneshot};
 
 use crate::deadline::{Deadline, Renewed};
 use crate::failure::{is_lease_gone, told};
-use crate::keys::entry_name;
 use crate::line::token;
 use crate::link::Link;
-use crate::requests::{Request, Requests};
+use crate::requests::Requests;
 use crate::watches::Watches;
 
 /// Asks for a renewal; answered when there was one that was sent later.
@@ -166,18 +165,13 @@ impl Session {
     }
 
     /// Deletes that key, which only this client makes. Returns whether it existed.
-    pub(crate) async fn delete(&self, key: String) -> Result<bool> {
+    pub(crate) async fn delete(&self, key: &str) -> Result<bool> {
         let (link, _) = self.link()?;
         let before = self.before();
         let answer = link.delete(key).await;
         let answer = answer.map_err(|e| told(e, ErrorKind::Unknown, &link.at))?;
         self.heard(before, answer.header());
         Ok(answer.deleted() > 0)
-    }
-
-    /// The name of a request's entry in its line.
-    pub(crate) fn entry_name(&self, request: &Request) -> String {
-        entry_name(self.lease, request.number, request.mode)
     }
 
     /// Has the upkeep look whether anything has changed.

@@ -26,8 +26,8 @@ async fn a_lost_reply_lapses(cx: Cx) -> Verdict {
     let ask = cx.ask().ttl(cx.short_ttl());
     for recovers in [true, false] {
         let name = cx.name(if recovers { "recovers" } else { "stays away" });
-        // It has time to connect anew. Where it gives up, the lease has most of its life before it: what keeps
-        // it from lapsing shows.
+        // Time to connect anew. Where it gives up, the lease has most of its life before it: what keeps it
+        // from lapsing shows.
         let limit = match recovers {
             true => cx.has(Need::WaitLimit).then_some(patience(&cx)),
             false => Some(ask.ttl / 4),

@@ -19,8 +19,8 @@ use crate::name::LockName;
 use crate::request_id::RequestId;
 use crate::runtime::Runtime;
 use crate::spi::{
-    Abandoned, Acquire, Attempt, LeaseKey, Lock, Push, Queueing, Release, RenewItem, RenewOutcome, Signal,
-    Wait, Wake as WakeUp,
+    Abandoned, Acquire, Attempt, LeaseKey, Lock, News, Push, Queueing, Release, RenewItem, RenewOutcome,
+    Signal, Wait, Wake as WakeUp,
 };
 use crate::timestamp::Timestamp;
 use crate::token::{Strength, Token};
@@ -139,6 +139,81 @@ fn a_watcher_is_told_of_an_expiry_in_time_and_leaves_no_trace() {
     ));
     drop(changes);
     assert!(store.shared.lock().watchers.is_empty());
+}
+
+#[test]
+fn a_watcher_is_woken_for_an_expiry_that_came_nearer() {
+    let hand = Hand::new(1);
+    let lock = Memory::new(hand.clone()).lock();
+    ready(lock.attempt(&request(1))).unwrap();
+    let mut changes = ready(lock.watch().unwrap().watch(&name())).unwrap();
+    while next(&mut changes).is_some() {}
+    ready(lock.release(&request(1).key, Release::Now)).unwrap();
+    let mut brief = request(2);
+    brief.ttl = TTL / 4;
+    ready(lock.attempt(&brief)).unwrap();
+    while next(&mut changes).is_some() {}
+    let woken = Arc::<Woken>::default();
+    woken.waits_for(&mut changes);
+    hand.advance(TTL / 4);
+    assert_eq!(woken.times(), 1);
+    assert!(matches!(
+        next(&mut changes),
+        Some(Some(Ok(Change::Expired { .. })))
+    ));
+}
+
+#[test]
+fn a_store_goes_by_its_own_clock_which_never_goes_back() {
+    let (hand, clock) = (Hand::new(1), Hand::new(1));
+    let read = clock.clone();
+    let store = Config::new()
+        .clock(Arc::new(move || read.now()))
+        .connect(hand.clone());
+    let lock = store.lock();
+    ready(lock.attempt(&request(1))).unwrap();
+    let mut changes = ready(lock.watch().unwrap().watch(&name())).unwrap();
+    while next(&mut changes).is_some() {}
+    hand.advance(TTL);
+    assert!(next(&mut changes).is_none(), "for the store no time has passed");
+    let left = || ready(lock.watch().unwrap().inspect(&name())).unwrap().holders[0].expires_in;
+    clock.advance(TTL / 2);
+    assert_eq!(left(), TTL / 2);
+    *clock.now.lock().unwrap() = Timestamp::from_nanos(1);
+    assert_eq!(left(), TTL / 2);
+}
+
+#[test]
+fn each_copy_of_a_waiting_request_hears_of_its_grant() {
+    let lock = Memory::new(Hand::new(1)).lock();
+    ready(lock.attempt(&request(1))).unwrap();
+    let copies = [queued(&lock, 2), queued(&lock, 2)];
+    ready(lock.release(&request(1).key, Release::Now)).unwrap();
+    for mut pushes in copies {
+        let pushed = pushes.next().now_or_never();
+        assert!(matches!(pushed, Some(Some(Push::Granted(_)))));
+    }
+}
+
+#[test]
+fn a_look_finds_a_change_of_holders_and_nothing_else() {
+    let lock = Memory::new(Hand::new(1)).lock();
+    ready(lock.attempt(&request(1))).unwrap();
+    let mut at_once = request(2);
+    at_once.queue = Queueing::No;
+    let Ok(Attempt::Held(wait)) = ready(lock.attempt(&at_once)) else {
+        panic!("it is held")
+    };
+    let WakeUp::Poll { probe, .. } = wait.wake else {
+        panic!("it is not in line")
+    };
+    let look = || ready(probe.look()).unwrap();
+    let item = RenewItem::lease(request(1).key, TTL * 2);
+    ready(lock.renew().unwrap().renew(&[item]));
+    assert_eq!(look(), News::Nothing);
+    ready(lock.release(&request(1).key, Release::Now)).unwrap();
+    ready(lock.attempt(&request(3))).unwrap();
+    assert_eq!((look(), look()), (News::Changed, News::Nothing));
 }
 
 #[test]
@@ -276,6 +351,8 @@ fn closed_connection_sends_and_receives_nothing() {
         ready(lock.fencing().unwrap().raise(&key, token)).err(),
         ready(lock.watch().unwrap().inspect(&name())).err(),
         ready(lock.watch().unwrap().force_release(&name())).err(),
+        ready(lock.watch().unwrap().list(b"", None)).err(),
+        ready(gate_of(&lock).write(&name(), token, b"x")).err(),
     ];
     for (n, refused) in refused.into_iter().enumerate() {
         assert_eq!(refused.unwrap().kind(), ErrorKind::Closed, "{n}");
@@ -480,6 +557,10 @@ fn listeners_get_doubt_and_return() {
 
 #[test]
 fn the_store_itself_refuses_what_it_does_not_claim() {
+    let limited = Config::new().max_held(Some(3)).max_waiters(Some(5));
+    let limited = limited.connect(Hand::new(1)).lock();
+    let caps = limited.capabilities();
+    assert_eq!((caps.max_held, caps.max_waiters), (Some(3), Some(5)));
     let config = Config::new()
         .without(Capability::Raise)
         .without(Capability::Permits);

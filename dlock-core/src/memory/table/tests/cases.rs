@@ -96,6 +96,38 @@ fn a_withdrawn_or_lapsed_writer_lets_in_the_readers_behind_it() {
 }
 
 #[test]
+fn loaded_holders_are_in_the_order_of_their_grants() {
+    let mut b = Bench::new();
+    let tokens: Vec<_> = (1..=3).map(|n| b.take(n, Mode::READER).token).collect();
+    let first = b.call(|t, fx| t.change(&t.spot(&key(0).name), fx, |c| c.name.holders()[0].clone()));
+    let mut loaded = NameState::default();
+    for token in tokens.iter().rev().copied() {
+        let first = first.clone().expect("it is held");
+        loaded.insert(Entry { token, ..first }, 0);
+    }
+    loaded.sort();
+    let sorted: Vec<_> = loaded.holders().iter().map(|e| e.token).collect();
+    assert_eq!(sorted, tokens);
+}
+
+#[test]
+fn each_waiter_that_lapsed_is_passed_over() {
+    let mut b = Bench::new();
+    b.take(1, Mode::Exclusive);
+    b.renew_for(1, QUEUE_TTL * 4);
+    for n in 2..=4 {
+        b.join(n, Mode::Exclusive);
+        b.now = b.now + ms(QUEUE_TTL / 4);
+    }
+    b.now = at(QUEUE_TTL);
+    b.ask_again(4, QUEUE_TTL);
+    assert_eq!(b.told.dropped, [key(2)]);
+    b.now = at(QUEUE_TTL + QUEUE_TTL / 4);
+    b.release(1);
+    assert_eq!((b.told.dropped.as_slice(), b.granted()), (&[key(3)][..], vec![4]));
+}
+
+#[test]
 fn expiry_hands_over_to_the_waiter_that_asks_again() {
     let mut b = Bench::new();
     b.take(1, Mode::Exclusive);
@@ -187,6 +219,7 @@ fn a_minimum_hold_keeps_the_name_taken_and_belongs_to_nobody() {
     );
     assert_eq!(b.renew(1), None);
     assert_eq!(b.abandon(1), Abandoned::Nothing);
+    assert_eq!(b.convert(1, Mode::READER).unwrap_err().kind(), ErrorKind::Lost);
     assert_eq!(
         b.ask(1, Mode::Exclusive, No, 5).unwrap_err().kind(),
         ErrorKind::Lost
@@ -234,6 +267,27 @@ fn a_downgrade_keeps_the_token_and_admits_readers() {
 }
 
 #[test]
+fn a_conversion_to_the_same_mode_changes_nothing() {
+    let mut b = Bench::new();
+    let held = b.take(1, Mode::Exclusive);
+    assert_eq!(b.renew_for(1, 3 * TTL), Some(ms(3 * TTL)));
+    b.now = at(TTL);
+    let Ok(Converted::Done(same)) = b.convert(1, Mode::Exclusive) else {
+        panic!()
+    };
+    assert_eq!(same.token, held.token);
+    assert_eq!(
+        same.expires_in,
+        ms(3 * TTL),
+        "the ttl of the last renewal begins anew"
+    );
+    b.release(1);
+    b.take(2, Mode::READER);
+    b.take(3, Mode::READER);
+    assert!(matches!(b.convert(2, Mode::READER), Ok(Converted::Done(_))));
+}
+
+#[test]
 fn an_upgrade_must_be_alone_and_two_of_them_do_not_deadlock() {
     let mut b = Bench::new();
     b.take(1, Mode::READER);
@@ -264,6 +318,11 @@ fn a_raise_lifts_the_lease_and_every_later_token() {
     );
     b.release(1);
     assert_eq!(raise(&mut b, Token::new(900).unwrap()).unwrap(), Raised::NotHeld);
+    assert_eq!(
+        raise(&mut b, Token::new(MAX_RAISED).unwrap()).unwrap(),
+        Raised::NotHeld,
+        "it can be raised so far"
+    );
     assert_eq!(b.take(2, Mode::Exclusive).token, Token::new(501));
 }
 
@@ -297,6 +356,10 @@ fn limits_refuse_and_free_up_again() {
     );
     b.release(3);
     assert!(b.call(|t, fx| t.attempt(&other, fx)).is_ok());
+    b.call(|t, fx| t.release(&other.key, Release::KeepFor(ms(300)), fx));
+    let next = Acquire::new(named("c", 9), ms(TTL));
+    let taken = b.call(|t, fx| t.attempt(&next, fx));
+    assert!(taken.is_ok(), "what is kept belongs to nobody");
 }
 
 /// A small generator of its own, so that a failure is a function of the seed in its message.

@@ -9,7 +9,7 @@ use super::*;
 use crate::inspection::Change;
 use crate::spi::Queueing;
 use crate::spi::Queueing::{Join, No};
-use crate::spi::admission::Lease;
+use crate::spi::admission::{Entry, Lease};
 
 const TTL: u64 = 1000;
 const QUEUE_TTL: u64 = 100_000;

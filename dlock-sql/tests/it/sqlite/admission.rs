@@ -1,8 +1,13 @@
+use std::time::Duration;
+
 use dlock_core::spi::{Abandoned, Attempt, Converted, Lock as _, Release, Released, RenewItem, RenewOutcome};
 use dlock_core::{ErrorKind, LossReason, Mode, Timestamp};
 use dlock_sql::sqlite::Config;
 
 use super::support::*;
+
+/// The life of what is to end in a test: longer than a busy machine takes for the calls before.
+const BRIEF: Duration = Duration::from_millis(300);
 
 #[test]
 fn one_holder_at_a_time_and_the_next_token_is_larger() {
@@ -177,14 +182,14 @@ fn an_abandoned_key_holds_nothing_and_never_comes_back() {
 fn an_expired_lease_is_gone_and_goes_to_the_next_in_line() {
     everywhere(|lock| async move {
         let mut a = ask("n");
-        a.ttl = ms(60);
+        a.ttl = BRIEF;
         let first = granted(&lock, &a).await;
         let b = join("n", Mode::Exclusive);
         let Attempt::Queued(wait) = lock.attempt(&b).await.unwrap() else {
             panic!("not queued");
         };
-        assert!(wait.recheck_in.unwrap() <= ms(60));
-        std::thread::sleep(ms(70));
+        assert!(wait.recheck_in.unwrap() <= BRIEF);
+        std::thread::sleep(BRIEF + ms(10));
         assert!(asked(&lock, &b).await > first.token);
         let late = renew(&lock, RenewItem::lease(a.key.clone(), TTL)).await;
         assert!(matches!(late, RenewOutcome::Gone), "{late:?}");
@@ -201,13 +206,13 @@ fn a_waiter_that_died_in_the_queue_costs_only_its_queue_lease() {
     everywhere(|lock| async move {
         let holder = ask("n");
         granted(&lock, &holder).await;
-        let dead = ask("n").with_queue(ms(80));
+        let dead = ask("n").with_queue(BRIEF);
         queued(&lock, &dead).await;
         let alive = join("n", Mode::Exclusive);
         queued(&lock, &alive).await;
         lock.release(&holder.key, Release::Now).await.unwrap();
         assert_eq!(asked(&lock, &alive).await, None, "it is the dead one's turn");
-        std::thread::sleep(ms(90));
+        std::thread::sleep(BRIEF + ms(10));
         assert!(asked(&lock, &alive).await.is_some());
         let late = renew(&lock, RenewItem::queued(dead.key.clone(), TTL)).await;
         assert!(matches!(late, RenewOutcome::Gone), "{late:?}");
@@ -217,16 +222,15 @@ fn a_waiter_that_died_in_the_queue_costs_only_its_queue_lease() {
 #[test]
 fn a_renewal_starts_the_ttl_anew_and_keeps_the_token() {
     everywhere(|lock| async move {
-        let mut a = ask("n");
-        a.ttl = ms(100);
+        let a = ask("n");
         let grant = granted(&lock, &a).await;
         for _ in 0..4 {
-            std::thread::sleep(ms(40));
-            let renewed = renew(&lock, RenewItem::lease(a.key.clone(), ms(100))).await;
+            std::thread::sleep(ms(10));
+            let renewed = renew(&lock, RenewItem::lease(a.key.clone(), TTL)).await;
             let RenewOutcome::Renewed(life) = renewed else {
                 panic!("{renewed:?}");
             };
-            assert_eq!(life.expires_in, ms(100));
+            assert_eq!(life.expires_in, TTL);
         }
         assert_eq!(granted(&lock, &a).await.token, grant.token);
     });
@@ -262,12 +266,12 @@ fn a_minimum_hold_is_no_lease_and_keeps_the_name_taken() {
     everywhere(|lock| async move {
         let a = ask("n");
         granted(&lock, &a).await;
-        let kept = lock.release(&a.key, Release::KeepFor(ms(80))).await.unwrap();
+        let kept = lock.release(&a.key, Release::KeepFor(BRIEF)).await.unwrap();
         assert_eq!(kept, Released::Released);
         held(&lock, &ask("n")).await;
         let late = renew(&lock, RenewItem::lease(a.key.clone(), TTL)).await;
         assert!(matches!(late, RenewOutcome::Gone), "{late:?}");
-        std::thread::sleep(ms(90));
+        std::thread::sleep(BRIEF + ms(10));
         granted(&lock, &ask("n")).await;
     });
 }

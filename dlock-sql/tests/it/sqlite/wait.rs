@@ -117,7 +117,7 @@ fn a_lease_that_runs_out_is_news_even_if_nothing_is_stored() {
         let (first, waiter) = (ask("n"), join("n", Mode::Exclusive));
         granted(&theirs, &first).await;
         // In front of ours, and never seen again once it is admitted.
-        let dead = of_another_client(ask("n").with_queue(ms(150)));
+        let dead = of_another_client(ask("n").with_queue(ms(400)));
         queued(&theirs, &dead).await;
         let begun = Timestamp::now();
         let probe = waits(&ours, &waiter).await;
@@ -169,7 +169,7 @@ fn the_end_of_a_dead_waiter_is_news_once_it_is_in_front() {
         granted(&lock, &reader).await;
         queued(&lock, &writer).await;
         // Behind that writer, and never seen again.
-        let dead = of_another_client(ask("n").with_queue(ms(150)));
+        let dead = of_another_client(ask("n").with_queue(ms(400)));
         queued(&lock, &dead).await;
         let waiter = join("n", Mode::READER);
         let probe = waits(&lock, &waiter).await;

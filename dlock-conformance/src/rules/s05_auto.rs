@@ -28,7 +28,8 @@ rule! { "5.09" Must phase 1 [Lease, Try, AutoRenew] Engine A T auto_renewal_last
 /// All kinds at once: it takes no longer than one of them.
 async fn auto_renewal_lasts(cx: Cx) -> Verdict {
     let (a, b) = (cx.connect().await?, cx.connect().await?);
-    let ask = cx.ask().ttl(cx.ttl(ms(400))).auto_renew();
+    // Two thirds of it outlive a stall of the machine and one of the store.
+    let ask = cx.ask().ttl(cx.ttl(ms(800))).auto_renew();
     let mut kept = Vec::new();
     for kind in [
         "lock",

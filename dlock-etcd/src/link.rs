@@ -61,7 +61,8 @@ impl Link {
         &self,
         asking: impl Future<Output = Result<T, Etcd>> + Send + Unpin,
     ) -> Result<T, Etcd> {
-        // Only what connects needs tokio around it: a request is handed to the task of its connection.
+        // Pinned by the caller: each layer would hold its 2 kB twice. Only what connects needs tokio around
+        // it, since a request is handed to the task of its connection.
         match select(asking, pin!(self.is_gone())).await {
             Either::Left((answer, _)) => answer.inspect_err(|e| {
                 if is_login_old(e) {

@@ -163,7 +163,7 @@ impl Requests {
         }
     }
 
-    /// Notes that a request is sent, whose entry has that key for a number.
+    /// Notes that a request is sent. `entry` makes the key of its entry from its number.
     ///
     /// # Errors
     /// `Unavailable` if the lease is over.

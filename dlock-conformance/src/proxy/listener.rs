@@ -31,6 +31,9 @@ pub(super) struct Door {
     own: ServerAddress,
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
+    /// A connection through it, which keeps the port while it is closed: the next proxy might be given it,
+    /// and a client of this one would reach another server.
+    _keeps: [Socket; 2],
 }
 
 struct Shared {
@@ -41,6 +44,7 @@ struct Shared {
 impl Door {
     pub(super) fn open(server: ServerAddress, faults: Arc<Faults>) -> io::Result<Self> {
         let (listener, own) = Listener::beside(&server)?;
+        let keeps = [Socket::connect(&own)?, listener.accept()?];
         let shared = Arc::new(Shared {
             state: Mutex::new(State {
                 wanted: Wanted::Open,
@@ -56,6 +60,7 @@ impl Door {
             own,
             shared,
             thread: Some(thread),
+            _keeps: keeps,
         })
     }
 

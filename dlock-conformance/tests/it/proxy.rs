@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use dlock_conformance::network::{Cut, Direction, Fault, Network};
 use dlock_conformance::proxy::{ProxyNetwork, ServerAddress};
+use rustix::net;
 
 /// Waited in full only where something is wrong; a machine with much to do is late.
 const SOON: Duration = Duration::from_secs(10);
@@ -219,6 +220,20 @@ fn an_absent_server_refuses_and_returns_at_the_same_address() {
     let again = dial(&net.addresses()[0]).unwrap();
     say(&again, "back");
     assert_eq!(hear(&again).unwrap(), "back");
+}
+
+/// A client of it would reach the server behind whatever got the port.
+#[test]
+fn the_port_of_an_absent_server_is_given_to_nobody() {
+    let (server, _) = echo();
+    // What is left of the last connection may keep it as well, but seldom.
+    for _ in 0..20 {
+        let proxies = ProxyNetwork::start(std::slice::from_ref(&server)).unwrap();
+        let _away = proxies.begin(Fault::Away);
+        let other = net::socket(net::AddressFamily::INET, net::SocketType::STREAM, None).unwrap();
+        let taken = net::bind(&other, &proxies.addresses()[0].tcp().unwrap());
+        assert_eq!(taken.unwrap_err(), rustix::io::Errno::ADDRINUSE);
+    }
 }
 
 #[test]

@@ -395,10 +395,6 @@ impl Run {
         options.report_to = options.report_to.map(|reports| reports.join(&label));
         options.replay = format!("cargo test --all-features --test conformance -- --only {label}");
         let report = run(Subjects::new(backend, self.runtime), &options);
-        let faults = faults(backend, &report);
-        for fault in &faults {
-            println!("{label}: {fault}");
-        }
         for rule in &report.rules {
             // Without a server, the rules about networks are not run by the dozen, and have nothing to say.
             let no_server = rule.access.contains(&Access::P) && !backends::has_server(backend);
@@ -408,6 +404,11 @@ impl Run {
                 let why = excused.unwrap_or_else(|| rule.outcome.text());
                 println!("rule {} {kind} on {label}: {why}", rule.id);
             }
+        }
+        // Last, so that the end of a log has them.
+        let faults = faults(backend, &report);
+        for fault in &faults {
+            println!("{label}: {fault}");
         }
         let counts = Kind::ALL.map(|kind| (kind, report.count(kind)));
         let counts = counts

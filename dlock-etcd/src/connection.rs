@@ -22,7 +22,7 @@
 //! * *The backend is closed under an engine*, through another handle. Then the engine is told that all is
 //!   lost before the lease is revoked. Its guards learn of it a moment later.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -59,8 +59,8 @@ pub(crate) struct Connection {
     closed: AtomicBool,
     /// The cluster was put back to an earlier state since this began.
     pub(crate) put_back: AtomicBool,
-    /// Nobody else was in the line that was joined last.
-    pub(crate) was_alone: AtomicBool,
+    /// How many lines in a row, up to the one that was joined last, were empty.
+    pub(crate) empty_lines: AtomicU32,
 }
 
 #[derive(Default)]
@@ -89,7 +89,7 @@ impl Connection {
             changed: Event::new(),
             closed: AtomicBool::new(false),
             put_back: AtomicBool::new(false),
-            was_alone: AtomicBool::new(true),
+            empty_lines: AtomicU32::new(0),
             runtime,
         };
         let mut failed = None;

@@ -1,8 +1,8 @@
 //! Joining a queue and leaving it.
 //!
-//! To join, one transaction puts the entry and reads what is in front of it. If nobody else was in the line
-//! that was joined before, it only counts the entries, which is less work; if there are others, a read
-//! follows. To leave, the entry is deleted by its name.
+//! To join, one transaction puts the entry and reads what is in front of it. If the last lines that were
+//! joined were empty, it puts the entry on condition that this one is, which is less work; if it is not, the
+//! usual one follows. To leave, the entry is deleted by its name.
 //!
 //! A request that does not wait must leave nothing behind if it is not granted. So it puts its entry on
 //! condition that the queue has not changed since it was seen to have room; for an exclusive one, that the
@@ -36,6 +36,9 @@ use crate::session::Session;
 /// How often others may be quicker to join.
 const TRIES: usize = 16;
 
+/// After so many empty lines the next is expected to be empty. If it is not, that costs a proposal.
+const EMPTY_BEFORE: u32 = 8;
+
 /// Where an entry is.
 pub(crate) enum Turn {
     Admitted,
@@ -66,6 +69,11 @@ pub(crate) struct Behind {
 
 fn create(key: &str, op: CompareOp, revision: i64) -> Compare {
     Compare::create_revision(key, op, revision)
+}
+
+/// Nothing was put in that line since that revision: of an empty line all that is compared is zero.
+fn unchanged(line: &str, since: i64) -> Compare {
+    Compare::mod_revision(line, CompareOp::Less, since + 1).with_range(behind(line))
 }
 
 /// What a transaction read.
@@ -140,8 +148,8 @@ impl EtcdLock {
         }
     }
 
-    /// Sends a transaction that puts the entry and reads the line, or, of a request that does not wait, puts
-    /// it if there is room and reads the line otherwise.
+    /// Sends a transaction that puts the entry and reads the line; where there has to be `room`, it puts the
+    /// entry if there is, and otherwise reads the line if the request does not wait.
     async fn put(
         &self,
         session: &Session,
@@ -165,15 +173,15 @@ impl EtcdLock {
         };
         // This does not hold for a late copy, whose answer no one reads.
         let is_allowed = Compare::version(gone, CompareOp::Less, sent.over + 1);
-        let mut how = self.in_front(line, mode, None);
-        if room.is_none() && self.connection.was_alone.load(Ordering::Relaxed) {
-            how = how.with_count_only();
-        }
-        let read = TxnOp::get(line, Some(how));
+        let read = (room.is_none() || request.queue != Queueing::Join)
+            .then(|| TxnOp::get(line, Some(self.in_front(line, mode, None))));
         let txn = match room {
-            Some(room) => Txn::new().when([is_allowed, room]).and_then(puts).or_else([read]),
+            Some(room) => {
+                let txn = Txn::new().when([is_allowed, room]).and_then(puts);
+                txn.or_else(Vec::from_iter(read))
+            }
             None => {
-                puts.push(read);
+                puts.extend(read);
                 Txn::new().when([is_allowed]).and_then(puts)
             }
         };
@@ -203,22 +211,27 @@ impl EtcdLock {
 
     async fn join(&self, session: &Session, request: &Acquire) -> Result<Entered> {
         let line = self.keys().line(&request.key.name);
+        let empty = &self.connection.empty_lines;
+        if empty.load(Ordering::Relaxed) >= EMPTY_BEFORE {
+            let answer = self
+                .put(session, request, &line, Some(unchanged(&line, 0)))
+                .await?;
+            if answer.succeeded() {
+                return Ok(Entered::InLine(revision!(answer), Ok(Turn::Admitted)));
+            }
+            empty.store(0, Ordering::Relaxed);
+        }
         let answer = self.put(session, request, &line, None).await?;
         if !answer.succeeded() {
             return Err(Error::lost(LossReason::Refused));
         }
         let own = revision!(answer);
         let read = read_in(&answer);
-        let is_alone = read.as_ref().is_ok_and(|read| read.count() == 1);
-        self.connection.was_alone.store(is_alone, Ordering::Relaxed);
-        let turn = match read {
-            Ok(_) if is_alone => Ok(Turn::Admitted),
-            // They were only counted.
-            Ok(read) if read.kvs().is_empty() => {
-                self.look(session, (&request.key, request.mode), own, false).await
-            }
-            read => read.and_then(|read| self.turn_in(&line, request.mode, own, &read, own)),
+        match read.as_ref().is_ok_and(|read| read.count() == 1) {
+            true => empty.fetch_add(1, Ordering::Relaxed),
+            false => empty.swap(0, Ordering::Relaxed),
         };
+        let turn = read.and_then(|read| self.turn_in(&line, request.mode, own, &read, own));
         Ok(Entered::InLine(own, turn))
     }
 
@@ -236,10 +249,8 @@ impl EtcdLock {
             }
         }
         for _ in 0..TRIES {
-            // Nothing was put there since: of an empty line all that is compared is zero.
-            let unchanged =
-                Compare::mod_revision(line.clone(), CompareOp::Less, seen + 1).with_range(behind(&line));
-            let answer = self.put(session, request, &line, Some(unchanged)).await?;
+            let room = unchanged(&line, seen);
+            let answer = self.put(session, request, &line, Some(room)).await?;
             if answer.succeeded() {
                 return Ok(Entered::InLine(revision!(answer), Ok(Turn::Admitted)));
             }

@@ -11,7 +11,8 @@ use crate::zookeeper_options::SUPER;
 
 /// How long an answer may take. A server that is stopped does not answer.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// A session that has moved on again in that very moment is not answered any more.
+/// A session that has moved on again in that very moment is not answered any more. Nor is one of two
+/// connections that take over a session at one follower at once: it keeps the later one in mind.
 const HASTE: Duration = Duration::from_millis(500);
 
 /// Of a session that is closed when its work is done; if that does not come to it, it runs out.
@@ -95,7 +96,7 @@ impl ZkSession {
     /// # Errors
     /// Those of the socket; and if the server, in an ensemble without a leader say, begins none.
     pub fn open(at: SocketAddr) -> io::Result<Self> {
-        let mut session = Self::connect(at, 0, [0; 16])?;
+        let mut session = Self::connect(at, 0, [0; 16], PATIENCE)?;
         let mut body = 0_i32.to_be_bytes().to_vec();
         put(&mut body, b"digest");
         put(&mut body, SUPER.as_bytes());
@@ -108,7 +109,7 @@ impl ZkSession {
     /// # Errors
     /// As [`open`](Self::open); and if there is no such session.
     pub fn take_over(at: SocketAddr, number: i64) -> io::Result<Self> {
-        Self::connect(at, number, password(number))
+        Self::connect(at, number, password(number), PATIENCE)
     }
 
     /// Ends one that somebody else has begun.
@@ -122,11 +123,7 @@ impl ZkSession {
         const TRIES: u32 = 100;
         let mut last = None;
         for n in 0..TRIES {
-            let ended = Self::take_over(at, number).and_then(|session| {
-                session.stream.set_read_timeout(Some(HASTE))?;
-                session.close()
-            });
-            match ended {
+            match Self::connect(at, number, password(number), HASTE).and_then(Self::close) {
                 Err(e) if e.kind() == io::ErrorKind::NotFound => {
                     return if n == 0 { Err(e) } else { Ok(()) };
                 }
@@ -147,10 +144,10 @@ impl ZkSession {
         Err(last.unwrap_or_else(strange))
     }
 
-    fn connect(at: SocketAddr, number: i64, password: [u8; 16]) -> io::Result<Self> {
+    fn connect(at: SocketAddr, number: i64, password: [u8; 16], patience: Duration) -> io::Result<Self> {
         let mut stream = TcpStream::connect_timeout(&at, PATIENCE)?;
         stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_read_timeout(Some(patience))?;
         stream.set_write_timeout(Some(PATIENCE))?;
         let mut body = 0_i32.to_be_bytes().to_vec();
         body.extend_from_slice(&0_i64.to_be_bytes());

@@ -19,7 +19,7 @@ use dlock_core::{Client, Runtime, runtime};
 use dlock_redis::{Config, RedisLock};
 
 pub use crowd::{Contender, Seen, Spell, crowd};
-pub use cycles::{rate, timed};
+pub use cycles::{in_turn, rate, timed};
 pub use direct::Direct;
 pub use effort::Effort;
 pub use goals::Goals;

@@ -1,10 +1,8 @@
 //! With nobody else at the lock.
 
-use std::time::{Duration, Instant};
-
 use dlock_benches::etcd::{Api, Raw, Server, backend, client};
 use dlock_benches::figures::Shows;
-use dlock_benches::redis::{Effort, Goals, Meter as _, middle, rate, timed};
+use dlock_benches::redis::{Effort, Goals, Meter as _, in_turn, middle, rate, timed};
 use dlock_benches::{RawPair, api_pair};
 
 /// One acquire and release after the other.
@@ -14,24 +12,14 @@ pub(crate) async fn pair(server: &Server, effort: Effort, table: &mut Goals) {
     let (spi, client) = (backend(server).await, client(server).await);
     let lock = client.lock("a-name-of-twenty-one-b").expect("a good name");
     let mut bare = RawPair::new("a-name-of-twenty-one-a");
-    let mut times = [const { Vec::<Duration>::new() }; 4];
-    let ends = Instant::now() + effort.times(4) * effort.rounds as u32;
-    let mut first = 0;
-    while Instant::now() < ends {
-        // Each in turn, so that other changes affect all equally, and in a changing order.
-        for n in 0..times.len() {
-            let who = (first + n) % times.len();
-            let from = Instant::now();
-            match who {
-                0 => raw.pair("raw/12345678901234567890123456789012/1234567890").await,
-                1 => theirs.pair().await,
-                2 => bare.run(&spi).await,
-                _ => api_pair(&lock).await,
-            }
-            times[who].push(from.elapsed());
-        }
-        first += 1;
-    }
+    let length = effort.times(4) * effort.rounds as u32;
+    let mut times = in_turn(length, async |kind| match kind {
+        0 => raw.pair("raw/12345678901234567890123456789012/1234567890").await,
+        1 => theirs.pair().await,
+        2 => bare.run(&spi).await,
+        _ => api_pair(&lock).await,
+    })
+    .await;
     let before = server.counted();
     let cycles = timed(effort.times(1), async || api_pair(&lock).await).await.len() as f64;
     let counted = server.counted().since(&before);

@@ -1,25 +1,12 @@
 //! With nobody else at the lock.
 
-use std::future::Future;
-use std::time::{Duration, Instant};
-
 use dlock_benches::figures::Shows;
-use dlock_benches::redis::{Effort, Goals, Meter as _, micros, middle, rate, timed};
+use dlock_benches::redis::{Effort, Goals, Meter as _, in_turn, micros, middle, rate, timed};
 use dlock_benches::zookeeper::{Curator, Raw, Recipe, Server, backend, client};
 use dlock_benches::{RawPair, api_pair};
 
-async fn time(what: impl Future<Output = ()>) -> Duration {
-    let from = Instant::now();
-    what.await;
-    from.elapsed()
-}
-
 /// Java and ours: so long everything is let warm up.
 const WARM: u64 = 10;
-
-/// That many cycles one after the other; the first do not count.
-const SPELL: usize = 25;
-const SETTLE: usize = 5;
 
 /// One acquire and release after the other.
 pub(crate) async fn pair(server: &Server, effort: Effort, table: &mut Goals) {
@@ -30,33 +17,15 @@ pub(crate) async fn pair(server: &Server, effort: Effort, table: &mut Goals) {
     let (spi, client) = (backend(server).await, client(server).await);
     let lock = client.lock("a-name-of-twenty-one-b").expect("a good name");
     let mut bare = RawPair::new("a-name-of-twenty-one-a");
-    let mut times = [const { Vec::<Duration>::new() }; 5];
-    for round in 0..=effort.rounds {
-        // The first round is for warming up: the server's compiler takes a while.
-        let length = effort.times(if round == 0 { WARM } else { 1 });
-        let ends = Instant::now() + length * times.len() as u32;
-        let mut first = 0;
-        while Instant::now() < ends {
-            // Each in turn, so that other changes affect all equally; and each for a while, since it is
-            // faster on a session and code that it has just used. The order changes.
-            for n in 0..times.len() {
-                let who = (first + n) % times.len();
-                for cycle in 0..SPELL {
-                    let took = match who {
-                        0 => time(raw.triple("/raw")).await,
-                        1 => time(raw.in_two("/two")).await,
-                        2 => time(recipe.pair()).await,
-                        3 => time(bare.run(&spi)).await,
-                        _ => time(api_pair(&lock)).await,
-                    };
-                    if round > 0 && cycle >= SETTLE {
-                        times[who].push(took);
-                    }
-                }
-            }
-            first += 1;
-        }
-    }
+    let mut cycle = async |kind| match kind {
+        0 => raw.triple("/raw").await,
+        1 => raw.in_two("/two").await,
+        2 => recipe.pair().await,
+        3 => bare.run(&spi).await,
+        _ => api_pair(&lock).await,
+    };
+    in_turn::<5>(effort.times(5 * WARM), &mut cycle).await;
+    let mut times = in_turn(effort.times(5) * effort.rounds as u32, cycle).await;
     let before = server.counted();
     let cycles = timed(effort.times(1), async || api_pair(&lock).await).await.len() as f64;
     let counted = server.counted().since(&before);

@@ -209,6 +209,13 @@ impl Cx {
         self.ttl(Duration::from_secs(2))
     }
 
+    /// A ttl of a lease that is renewed and must not be lost: `wish`, or longer, since two thirds of it are
+    /// left when a renewal is due. Half of the slack may be a stall of this machine, and half one of the
+    /// store.
+    pub fn kept_ttl(&self, wish: Duration) -> Duration {
+        self.ttl(wish.max(self.slack() * 3 / 2))
+    }
+
     /// The claimed ttl that is nearest to `wish`, rounded up to the granularity.
     pub fn ttl(&self, wish: Duration) -> Duration {
         let caps = &self.0.run.claims.capabilities;

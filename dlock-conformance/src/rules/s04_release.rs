@@ -230,7 +230,7 @@ rule! { "4.09" Must phase 1 [Lock, Lease, AutoRenew, Try] Engine A T renewal_end
 }
 async fn renewal_ends_with_the_guard(cx: Cx) -> Verdict {
     let (a, b) = (cx.connect().await?, cx.connect().await?);
-    let ask = cx.ask().ttl(cx.ttl(ms(300))).auto_renew();
+    let ask = cx.ask().ttl(cx.kept_ttl(ms(300))).auto_renew();
     let name = cx.name("renewed");
     let held = a.acquire(&name, &ask).await.seen("A acquires a free name")?;
     cx.sleep(held.ttl() + held.ttl() / 2).await;

@@ -28,8 +28,7 @@ rule! { "5.09" Must phase 1 [Lease, Try, AutoRenew] Engine A T auto_renewal_last
 /// All kinds at once: it takes no longer than one of them.
 async fn auto_renewal_lasts(cx: Cx) -> Verdict {
     let (a, b) = (cx.connect().await?, cx.connect().await?);
-    // Two thirds of it outlive a stall of the machine and one of the store.
-    let ask = cx.ask().ttl(cx.ttl(ms(800))).auto_renew();
+    let ask = cx.ask().ttl(cx.kept_ttl(ms(800))).auto_renew();
     let mut kept = Vec::new();
     for kind in [
         "lock",
@@ -105,7 +104,7 @@ rule! { "5.13" May phase 3 [Lock, Try, Lease, AutoRenew, LossSignal, MaximumHold
     check "Is the end of the maximum hold part of the deadline, also after a renewal?"
 }
 async fn a_maximum_hold_ends_the_hold(cx: Cx) -> Verdict {
-    let short = cx.ttl(ms(200));
+    let short = cx.kept_ttl(ms(200));
     let renewing = cx.ask().ttl(short).auto_renew();
     let idle = cx.ask();
     // Beyond several renewals, and well before the end of a lease that needs none.

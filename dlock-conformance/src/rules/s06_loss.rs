@@ -56,9 +56,7 @@ rule! { "6.05" Must phase 1 [Lease, AutoRenew, LossSignal] Engine A T no_spuriou
 }
 async fn no_spurious_loss(cx: Cx) -> Verdict {
     let a = cx.connect().await?;
-    // Longer than stalls that do not make the rule inconclusive: a renewal is due at a third of it.
-    let ttl = cx.ttl(ms(120).max(cx.slack()));
-    let ask = cx.ask().ttl(ttl).auto_renew();
+    let ask = cx.ask().ttl(cx.kept_ttl(ms(120))).auto_renew();
     let mut held = Vec::new();
     for n in 0..4 {
         held.push(a.takes(&cx.name(n), &ask, "A acquires").await?);

@@ -21,7 +21,7 @@ rule! { "16.01" Must phase 1 [Lease, AutoRenew, LossSignal, OutlivesConnection] 
 }
 async fn a_reset_is_survived(cx: Cx) -> Verdict {
     let f = faulty(&cx).await?;
-    let ask = cx.ask().ttl(cx.ttl(ms(600))).auto_renew();
+    let ask = cx.ask().ttl(cx.kept_ttl(ms(600))).auto_renew();
     let held = f.a_holds(&cx.name("held"), &ask).await?;
     for how in [Cut::Reset, Cut::Fin] {
         let lost = held.lost();

@@ -211,9 +211,12 @@ impl Cx {
 
     /// A ttl of a lease that is renewed and must not be lost: `wish`, or longer, since two thirds of it are
     /// left when a renewal is due. Half of the slack may be a stall of this machine, and half one of the
-    /// store.
+    /// store. A session keeps its own time, and its slack is that of its end.
     pub fn kept_ttl(&self, wish: Duration) -> Duration {
-        self.ttl(wish.max(self.slack() * 3 / 2))
+        match self.has(Need::Session) {
+            true => self.ttl(wish),
+            false => self.ttl(wish.max(self.slack() * 3 / 2)),
+        }
     }
 
     /// The claimed ttl that is nearest to `wish`, rounded up to the granularity.

@@ -179,8 +179,7 @@ rule! { "5.11" Must phase 1 [Lock, Lease, AutoRenew, LossSignal, OutlivesConnect
 }
 async fn a_short_fault_loses_nothing(cx: Cx) -> Verdict {
     let f = faulty(&cx).await?;
-    // A quarter of it is left after the fault, for a stall.
-    let ask = cx.ask().ttl(cx.ttl(ms(900).max(cx.slack() * 4))).auto_renew();
+    let ask = cx.ask().ttl(cx.ttl(ms(900))).auto_renew();
     let held = f.a_holds(&cx.name("held"), &ask).await?;
     // Longer than the time between two renewals, shorter than what is left of the lease after that.
     let short = ask.ttl * 2 / 5;

@@ -212,14 +212,15 @@ impl EtcdLock {
     async fn join(&self, session: &Session, request: &Acquire) -> Result<Entered> {
         let line = self.keys().line(&request.key.name);
         let empty = &self.connection.empty_lines;
-        if empty.load(Ordering::Relaxed) >= EMPTY_BEFORE {
-            let answer = self
-                .put(session, request, &line, Some(unchanged(&line, 0)))
-                .await?;
+        // One request at a time: of many that join at once, each would be wrong. After a wrong one, or one
+        // that is dropped, eight more lines have to be seen.
+        if empty.load(Ordering::Relaxed) >= EMPTY_BEFORE && empty.swap(0, Ordering::Relaxed) >= EMPTY_BEFORE {
+            let room = unchanged(&line, 0);
+            let answer = self.put(session, request, &line, Some(room)).await?;
             if answer.succeeded() {
+                empty.store(EMPTY_BEFORE, Ordering::Relaxed);
                 return Ok(Entered::InLine(revision!(answer), Ok(Turn::Admitted)));
             }
-            empty.store(0, Ordering::Relaxed);
         }
         let answer = self.put(session, request, &line, None).await?;
         if !answer.succeeded() {

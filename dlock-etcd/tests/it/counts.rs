@@ -96,14 +96,13 @@ async fn a_cycle_costs_two_proposals() {
         };
         assert_eq!(cost, expected, "waits: {waits}");
     }
-    // It expects one more line to be empty, and no other after that.
+    // One more line is expected to be empty, however many join it at once.
     let holder = open(&server).await;
     granted(&holder, &ask(&key("y", 2, 1))).await;
-    for (n, proposals) in [(5000, 2.0), (5001, 1.0)] {
-        let before = counts(&server).await;
-        let _wait = waits(&lock, &ask(&key("y", 1, n))).await;
-        assert_eq!((counts(&server).await - before).proposals, proposals);
-    }
+    let before = counts(&server).await;
+    let asks: Vec<_> = (5000..5020).map(|n| ask(&key("y", 1, n))).collect();
+    let _line = futures::future::join_all(asks.iter().map(|ask| waits(&lock, ask))).await;
+    assert_eq!((counts(&server).await - before).proposals, 21.0);
 }
 
 /// One to join, one to leave, and one client is told of it, however long the line is.

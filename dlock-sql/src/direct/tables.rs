@@ -67,10 +67,10 @@ fn is_plain(name: &str) -> bool {
 }
 
 /// Runs a `CREATE TABLE IF NOT EXISTS`. PostgreSQL does not keep two of them at once from one another: the
-/// later one fails, and finds the table the next time.
+/// later one fails, with a code that depends on the moment, and finds the table the next time.
 pub(super) async fn create<DB: Store>(conn: &mut DB::Connection, text: &str) -> Result<()> {
     let mut done = DB::ask(conn, text.to_owned()).await;
-    if matches!(&done, Err(e) if Failure::of(e) == Failure::Constraint) {
+    if matches!(&done, Err(e) if matches!(Failure::of(e), Failure::Constraint | Failure::Other)) {
         done = DB::ask(conn, text.to_owned()).await;
     }
     Ok(done.map(drop)?)

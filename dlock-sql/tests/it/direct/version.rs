@@ -41,16 +41,16 @@ macro_rules! tests {
         fn many_make_the_tables_at_once() {
             run(async {
                 let site = $open().await;
-                let all = (0..6).map(|_| {
-                    let rows = ReentrantRows::<$db>::new(
-                        site.pool.clone(),
-                        Tables::default(),
-                        site.runtime.clone(),
-                    );
-                    tokio::spawn(async move { rows.create_table().await })
-                });
-                for one in all.collect::<Vec<_>>() {
-                    one.await.unwrap().unwrap();
+                for round in 0..10 {
+                    let tables = Tables::new(&format!("round_{round}_")).unwrap();
+                    let all = (0..6).map(|_| {
+                        let (tables, runtime) = (tables.clone(), site.runtime.clone());
+                        let rows = ReentrantRows::<$db>::new(site.pool.clone(), tables, runtime);
+                        tokio::spawn(async move { rows.create_table().await })
+                    });
+                    for one in all.collect::<Vec<_>>() {
+                        one.await.unwrap().unwrap();
+                    }
                 }
             });
         }

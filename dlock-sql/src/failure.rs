@@ -210,6 +210,8 @@ fn of_postgres(code: &str, is_over: bool) -> Meaning {
         "25P03" | "25P04" => ConnectionLost.into(),
         _ if code.starts_with("08") || code.starts_with("57P") => ConnectionLost.into(),
         _ if code.starts_with("28") => told(Denied, PermissionDenied, LOGIN),
+        // A relation or a type is there already.
+        "42P07" | "42710" => Constraint.into(),
         _ if code.starts_with("23") => Constraint.into(),
         _ if code.starts_with("22") || code.starts_with("42") => told(Other, BackendData, schema.what),
         _ => Other.into(),
@@ -371,6 +373,8 @@ mod tests {
             (postgres("53300"), Failure::NoConnection, ErrorKind::LimitReached),
             (postgres("53200"), Failure::Other, ErrorKind::LimitReached),
             (postgres("23505"), Failure::Constraint, ErrorKind::BackendData),
+            (postgres("42P07"), Failure::Constraint, ErrorKind::BackendData),
+            (postgres("42710"), Failure::Constraint, ErrorKind::BackendData),
             (postgres("28P01"), Failure::Denied, ErrorKind::PermissionDenied),
             (postgres("42501"), Failure::Denied, ErrorKind::PermissionDenied),
             (postgres("42883"), Failure::Schema, ErrorKind::BackendData),

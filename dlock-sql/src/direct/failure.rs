@@ -41,7 +41,7 @@ pub enum Failure {
     Denied,
     /// A table or column is missing, or differs from what was expected.
     Schema,
-    /// A row would have violated a constraint of its table.
+    /// A row would have violated a constraint of its table, or what is to be created is there already.
     Constraint,
     /// Any other failure; see the cause.
     Other,
@@ -90,7 +90,7 @@ impl fmt::Display for Failure {
             Self::DiskFull => "has no space left; free some",
             Self::Denied => "denies this user; check its rights",
             Self::Schema => "does not have that table or column; was it created, and is its name right?",
-            Self::Constraint => "rejects the row, which violates a constraint of its table",
+            Self::Constraint => "rejects what violates a constraint, or is there already",
             Self::Other => "refused a statement",
         })
     }

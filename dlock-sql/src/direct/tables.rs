@@ -70,7 +70,7 @@ fn is_plain(name: &str) -> bool {
 /// later one fails, with a code that depends on the moment, and finds the table the next time.
 pub(super) async fn create<DB: Store>(conn: &mut DB::Connection, text: &str) -> Result<()> {
     let mut done = DB::ask(conn, text.to_owned()).await;
-    if matches!(&done, Err(e) if matches!(Failure::of(e), Failure::Constraint | Failure::Other)) {
+    if matches!(&done, Err(e) if Failure::of(e) == Failure::Constraint) {
         done = DB::ask(conn, text.to_owned()).await;
     }
     Ok(done.map(drop)?)

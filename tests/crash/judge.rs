@@ -137,7 +137,9 @@ impl Record {
     /// No two valid guards at once; tokens in the order of the grants; no write after one with a larger
     /// token.
     pub(crate) fn judge(&self) -> Verdict {
-        let mut grants: Vec<&Grant> = self.grants.values().collect();
+        // One that was over when it was told was believed by nobody: its process was stopped on the way.
+        let believed = |grant: &&Grant| grant.from < grant.until;
+        let mut grants: Vec<&Grant> = self.grants.values().filter(believed).collect();
         grants.sort_by_key(|grant| grant.from);
         let mut before: Option<&Grant> = None;
         for grant in grants {

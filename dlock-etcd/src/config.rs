@@ -7,6 +7,7 @@ use std::time::Duration;
 use dlock_core::spi::{Host, Url};
 use dlock_core::{Result, Runtime};
 use etcd_client::ConnectOptions;
+use tonic::transport::Endpoint;
 
 use crate::connect::Settings;
 use crate::connection::Connection;
@@ -271,11 +272,17 @@ impl Config {
             ));
         }
         let shown: Vec<_> = servers.hosts.iter().map(Host::to_string).collect();
-        let member = |host: &String| (format!("{}://{host}", self.scheme()), host.as_str().into());
+        let member = |host: &String| match self.endpoint(host) {
+            Ok(endpoint) => Ok((endpoint.connect_timeout(self.timeout), host.as_str().into())),
+            Err(e) => Err(invalid(format!(
+                "the driver rejects the member {host}, or the certificates for it"
+            ))
+            .with_source(e)),
+        };
         Ok(Settings {
             keys: Keys::new(prefix),
             at: shown.join(",").into(),
-            members: shown.iter().map(member).collect(),
+            members: shown.iter().map(member).collect::<Result<_>>()?,
             options: self.options(),
             ttl: self.session_timeout,
             timeout: self.timeout,
@@ -283,30 +290,20 @@ impl Config {
         })
     }
 
-    #[cfg(feature = "tls")]
-    fn scheme(&self) -> &'static str {
-        match self.tls {
-            Some(_) => "https",
-            None => "http",
+    /// How that member is reached.
+    fn endpoint(&self, host: &str) -> Result<Endpoint, tonic::transport::Error> {
+        #[cfg(feature = "tls")]
+        if let Some(certificates) = &self.tls {
+            return Endpoint::from_shared(format!("https://{host}"))?.tls_config(certificates.for_driver());
         }
-    }
-
-    #[cfg(not(feature = "tls"))]
-    fn scheme(&self) -> &'static str {
-        "http"
+        Endpoint::from_shared(format!("http://{host}"))
     }
 
     fn options(&self) -> ConnectOptions {
         // A member without a leader answers with an error instead of letting requests wait.
         let options = ConnectOptions::new()
             .with_require_leader(true)
-            .with_connect_timeout(self.timeout)
             .with_auto_token_refresh(true);
-        #[cfg(feature = "tls")]
-        let options = match &self.tls {
-            Some(certificates) => options.with_tls(certificates.for_driver()),
-            None => options,
-        };
         match &self.login {
             Some((user, password)) => options.with_user(user, password),
             None => options,

@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use dlock_core::{ErrorKind, Result, Runtime};
 use etcd_client::{
-    Client, ConnectOptions, Error as Etcd, GetOptions, LeaseKeepAliveStream, LeaseKeeper, PutOptions,
-    ResponseHeader,
+    Channel, Client, ConnectOptions, Error as Etcd, GetOptions, LeaseKeepAliveStream, LeaseKeeper,
+    PutOptions, ResponseHeader,
 };
 use futures::FutureExt as _;
 use futures::channel::mpsc;
+use tonic::transport::Endpoint;
 
 use crate::deadline::Renewed;
 use crate::failure::{is_lease_gone, told};
@@ -23,8 +24,8 @@ pub(crate) struct Settings {
     pub(crate) keys: Keys,
     /// For messages.
     pub(crate) at: Arc<str>,
-    /// As the driver takes them, and for messages.
-    pub(crate) members: Vec<(String, Arc<str>)>,
+    /// How each is reached, and its name for messages.
+    pub(crate) members: Vec<(Endpoint, Arc<str>)>,
     pub(crate) options: ConnectOptions,
     pub(crate) ttl: Duration,
     pub(crate) timeout: Duration,
@@ -63,10 +64,11 @@ impl From<Etcd> for Refused {
 }
 
 impl Settings {
-    /// Connects to that member.
+    /// Connects to that member. The driver's own `connect` would balance each request over a set of one.
     pub(crate) async fn link(&self, member: usize) -> Result<Arc<Link>, Etcd> {
-        let (url, at) = &self.members[member % self.members.len()];
-        let client = Client::connect([url], Some(self.options.clone())).await?;
+        let (endpoint, at) = &self.members[member % self.members.len()];
+        let channel = Channel::Tonic(endpoint.connect_lazy());
+        let client = Client::from_channel(channel, Some(self.options.clone())).await?;
         Ok(Arc::new(Link::new(client, at.clone())))
     }
 

@@ -14,7 +14,7 @@ use dlock_testkit::PoolMode;
 use super::counts::{asked_meanwhile, start};
 use super::pooler;
 use super::postgres_faults::stop_all;
-use super::server::{Kind, Server};
+use super::server::{Hand, Kind, Server};
 use super::site::*;
 
 const MANY: i64 = 200;
@@ -50,15 +50,15 @@ fn two_hundred_requests_are_a_few_statements() {
         let (server, _) = start(Kind::Postgres, &runtime).await;
         let lock = patient(&server, runtime).await;
         used(&*lock).await;
-        let (all, mut hand) = (all(), server.hand().await);
+        let (all, mut hand) = (all(), hand_in_the_way(&server).await);
         let asked = asked_meanwhile(&server, async || {
-            hand.run("BEGIN; LOCK TABLE dlock_name").await.unwrap();
+            hand.run(HELD_UP).await.unwrap();
             let asking = {
                 let (lock, all) = (lock.clone(), all.clone());
                 tokio::spawn(async move { acquire_all(&*lock, &all).await })
             };
             // Those that went alone. The others come meanwhile, and some have left together.
-            server.wait_until_blocked(4).await;
+            until_held_up(&server, 4).await;
             tokio::time::sleep(ms(100)).await;
             hand.run("ROLLBACK").await.unwrap();
             assert!(asking.await.unwrap().iter().all(is_granted));
@@ -206,18 +206,15 @@ fn an_answer_that_is_lost_leaves_each_of_them_unknown() {
     run(On::Tokio, async |runtime| {
         let server = Server::start(Kind::Postgres).await;
         let lock = patient(&server, runtime).await;
-        let mut hand = server.hand().await;
-        // Beside the hand's and the one that listens.
-        while server.connections().await < 2 + CONNECTIONS {
-            used(&*lock).await;
-        }
-        hand.run("BEGIN; LOCK TABLE dlock_name").await.unwrap();
+        let mut hand = hand_in_the_way(&server).await;
+        used(&*lock).await;
+        hand.run(HELD_UP).await.unwrap();
         let asking = {
             let lock = lock.clone();
             tokio::spawn(async move { acquire_all(&*lock, &all()).await })
         };
         // Four that went alone, and some that left together.
-        server.wait_until_blocked(5).await;
+        until_held_up(&server, 5).await;
         server.restart(true).await;
         let mut unknown = 0;
         for (n, answer) in asking.await.unwrap().into_iter().enumerate() {
@@ -227,7 +224,7 @@ fn an_answer_that_is_lost_leaves_each_of_them_unknown() {
                 kind => assert_eq!(kind, ErrorKind::Unavailable, "{n}"),
             }
         }
-        assert!(unknown > 4);
+        assert!(unknown > 4, "{unknown}");
     });
 }
 
@@ -236,14 +233,12 @@ fn a_statement_that_takes_long_keeps_the_next_waiting_no_longer() {
     run(On::Tokio, async |runtime| {
         let server = Server::start(Kind::Postgres).await;
         let lock = patient(&server, runtime).await;
-        while server.connections().await < 1 + CONNECTIONS {
-            used(&*lock).await;
-        }
-        let mut hand = server.hand().await;
-        hand.run("BEGIN; LOCK TABLE dlock_name").await.unwrap();
+        used(&*lock).await;
+        let mut hand = hand_in_the_way(&server).await;
+        hand.run(HELD_UP).await.unwrap();
         let asking = tokio::spawn(async move { acquire_all(&*lock, &all()).await });
         // Four that went alone, and one statement after the other.
-        server.wait_until_blocked(CONNECTIONS as i64).await;
+        until_held_up(&server, CONNECTIONS).await;
         hand.run("ROLLBACK").await.unwrap();
         assert!(asking.await.unwrap().iter().all(is_granted));
     });
@@ -254,19 +249,17 @@ fn what_is_on_its_way_at_the_close_goes_on_to_its_end() {
     run(On::Tokio, async |runtime| {
         let server = Server::start(Kind::Postgres).await;
         let lock = patient(&server, runtime).await;
-        while server.connections().await < 1 + CONNECTIONS {
-            used(&*lock).await;
-        }
+        used(&*lock).await;
         let all = all();
         assert!(acquire_all(&*lock, &all).await.iter().all(is_granted));
-        let mut hand = server.hand().await;
-        hand.run("BEGIN; LOCK TABLE dlock_name").await.unwrap();
+        let mut hand = hand_in_the_way(&server).await;
+        hand.run(HELD_UP).await.unwrap();
         let releasing = {
             let lock = lock.clone();
             tokio::spawn(async move { release_all(&*lock, &all).await })
         };
         // Four that went alone, and some that left together.
-        server.wait_until_blocked(5).await;
+        until_held_up(&server, 5).await;
         lock.close().await.unwrap();
         hand.run("ROLLBACK").await.unwrap();
         let mut kept = 0;
@@ -283,7 +276,7 @@ fn what_is_on_its_way_at_the_close_goes_on_to_its_end() {
             .ask("SELECT count(*) FROM dlock_name WHERE phase <> 0")
             .await;
         assert_eq!(held, kept.to_string());
-        assert!(kept < MANY - 4);
+        assert!(kept < MANY - 4, "{kept}");
     });
 }
 
@@ -314,6 +307,29 @@ fn behind_a_pooler_they_travel_together_as_well() {
             assert!(released.into_iter().all(|r| r.unwrap() == Released::Released));
         }
     });
+}
+
+/// From here on, and until `ROLLBACK`, statements that change rows of names wait.
+const HELD_UP: &str = "BEGIN; SELECT pg_advisory_xact_lock(1)";
+
+/// A hand that can hold changes of rows up. A table that is locked would hold a new connection up as well,
+/// which has its statements prepared and tried: that one had sent nothing for a caller.
+async fn hand_in_the_way(server: &Server) -> Hand {
+    let mut hand = server.hand().await;
+    let trigger = "CREATE FUNCTION held_up() RETURNS trigger LANGUAGE plpgsql AS \
+        'BEGIN PERFORM pg_advisory_xact_lock_shared(1); RETURN NEW; END'; \
+        CREATE TRIGGER held_up BEFORE UPDATE ON dlock_name FOR EACH ROW EXECUTE FUNCTION held_up()";
+    hand.run(trigger).await.unwrap();
+    hand
+}
+
+/// Until so many statements are held up, whatever else waits for a moment.
+async fn until_held_up(server: &Server, many: usize) {
+    let held_up = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'advisory'";
+    within(ms(10_000), async {
+        while server.ask(held_up).await.parse::<usize>().unwrap() < many {}
+    })
+    .await;
 }
 
 /// One whose statements wait for a locked row longer than a test takes.

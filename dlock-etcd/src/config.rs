@@ -317,7 +317,7 @@ const CERTIFICATE: &str = "CERTIFICATE-----";
 #[cfg(feature = "tls")]
 const PRIVATE_KEY: &str = "PRIVATE KEY-----";
 
-/// Refuses text without such a section: the driver reads PEM late, and reports it as a failed connection.
+/// Refuses text without such a section, and says which: the driver does not.
 #[cfg(feature = "tls")]
 fn check_pem(what: &str, pem: &str, section: &str) -> Result<()> {
     let begins = |line: &str| line.starts_with("-----BEGIN ") && line.trim_end().ends_with(section);

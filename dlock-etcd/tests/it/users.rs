@@ -277,3 +277,15 @@ mod tls {
         }
     }
 }
+
+#[cfg(feature = "tls")]
+#[test]
+fn an_unreadable_certificate_is_refused_before_connecting() {
+    let garbage = "-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----\n";
+    let e = dlock_etcd::Config::new("localhost")
+        .root_certificate(garbage)
+        .check()
+        .unwrap_err();
+    assert_eq!(e.kind(), dlock_core::ErrorKind::InvalidInput, "{e}");
+    assert!(e.to_string().contains("localhost"), "{e}");
+}

@@ -1,6 +1,7 @@
 //! A runtime that does what no runtime does by itself, to see what comes of it.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -20,6 +21,8 @@ pub(crate) struct Bent {
     pub(crate) endless: AtomicBool,
     /// After that many tasks one is lost.
     pub(crate) loses: AtomicUsize,
+    /// Is handed all tasks, and has them run or not.
+    pub(crate) taker: Mutex<Option<Sender<BoxFuture<'static, ()>>>>,
 }
 
 impl Bent {
@@ -30,6 +33,7 @@ impl Bent {
             at_once: AtomicBool::new(false),
             endless: AtomicBool::new(false),
             loses: AtomicUsize::new(usize::MAX),
+            taker: Mutex::default(),
         })
     }
 
@@ -44,6 +48,9 @@ impl Runtime for Bent {
     fn spawn(&self, task: BoxFuture<'static, ()>) {
         if self.loses.fetch_sub(1, Ordering::SeqCst) == 0 {
             return;
+        }
+        if let Some(taker) = &*self.taker.lock().unwrap() {
+            return taker.send(task).unwrap();
         }
         match self.at_once.load(Ordering::SeqCst) {
             true => task.now_or_never().expect("it waits for nothing"),

@@ -2,7 +2,7 @@
 //! without a new client.
 
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use dlock_core::spi::{
@@ -488,21 +488,22 @@ async fn what_a_vanished_client_held_lapses() {
 #[tokio::test]
 async fn a_session_without_a_user_is_closed() {
     let server = start().await;
-    let lock = open(&server).await;
-    let mut signals = lock.signals();
+    let runtime = Bent::new();
+    let address = server.address().to_string();
+    let lock = config().servers(&address).connect(runtime.clone()).await.unwrap();
+    let signals = lock.signals();
+    let (taker, taken) = mpsc::channel();
+    *runtime.taker.lock().unwrap() = Some(taker);
     crate::expire(&server, lock.session_id().unwrap()).await;
-    loop {
-        match tokio::time::timeout(LONG, signals.next()).await.unwrap() {
-            Some(Signal::Lost(LostLeases::All, _)) => break,
-            Some(Signal::Doubt | Signal::Back) => {}
-            other => panic!("{other:?}"),
-        }
-    }
-    // It is being made from now on, and takes a few exchanges.
-    assert_eq!(lock.session_id(), None);
+    until("it has ended", LONG, async || lock.session_id().is_none()).await;
+    let has_another_made = taken.try_recv().expect("another one is made");
     drop(signals);
-    tokio::time::sleep(SESSION / 2).await;
-    until("it is closed", SESSION * 2, async || {
+    // Nobody is there whose session could be closed.
+    taken.try_recv().expect("it sees to the session").await;
+    *runtime.taker.lock().unwrap() = None;
+    has_another_made.await;
+    assert!(lock.session_id().is_some());
+    until("it is closed", LONG / 2, async || {
         lock.session_id().is_none() && children(&server, "/dlock/sessions").await.is_empty()
     })
     .await;

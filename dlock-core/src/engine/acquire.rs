@@ -9,8 +9,8 @@
 //!   answers its remaining life (I5). When time runs out the outcome is `Unknown`, and the request is
 //!   abandoned.
 //! * *The reply comes so late that the grant is over.* Its deadline counts from before the send (I3), so that
-//!   is seen here; it is given back, and the wait continues under a new key. An expired grant never becomes a
-//!   guard.
+//!   is seen here; it is given back, and then the wait continues under a new key. An expired grant never
+//!   becomes a guard, and none is in the way of the next attempt.
 //! * *The store refuses it* (a missing permission, foreign data), possibly after it has done a part of it: a
 //!   script is not rolled back. So it is abandoned before the call returns, unless the refusal is one that
 //!   precedes every effect.
@@ -161,10 +161,13 @@ impl<'a> Request<'a> {
         self.armed = false;
     }
 
-    /// Gives back what may be in the store under this key, in the background, and continues under a new key.
-    fn start_over(&mut self) {
-        self.engine
-            .owe_abandon(self.acquire.key.clone(), &self.ask.options);
+    /// Gives back what may be in the store under this key, and continues under a new key. In the background
+    /// only if the store cannot do it now: the next attempt would find the lock held, by this request.
+    async fn start_over(&mut self, until: Option<Timestamp>) {
+        if abandon_in_line(self, self.engine.time_left(until)).await.is_err() {
+            self.engine
+                .owe_abandon(self.acquire.key.clone(), &self.ask.options);
+        }
         self.acquire.key = self.engine.new_key(&self.ask.name);
         self.late_copy = false;
         self.in_store = false;
@@ -293,7 +296,7 @@ async fn pursue(
                 // The key cannot be used any more: the grant had expired, or the store has a tombstone for
                 // it.
                 ErrorKind::Lost => {
-                    request.start_over();
+                    request.start_over(until).await;
                     // A grant that came while it was queued: nothing has failed since the last attempt, which
                     // may be long ago.
                     let since = if in_line { engine.now() } else { asked_at };

@@ -156,6 +156,14 @@ fn possible_grant_is_given_back_exactly_once() {
             &["attempt 1", "abandon 1", "attempt 2", "release 2"],
         ),
         (
+            tries,
+            &[Over],
+            none,
+            &[Fails(Unavailable)],
+            Ok(true),
+            &["attempt 1", "abandon 1", "abandon 1", "attempt 2", "release 2"],
+        ),
+        (
             waits,
             &[Fails(Unknown), Over],
             none,
@@ -247,6 +255,18 @@ fn possible_grant_is_given_back_exactly_once() {
             assert_eq!(store.asked(), *asked, "case {n}");
         });
     }
+}
+
+/// A grant that came too late is in the store until it is given back, and would be in the way.
+#[test]
+fn next_attempt_waits_until_a_late_grant_is_given_back() {
+    play(Store::Plain, async |client, store| {
+        store.attempts.set([Over]);
+        store.abandons.set([after(s(1), Yes)]);
+        assert_eq!(acquire(&client, store, Asks::Tries).await, Ok(true));
+        let [given_back, next] = ["abandon 1", "attempt 2"].map(|what| store.times_of(what)[0]);
+        assert!(next - given_back >= s(1), "{given_back:?} {next:?}");
+    });
 }
 
 /// A store that cannot be asked: it is tried for as long as an operation may take.

@@ -10,7 +10,7 @@
 //!   abandoned.
 //! * *The reply comes so late that the grant is over.* Its deadline counts from before the send (I3), so that
 //!   is seen here; it is given back, and then the wait continues under a new key. An expired grant never
-//!   becomes a guard, and none is in the way of the next attempt.
+//!   becomes a guard.
 //! * *The store refuses it* (a missing permission, foreign data), possibly after it has done a part of it: a
 //!   script is not rolled back. So it is abandoned before the call returns, unless the refusal is one that
 //!   precedes every effect.
@@ -121,6 +121,8 @@ pub(super) struct Request<'a> {
     armed: bool,
     /// The store has it: in the queue, or granted.
     in_store: bool,
+    /// The grant had expired, or the store has a tombstone for it.
+    used_up: bool,
     /// [`Core::heard`](super::core::Core::heard) before the last of its messages was sent.
     heard: Heard,
     /// A copy of it under the present key was not answered.
@@ -147,6 +149,7 @@ impl<'a> Request<'a> {
             waited: false,
             armed: true,
             in_store: false,
+            used_up: false,
             heard: engine.heard(),
             late_copy: false,
         }
@@ -161,16 +164,18 @@ impl<'a> Request<'a> {
         self.armed = false;
     }
 
-    /// Gives back what may be in the store under this key, and continues under a new key. In the background
-    /// only if the store cannot do it now: the next attempt would find the lock held, by this request.
-    async fn start_over(&mut self, until: Option<Timestamp>) {
-        if abandon_in_line(self, self.engine.time_left(until)).await.is_err() {
-            self.engine
-                .owe_abandon(self.acquire.key.clone(), &self.ask.options);
+    /// Asks the store. What may be there under a key that is used up is given back first: the attempt under
+    /// the next one would find the lock held, by this request. The key is never asked for again, since a copy
+    /// of the abandon may be in flight.
+    async fn attempt(&mut self, until: Option<Timestamp>) -> Result<Attempt> {
+        let engine = self.engine;
+        if self.used_up {
+            abandon_in_line(self, engine.time_left(until)).await?;
+            self.acquire.key = engine.new_key(&self.ask.name);
+            (self.used_up, self.late_copy, self.in_store) = (false, false, false);
         }
-        self.acquire.key = self.engine.new_key(&self.ask.name);
-        self.late_copy = false;
-        self.in_store = false;
+        let attempt = engine.backend.attempt(&self.acquire);
+        engine.ask(engine.time_left(until), attempt).await
     }
 
     /// Turns a grant into a lease that the keeper manages; nothing is owed any more then. Fails if the grant
@@ -293,10 +298,8 @@ async fn pursue(
             Woken::TimedOut => return Err(give_up(request).await),
             Woken::Closed => return Err(closed()),
             Woken::Failed(e) => match e.kind() {
-                // The key cannot be used any more: the grant had expired, or the store has a tombstone for
-                // it.
                 ErrorKind::Lost => {
-                    request.start_over(until).await;
+                    request.used_up = true;
                     // A grant that came while it was queued: nothing has failed since the last attempt, which
                     // may be long ago.
                     let since = if in_line { engine.now() } else { asked_at };
@@ -345,9 +348,7 @@ async fn pursue(
         asked_at = engine.now();
         in_line = false;
         request.heard = engine.heard();
-        answer = engine
-            .ask(engine.time_left(until), engine.backend.attempt(&request.acquire))
-            .await;
+        answer = request.attempt(until).await;
     }
 }
 
@@ -440,7 +441,11 @@ async fn abandon_in_line(request: &Request<'_>, limit: Duration) -> Result<Aband
     let keys = [request.key().clone()];
     let answers = engine.ask(limit, engine.backend.abandon(&keys).map(Ok)).await;
     let none = || Error::new(ErrorKind::BackendData, "the backend gave no answer to an abandon");
-    answers?.pop().unwrap_or_else(|| Err(none()))
+    let abandoned = answers?.pop().unwrap_or_else(|| Err(none()))?;
+    if abandoned != Abandoned::Nothing {
+        engine.poke_poller(&request.key().name);
+    }
+    Ok(abandoned)
 }
 
 /// The wait limit was reached: withdraws the request, and returns the error that is true then.

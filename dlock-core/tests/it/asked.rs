@@ -163,6 +163,23 @@ fn possible_grant_is_given_back_exactly_once() {
             Ok(true),
             &["attempt 1", "abandon 1", "abandon 1", "attempt 2", "release 2"],
         ),
+        // The wait limit runs out while it is given back.
+        (
+            limited,
+            &[Over],
+            none,
+            &[Silence],
+            Err(Timeout),
+            &["attempt 1", "abandon 1", "abandon 1"],
+        ),
+        (
+            limited,
+            &[Over],
+            none,
+            &[Silence, Silence],
+            Err(Unknown),
+            &["attempt 1", "abandon 1", "abandon 1", "abandon 1"],
+        ),
         (
             waits,
             &[Fails(Unknown), Over],
@@ -267,6 +284,25 @@ fn next_attempt_waits_until_a_late_grant_is_given_back() {
         let [given_back, next] = ["abandon 1", "attempt 2"].map(|what| store.times_of(what)[0]);
         assert!(next - given_back >= s(1), "{given_back:?} {next:?}");
     });
+}
+
+/// A grant that is over and that cannot be given back fails the acquire as a lost answer does.
+#[test]
+fn late_grant_that_stays_fails_the_acquire_in_time() {
+    for store in [Store::Queues, Store::Plain] {
+        play(store, async |client, store| {
+            store.attempts.set([Over]);
+            store.abandons.set([Silence]);
+            let began = store.now();
+            let lock = client.lock("a").unwrap().options(passive()).unwrap();
+            let e = lock.acquire().await.unwrap_err();
+            assert_eq!(e.kind(), ErrorKind::Unknown, "{e}");
+            let took = store.now() - began;
+            assert!(took >= OP_TIMEOUT && took < OP_TIMEOUT + ms(110), "{took:?}");
+            store.sleep(s(1)).await;
+            assert_eq!(store.asked(), ["attempt 1", "abandon 1", "abandon 1"]);
+        });
+    }
 }
 
 /// A store that cannot be asked: it is tried for as long as an operation may take.

@@ -121,7 +121,7 @@ pub(super) struct Request<'a> {
     armed: bool,
     /// The store has it: in the queue, or granted.
     in_store: bool,
-    /// The grant had expired, or the store has a tombstone for it.
+    /// Its key is: the grant had expired, or the store has a tombstone for it.
     used_up: bool,
     /// [`Core::heard`](super::core::Core::heard) before the last of its messages was sent.
     heard: Heard,
@@ -441,11 +441,7 @@ async fn abandon_in_line(request: &Request<'_>, limit: Duration) -> Result<Aband
     let keys = [request.key().clone()];
     let answers = engine.ask(limit, engine.backend.abandon(&keys).map(Ok)).await;
     let none = || Error::new(ErrorKind::BackendData, "the backend gave no answer to an abandon");
-    let abandoned = answers?.pop().unwrap_or_else(|| Err(none()))?;
-    if abandoned != Abandoned::Nothing {
-        engine.poke_poller(&request.key().name);
-    }
-    Ok(abandoned)
+    answers?.pop().unwrap_or_else(|| Err(none()))
 }
 
 /// The wait limit was reached: withdraws the request, and returns the error that is true then.

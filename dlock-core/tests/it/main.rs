@@ -9,9 +9,13 @@ mod blocking;
 mod claims;
 mod combinators;
 #[cfg(feature = "sim")]
+mod conversions;
+#[cfg(feature = "sim")]
 mod election;
 #[cfg(feature = "sim")]
 mod engine;
+#[cfg(feature = "sim")]
+mod given_back;
 #[cfg(feature = "sim")]
 mod kept;
 #[cfg(any(feature = "tokio", feature = "smol", feature = "async-std"))]

@@ -4,16 +4,18 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_core::spi::{Host, Url};
+use dlock_core::spi::{Host, Url, whereabouts};
 use dlock_core::{Result, Runtime};
 use etcd_client::ConnectOptions;
-use tonic::transport::Endpoint;
 
+use crate::channel::Member;
 use crate::connect::Settings;
 use crate::connection::Connection;
 use crate::failure::invalid;
 use crate::keys::Keys;
 use crate::lock::EtcdLock;
+#[cfg(feature = "tls")]
+use crate::tls::{Certificates, Pem};
 
 const PORT: u16 = 2379;
 
@@ -49,14 +51,6 @@ pub struct Config {
     login: Option<(String, String)>,
     #[cfg(feature = "tls")]
     tls: Option<Certificates>,
-}
-
-/// Certificates in PEM.
-#[cfg(feature = "tls")]
-#[derive(Clone, Default)]
-struct Certificates {
-    root: Option<String>,
-    client: Option<(String, String)>,
 }
 
 impl Config {
@@ -116,50 +110,17 @@ impl Config {
         let servers = url.servers(PORT)?;
         let hosts: Vec<_> = servers.hosts.iter().map(Host::to_string).collect();
         config.members = hosts.join(",");
-        config.login = match (servers.user, servers.password) {
-            (Some(user), Some(password)) => Some((user, password)),
-            (None, None) => None,
-            _ => {
-                return Err(invalid(
-                    "the login in the URL must be `user:password`, before the `@`",
-                ));
-            }
-        };
+        config.login = Url::both(("user", servers.user), ("password", servers.password))?;
         if !servers.path.is_empty() {
             config.prefix = servers.path;
         }
         config.session_timeout = url.take("session_timeout")?.unwrap_or(config.session_timeout);
         config.timeout = url.take("timeout")?.unwrap_or(config.timeout);
         #[cfg(feature = "tls")]
-        config.take_certificates(&mut url)?;
+        Certificates::take(&mut config.tls, &mut url)?;
         url.finish()?;
         config.check()?;
         Ok(config)
-    }
-
-    #[cfg(feature = "tls")]
-    fn take_certificates(&mut self, url: &mut Url) -> Result<()> {
-        // Before the files are read: a missing key is the clearer error.
-        let mut given = url.clone();
-        let (cert, key) = (given.take::<String>("cert")?, given.take("key")?);
-        Url::both(("cert", cert), ("key", key))?;
-        let mut pem = |key: &'static str, section| -> Result<Option<String>> {
-            let Some((path, bytes)) = url.take_file(key)? else {
-                return Ok(None);
-            };
-            let what = format!("the file {} of the URL's `{key}`", path.display());
-            let pem = String::from_utf8(bytes).unwrap_or_default();
-            check_pem(&what, &pem, section).map(|()| Some(pem))
-        };
-        let (root, cert) = (pem("ca", CERTIFICATE)?, pem("cert", CERTIFICATE)?);
-        let key = pem("key", PRIVATE_KEY)?;
-        let client = Url::both(("cert", cert), ("key", key))?;
-        if root.is_some() || client.is_some() {
-            let tls = self.tls.as_mut();
-            *tls.ok_or_else(|| invalid("certificates need TLS: use `etcds://`"))? =
-                Certificates { root, client };
-        }
-        Ok(())
     }
 
     /// Sets the prefix of all keys; `dlock` unless set. At most 512 bytes, no control characters, no `!` at
@@ -204,14 +165,17 @@ impl Config {
     /// Connects over TLS and trusts only these certificates, in PEM.
     #[cfg(feature = "tls")]
     pub fn root_certificate(mut self, pem: &str) -> Self {
-        self.tls.get_or_insert_default().root = Some(pem.to_owned());
+        self.tls.get_or_insert_default().root = Some(Pem::new("the root certificate", pem));
         self
     }
 
     /// Connects over TLS and authenticates with this certificate and its key, both in PEM.
     #[cfg(feature = "tls")]
     pub fn client_certificate(mut self, pem: &str, key: &str) -> Self {
-        self.tls.get_or_insert_default().client = Some((pem.to_owned(), key.to_owned()));
+        self.tls.get_or_insert_default().client = Some((
+            Pem::new("the client certificate", pem),
+            Pem::new("the key of the client certificate", key),
+        ));
         self
     }
 
@@ -261,42 +225,27 @@ impl Config {
                 "the timeout must be above zero, and {LONGEST_TIMEOUT:?} at most"
             )));
         }
-        #[cfg(feature = "tls")]
-        if let Some(certificates) = &self.tls {
-            certificates.check()?;
-        }
         let prefix = self.prefix.trim_end_matches('/');
         if prefix.len() > 512 || prefix.chars().any(char::is_control) || prefix.ends_with('!') {
             return Err(invalid(
                 "the prefix must have 512 bytes at most, no control characters, and no `!` at its end",
             ));
         }
+        #[cfg(feature = "tls")]
+        let tls = self.tls.as_ref().map(Certificates::connector).transpose()?;
+        #[cfg(not(feature = "tls"))]
+        let tls = None;
+        let members = servers.hosts.iter().map(|host| Member::new(host, tls.clone()));
         let shown: Vec<_> = servers.hosts.iter().map(Host::to_string).collect();
-        let member = |host: &String| match self.endpoint(host) {
-            Ok(endpoint) => Ok((endpoint.connect_timeout(self.timeout), host.as_str().into())),
-            Err(e) => Err(invalid(format!(
-                "the driver rejects the member {host}, or the certificates for it"
-            ))
-            .with_source(e)),
-        };
         Ok(Settings {
             keys: Keys::new(prefix),
             at: shown.join(",").into(),
-            members: shown.iter().map(member).collect::<Result<_>>()?,
+            members: members.collect::<Result<_>>()?,
             options: self.options(),
             ttl: self.session_timeout,
             timeout: self.timeout,
-            whereabouts: host_and_process().into(),
+            whereabouts: whereabouts().into(),
         })
-    }
-
-    /// How that member is reached.
-    fn endpoint(&self, host: &str) -> Result<Endpoint, tonic::transport::Error> {
-        #[cfg(feature = "tls")]
-        if let Some(certificates) = &self.tls {
-            return Endpoint::from_shared(format!("https://{host}"))?.tls_config(certificates.for_driver());
-        }
-        Endpoint::from_shared(format!("http://{host}"))
     }
 
     fn options(&self) -> ConnectOptions {
@@ -309,57 +258,6 @@ impl Config {
             None => options,
         }
     }
-}
-
-/// What begins a section of PEM ends with this.
-#[cfg(feature = "tls")]
-const CERTIFICATE: &str = "CERTIFICATE-----";
-#[cfg(feature = "tls")]
-const PRIVATE_KEY: &str = "PRIVATE KEY-----";
-
-/// Refuses text without such a section, and says which: the driver does not.
-#[cfg(feature = "tls")]
-fn check_pem(what: &str, pem: &str, section: &str) -> Result<()> {
-    let begins = |line: &str| line.starts_with("-----BEGIN ") && line.trim_end().ends_with(section);
-    if pem.lines().any(begins) {
-        return Ok(());
-    }
-    let section = section.trim_end_matches('-').to_lowercase();
-    Err(invalid(format!("{what} has no {section} in PEM")))
-}
-
-#[cfg(feature = "tls")]
-impl Certificates {
-    fn check(&self) -> Result<()> {
-        if let Some(pem) = &self.root {
-            check_pem("the root certificate", pem, CERTIFICATE)?;
-        }
-        if let Some((pem, key)) = &self.client {
-            check_pem("the client certificate", pem, CERTIFICATE)?;
-            check_pem("the key of the client certificate", key, PRIVATE_KEY)?;
-        }
-        Ok(())
-    }
-
-    fn for_driver(&self) -> etcd_client::TlsOptions {
-        use etcd_client::{Certificate, Identity, TlsOptions};
-        let tls = match &self.root {
-            Some(pem) => TlsOptions::new().ca_certificate(Certificate::from_pem(pem)),
-            None => TlsOptions::new().with_native_roots(),
-        };
-        match &self.client {
-            Some((pem, key)) => tls.identity(Identity::from_pem(pem, key)),
-            None => tls,
-        }
-    }
-}
-
-/// This machine and process, for operators: one word each.
-fn host_and_process() -> String {
-    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    let is_plain = |c: &char| c.is_ascii_graphic() && *c != '=';
-    let host: String = host.chars().filter(is_plain).take(64).collect();
-    format!("host={host} pid={}", std::process::id())
 }
 
 /// Shows no login and no certificates.

@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use dlock_core::{ErrorKind, Result, Runtime};
 use etcd_client::{
-    Channel, Client, ConnectOptions, Error as Etcd, GetOptions, LeaseKeepAliveStream, LeaseKeeper,
-    PutOptions, ResponseHeader,
+    Client, ConnectOptions, Error as Etcd, GetOptions, LeaseKeepAliveStream, LeaseKeeper, PutOptions,
+    ResponseHeader,
 };
 use futures::FutureExt as _;
 use futures::channel::mpsc;
-use tonic::transport::Endpoint;
 
+use crate::channel::Member;
 use crate::deadline::Renewed;
 use crate::failure::{is_lease_gone, told};
 use crate::keys::Keys;
@@ -24,8 +24,7 @@ pub(crate) struct Settings {
     pub(crate) keys: Keys,
     /// For messages.
     pub(crate) at: Arc<str>,
-    /// How each is reached, and its name for messages.
-    pub(crate) members: Vec<(Endpoint, Arc<str>)>,
+    pub(crate) members: Vec<Member>,
     pub(crate) options: ConnectOptions,
     pub(crate) ttl: Duration,
     pub(crate) timeout: Duration,
@@ -64,12 +63,15 @@ impl From<Etcd> for Refused {
 }
 
 impl Settings {
-    /// Connects to that member. The driver's own `connect` would balance each request over a set of one.
+    /// Connects to that member.
     pub(crate) async fn link(&self, member: usize) -> Result<Arc<Link>, Etcd> {
-        let (endpoint, at) = &self.members[member % self.members.len()];
-        let channel = Channel::Tonic(endpoint.connect_lazy());
+        let member = &self.members[member % self.members.len()];
+        let (channel, driven) = member.channel(self.timeout).await?;
         let client = Client::from_channel(channel, Some(self.options.clone())).await?;
-        Ok(Arc::new(Link::new(client, at.clone())))
+        let link = Arc::new(Link::new(client, member.host.to_string().into()));
+        let weak = Arc::downgrade(&link);
+        tokio::spawn(driven.map(move |_| weak.upgrade().map(|link| link.break_off())));
+        Ok(link)
     }
 
     /// Has the cluster make a lease, and puts the mark on it.
@@ -90,11 +92,8 @@ impl Settings {
         }
         let (ask, asks) = mpsc::unbounded();
         let on = (runtime.clone(), self.at.clone());
-        let session = Session::new((lease.id(), ttl), asked, on, ask);
-        Ok(Leased {
-            session: Arc::new(session),
-            asks,
-        })
+        let session = Arc::new(Session::new((lease.id(), ttl), asked, on, ask));
+        Ok(Leased { session, asks })
     }
 
     /// Renews that lease on that connection from now on.

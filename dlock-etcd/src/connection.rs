@@ -81,7 +81,7 @@ struct State {
 
 impl Connection {
     pub(crate) async fn open(settings: Settings, runtime: Arc<dyn Runtime>) -> Result<Arc<Self>> {
-        let connection = Self {
+        let mut connection = Self {
             ended: Mutex::new(Tombstones::new(REMEMBERED.0, REMEMBERED.1)),
             ttl: settings.ttl,
             settings,
@@ -95,24 +95,19 @@ impl Connection {
         let mut failed = None;
         for member in 0..connection.settings.members.len() {
             match connection.attach(None, None, member).await {
-                Ok(begun) => return Ok(connection.begin(begun, member)),
+                Ok(begun) => {
+                    let session = begun.0.session.clone();
+                    connection.ttl = session.deadline.span();
+                    connection.state().kept = true;
+                    connection.state().session = Some(session);
+                    let connection = Arc::new(connection);
+                    connection.upkeep(Some(begun), member);
+                    return Ok(connection);
+                }
                 Err((_, e)) => failed = failed.or(Some(e)),
             }
         }
         Err(failed.unwrap_or_else(|| Error::new(ErrorKind::InvalidInput, "no etcd member is named")))
-    }
-
-    fn begin(mut self, begun: (Leased, Attached), member: usize) -> Arc<Self> {
-        let session = &begun.0.session;
-        self.ttl = session.deadline.span();
-        self.state = Mutex::new(State {
-            session: Some(session.clone()),
-            kept: true,
-            ..State::default()
-        });
-        let connection = Arc::new(self);
-        connection.upkeep(Some(begun), member);
-        connection
     }
 
     fn upkeep(self: &Arc<Self>, begun: Option<(Leased, Attached)>, member: usize) {

@@ -18,24 +18,13 @@ impl EtcdLock {
         let mut cluster = link.client.cluster_client();
         let status = link.answer(pin!(maintenance.status())).await.map_err(away)?;
         let ttl = session.deadline.span();
-        let mut findings = vec![
-            Finding::good(
-                "server",
-                format!(
-                    "etcd {} at {}, a member of the cluster",
-                    status.version(),
-                    link.at
-                ),
-            ),
-            Finding::good(
-                "lease",
-                format!(
-                    "{:x} with a ttl of {ttl:?}: the locks of a client that vanishes stay taken that long",
-                    session.lease
-                ),
-            ),
-        ];
-        if is_revoked_early(status.version()) {
+        let (lease, version, at) = (session.lease, status.version(), &link.at);
+        let server = format!("etcd {version} at {at}, a member of the cluster");
+        let lease = format!(
+            "{lease:x} with a ttl of {ttl:?}: the locks of a client that vanishes stay taken that long"
+        );
+        let mut findings = vec![Finding::good("server", server), Finding::good("lease", lease)];
+        if is_revoked_early(version) {
             let text = "a leader of this version that was paused may revoke leases that were renewed \
                         meanwhile (etcd issue 15247): use 3.4.31, 3.5.13 or later";
             findings.push(Finding::warning("leases", text));
@@ -43,39 +32,29 @@ impl EtcdLock {
         match link.answer(pin!(cluster.member_list())).await {
             Ok(list) => {
                 let all = list.members();
-                let here = format!("://{}", link.at);
+                let here = format!("://{at}");
                 let is_here = |urls: &[String]| urls.iter().any(|url| url.ends_with(&here));
                 let at_peers = |m: &&Member| is_here(m.peer_urls()) && !is_here(m.client_urls());
                 if let Some(member) = all.iter().find(at_peers) {
                     let clients = member.client_urls().join(", ");
-                    let text = format!("{} is its address for the other members: use {clients}", link.at);
+                    let text = format!("{at} is its address for the other members: use {clients}");
                     findings.push(Finding::warning("server", text));
                 }
                 findings.push(members(all.iter().filter(|m| !m.is_learner()).count()));
             }
             Err(e) => findings.push(not_told("members", away(e))),
         }
-        match link
-            .answer(pin!(maintenance.alarm(AlarmAction::Get, AlarmType::None, None)))
-            .await
-        {
-            Ok(alarms) if alarms.alarms().is_empty() => {
-                findings.push(Finding::good("alarms", "none is raised"));
-            }
+        let alarms = pin!(maintenance.alarm(AlarmAction::Get, AlarmType::None, None));
+        findings.push(match link.answer(alarms).await {
+            Ok(alarms) if alarms.alarms().is_empty() => Finding::good("alarms", "none is raised"),
             Ok(alarms) => {
-                let kinds: Vec<_> = alarms
-                    .alarms()
-                    .iter()
-                    .map(|a| format!("{:?}", a.alarm()))
-                    .collect();
-                let text = format!(
-                    "raised: {}. etcd rejects new requests until they are disarmed",
-                    kinds.join(", ")
-                );
-                findings.push(Finding::problem("alarms", text));
+                let kinds = alarms.alarms().iter().map(|a| format!("{:?}", a.alarm()));
+                let kinds = kinds.collect::<Vec<_>>().join(", ");
+                let text = format!("raised: {kinds}. etcd rejects new requests until they are disarmed");
+                Finding::problem("alarms", text)
             }
-            Err(e) => findings.push(not_told("alarms", away(e))),
-        }
+            Err(e) => not_told("alarms", away(e)),
+        });
         if self.connection.put_back.load(Ordering::Acquire) {
             let text = "the cluster was restored from a snapshot since this client connected: tokens have \
                         gone back, and gates outside etcd reject them until they pass the highest one seen";

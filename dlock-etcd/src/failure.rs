@@ -79,11 +79,10 @@ pub(crate) fn told(e: Etcd, away: ErrorKind, at: &str) -> Error {
             ErrorKind::PermissionDenied,
             "denies this user what a lock needs: grant it read and write access to all keys with the prefix",
         ),
-        Some((code::UNAUTHENTICATED, _)) => (ErrorKind::PermissionDenied, "rejects this user or password"),
         Some((code::INVALID_ARGUMENT, text)) if text.contains("user name is empty") => {
             (ErrorKind::PermissionDenied, "requires a user and a password")
         }
-        Some((code::INVALID_ARGUMENT, text)) if text.contains("authentication failed") => {
+        Some((code, text)) if code == code::UNAUTHENTICATED || text.contains("authentication failed") => {
             (ErrorKind::PermissionDenied, "rejects this user or password")
         }
         Some((code::FAILED_PRECONDITION, text)) if text.contains("authentication is not enabled") => (

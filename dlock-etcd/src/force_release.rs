@@ -13,10 +13,8 @@
 //! * *The store is out of space.* It accepts only deletions. Then watchers see releases.
 
 use dlock_core::{Error, ErrorKind, LockName, Result};
-use etcd_client::{Compare, CompareOp, GetOptions, PutOptions, Txn, TxnOp};
+use etcd_client::{Compare, CompareOp, PutOptions, Txn, TxnOp};
 
-use crate::keys::behind;
-use crate::line::line_of;
 use crate::lock::EtcdLock;
 use crate::session::Session;
 
@@ -49,9 +47,7 @@ impl EtcdLock {
 
     async fn end_all(&self, session: &Session, name: &LockName, ended: &mut Ended) -> Result<()> {
         let line = self.keys().line(name);
-        let how = || GetOptions::new().with_range(behind(&line)).with_keys_only();
-        let read = session.get(line.clone(), how()).await?;
-        let now = line_of(read.kvs(), line.len())?;
+        let now = session.names(line.clone()).await?;
         // The present holders, and none that are granted after them.
         let mut left: Vec<_> = now.entries[..now.admitted()].to_vec();
         let mut tries = TRIES;
@@ -79,8 +75,7 @@ impl EtcdLock {
                 Err(e) => return Err(e),
             }
             tries -= 1;
-            let read = session.get(line.clone(), how()).await?;
-            let now = line_of(read.kvs(), line.len())?;
+            let now = session.names(line.clone()).await?;
             let before = left.len();
             left.retain(|e| now.entries.iter().any(|n| n.revision == e.revision));
             if ended.is_full && !was_full {

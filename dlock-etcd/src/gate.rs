@@ -11,10 +11,11 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use dlock_core::{Access, Admission, Error, ErrorKind, FenceGate, FencedValue, LockName, Result, Token};
-use etcd_client::{Compare, CompareOp, GetOptions, KeyValue, Txn, TxnOp, TxnOpResponse};
+use etcd_client::{Compare, CompareOp, GetOptions, KeyValue, Txn, TxnOp};
 use futures::FutureExt as _;
 
 use crate::failure::{at_the_quota, invalid};
+use crate::join::read_in;
 use crate::lock::EtcdLock;
 use crate::session::Session;
 
@@ -78,10 +79,7 @@ impl EtcdLock {
             if answer.succeeded() {
                 return Ok(admission);
             }
-            kv = answer.op_responses().into_iter().find_map(|op| match op {
-                TxnOpResponse::Get(mut got) => got.take_kvs().pop(),
-                _ => None,
-            });
+            kv = read_in(&answer)?.take_kvs().pop();
         }
         let message =
             format!("another writer changed the fenced value before each of {TRIES} tries: try again");

@@ -16,7 +16,6 @@ use futures::future::{try_join, try_join3};
 use futures::stream;
 use futures::{StreamExt as _, TryStreamExt as _};
 
-use crate::keys::read_request;
 use crate::line::Entry;
 use crate::lock::EtcdLock;
 use crate::session::Session;
@@ -66,9 +65,7 @@ impl EtcdLock {
         entry: &'a Entry,
         at: i64,
     ) -> Result<(RequestId, Option<&'a str>)> {
-        let label = str::from_utf8(&entry.value)
-            .ok()
-            .filter(|label| !label.is_empty());
+        let label = str::from_utf8(&entry.value).ok().filter(|l| !l.is_empty());
         if !entry.is_ours {
             // It has its lease and nothing else.
             return Ok((RequestId::new(entry.lease.cast_unsigned().into(), 0), label));
@@ -81,7 +78,8 @@ impl EtcdLock {
             Some(kv) => (kv.value(), label),
             None => (&*entry.value, None),
         };
-        let id = read_request(text).ok_or_else(|| no_request(entry))?;
+        let id = str::from_utf8(text).ok().and_then(RequestId::parse);
+        let id = id.ok_or_else(|| no_request(entry))?;
         Ok((id, label))
     }
 

@@ -26,8 +26,8 @@ use etcd_client::{
     TxnOpResponse, TxnResponse,
 };
 
-use crate::keys::{behind, entry_name, request_text};
-use crate::line::{Entry, Line, line_of};
+use crate::keys::{behind, entry_name};
+use crate::line::{Line, line_of};
 use crate::link::revision;
 use crate::lock::EtcdLock;
 use crate::requests::{Request, State};
@@ -77,7 +77,7 @@ fn unchanged(line: &str, since: i64) -> Compare {
 }
 
 /// What a transaction read.
-fn read_in(answer: &TxnResponse) -> Result<GetResponse> {
+pub(crate) fn read_in(answer: &TxnResponse) -> Result<GetResponse> {
     let read = answer.op_responses().into_iter().find_map(|op| match op {
         TxnOpResponse::Get(read) => Some(read),
         _ => None,
@@ -130,14 +130,8 @@ impl EtcdLock {
     }
 
     fn behind(&self, line: &Line, ahead: Option<u32>, watch: std::ops::Range<usize>, at: i64) -> Behind {
-        Behind {
-            ahead,
-            watch: line.entries[watch]
-                .iter()
-                .map(|e: &Entry| e.key.clone())
-                .collect(),
-            at,
-        }
+        let watch = line.entries[watch].iter().map(|e| e.key.clone()).collect();
+        Behind { ahead, watch, at }
     }
 
     /// Makes the entry of a request, if it waits or is admitted.
@@ -163,7 +157,7 @@ impl EtcdLock {
         let gone = self.keys().gone(session.lease, sent.number);
         let put =
             |key: &str, value| TxnOp::put(key, value, Some(PutOptions::new().with_lease(session.lease)));
-        let id = request_text(key.id);
+        let id = key.id.to_string();
         let mut puts = match &request.owner {
             Some(label) => {
                 let made_by = self.keys().request(&sent.entry[line.len()..]);
@@ -306,9 +300,8 @@ impl EtcdLock {
         }
         let read = read_in(&answer)?;
         let revision = read.kvs().first().map_or(0, KeyValue::create_revision);
-        session
-            .requests
-            .change(key, |r| r.state = State::InLine(revision));
+        let found = State::InLine(revision);
+        session.requests.change(key, |r| r.state = found);
         Ok(Some(revision))
     }
 

@@ -19,7 +19,7 @@
 
 use std::sync::Arc;
 
-use dlock_core::{LockName, Mode, RequestId};
+use dlock_core::{LockName, Mode};
 
 /// The keys of one client.
 #[derive(Clone, Debug)]
@@ -90,19 +90,6 @@ pub(crate) fn read_mode(name: &[u8]) -> Option<Mode> {
     Mode::from_code(mode).filter(|_| is_ours)
 }
 
-/// A request as it is written down.
-pub(crate) fn request_text(id: RequestId) -> String {
-    format!("{:032x}-{:x}", id.client(), id.sequence())
-}
-
-pub(crate) fn read_request(text: &[u8]) -> Option<RequestId> {
-    let (client, sequence) = str::from_utf8(text).ok()?.split_once('-')?;
-    Some(RequestId::new(
-        u128::from_str_radix(client, 16).ok()?,
-        u64::from_str_radix(sequence, 16).ok()?,
-    ))
-}
-
 /// The first key behind all that begin so.
 pub(crate) fn behind(prefix: impl AsRef<[u8]>) -> Vec<u8> {
     let mut end = prefix.as_ref().to_vec();
@@ -134,9 +121,6 @@ mod tests {
         for name in foreign.split(' ') {
             assert_eq!(read_mode(name.as_bytes()), None, "{name}");
         }
-        let id = RequestId::new(0xab << 120, 0x2a);
-        assert_eq!(read_request(request_text(id).as_bytes()), Some(id));
-        assert_eq!(read_request(b"a label"), None);
     }
 
     #[test]

@@ -29,6 +29,7 @@
 //!
 //! [`docs/etcd.md`]: https://github.com/dlock-rs/dlock/blob/main/docs/etcd.md
 
+mod channel;
 mod config;
 mod connect;
 mod connection;
@@ -49,6 +50,8 @@ mod renew;
 mod requests;
 mod rwlock;
 mod session;
+#[cfg(feature = "tls")]
+mod tls;
 mod upkeep;
 mod wait;
 mod watch;

@@ -15,7 +15,7 @@ use futures::stream::BoxStream;
 
 use crate::connection::Connection;
 use crate::failure::{in_line, unsupported};
-use crate::join::{Entered, Turn};
+use crate::join::{Behind, Entered, Turn};
 use crate::keys::Keys;
 use crate::line::token;
 use crate::requests::{Request, State};
@@ -23,6 +23,8 @@ use crate::session::Session;
 
 /// The longest label of an owner, in bytes.
 const LONGEST_OWNER: usize = 1024;
+
+const LONGEST_TTL: Duration = Duration::from_secs(24 * 3600);
 
 /// How often another may delete an entry while it joins.
 const TRIES: usize = 8;
@@ -47,10 +49,7 @@ impl EtcdLock {
             .with_all([Queue, Shared, Permits, List])
             .with_nature(Nature::Session)
             .with_owner_label(LONGEST_OWNER)
-            .with_ttl(
-                connection.ttl..=Duration::from_secs(24 * 3600),
-                Duration::from_millis(1),
-            );
+            .with_ttl(connection.ttl..=LONGEST_TTL, Duration::from_millis(1));
         Self {
             connection,
             capabilities: Arc::new(capabilities),
@@ -114,13 +113,17 @@ impl EtcdLock {
             }
             Turn::Behind(behind) => {
                 self.leave(session, key).await?;
-                Attempt::Held(Wait::new(Wake::Push(self.change(session, request.mode, behind))))
+                self.held(session, request.mode, behind)
             }
             Turn::Mismatch(other) => {
                 self.leave(session, key).await?;
                 return Err(other.mismatch(request.mode));
             }
         }))
+    }
+
+    fn held(&self, session: &Arc<Session>, mode: Mode, behind: Behind) -> Attempt {
+        Attempt::Held(Wait::new(Wake::Push(self.change(session, mode, behind))))
     }
 
     async fn attempt_in(&self, session: &Arc<Session>, request: &Acquire) -> Result<Attempt> {
@@ -145,13 +148,7 @@ impl EtcdLock {
                 }
                 None => match self.enter(session, request).await? {
                     Entered::InLine(revision, turn) => (revision, turn),
-                    Entered::Held(behind) => {
-                        return Ok(Attempt::Held(Wait::new(Wake::Push(self.change(
-                            session,
-                            request.mode,
-                            behind,
-                        )))));
-                    }
+                    Entered::Held(behind) => return Ok(self.held(session, mode, behind)),
                 },
             };
             let turn = match turn {

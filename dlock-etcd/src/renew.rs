@@ -9,11 +9,10 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use dlock_core::spi::{LeaseKey, Place, Renew, RenewItem, RenewKind, RenewOutcome, Renewal};
 use dlock_core::{Error, LockName, RequestId, Result};
-use etcd_client::{GetOptions, SortOrder, SortTarget, Txn, TxnOp, TxnOpResponse};
+use etcd_client::{GetOptions, Txn, TxnOp, TxnOpResponse};
 use futures::future::{join, join_all, try_join_all};
 
-use crate::keys::behind;
-use crate::line::{Line, line_of};
+use crate::line::Line;
 use crate::lock::EtcdLock;
 use crate::requests::State;
 use crate::session::Session;
@@ -96,16 +95,9 @@ impl EtcdLock {
     async fn lines(&self, session: &Arc<Session>, items: &[RenewItem]) -> Lines {
         let queued = items.iter().filter(|item| item.kind == RenewKind::Queued);
         let names: BTreeSet<&LockName> = queued.map(|item| &item.key.name).collect();
-        let read = names.into_iter().map(|name| async move {
-            let line = self.keys().line(name);
-            let begins = line.len();
-            let how = GetOptions::new()
-                .with_range(behind(&line))
-                .with_keys_only()
-                .with_sort(SortTarget::Create, SortOrder::Ascend);
-            let read = session.get(line, how).await;
-            (name.clone(), read.and_then(|read| line_of(read.kvs(), begins)))
-        });
+        let read = names
+            .into_iter()
+            .map(|name| async move { (name.clone(), session.names(self.keys().line(name)).await) });
         join_all(read).await.into_iter().collect()
     }
 

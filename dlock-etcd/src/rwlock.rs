@@ -9,11 +9,9 @@
 use async_trait::async_trait;
 use dlock_core::spi::{Converted, InLine as _, LeaseKey, RwLock};
 use dlock_core::{Error, LossReason, Mode, Result};
-use etcd_client::{Compare, CompareOp, GetOptions, PutOptions, Txn, TxnOp};
+use etcd_client::{Compare, CompareOp, PutOptions, Txn, TxnOp};
 
 use crate::failure::{at_the_quota, unsupported};
-use crate::keys::behind;
-use crate::line::line_of;
 use crate::lock::EtcdLock;
 use crate::requests::{Request, State};
 use crate::session::Session;
@@ -24,11 +22,8 @@ impl RwLock for EtcdLock {
         let session = self.connection.session().await?;
         let _in_call = session.requests.call(lease)?;
         let lost = || Error::lost(LossReason::Refused);
-        let request = session
-            .requests
-            .get(lease)
-            .filter(|r| r.granted)
-            .ok_or_else(lost)?;
+        let request = session.requests.get(lease).filter(|r| r.granted);
+        let request = request.ok_or_else(lost)?;
         let State::InLine(own) = request.state else {
             return Err(lost());
         };
@@ -39,11 +34,7 @@ impl RwLock for EtcdLock {
         match (is, to) {
             _ if is == to => {}
             (Mode::Exclusive, Mode::READER) => self.mark(&session, &request, own).await?,
-            (Mode::Exclusive, _) => {
-                return Err(unsupported(
-                    "an etcd lock can be downgraded to a reader, not to a permit",
-                ));
-            }
+            (Mode::Exclusive, _) => return Err(unsupported("an etcd lock cannot be downgraded to a permit")),
             (_, Mode::Exclusive) => return Err(unsupported("an etcd reader cannot be upgraded")),
             _ => return Err(is.mismatch(to)),
         }
@@ -54,12 +45,9 @@ impl RwLock for EtcdLock {
 
 impl EtcdLock {
     async fn mark(&self, session: &Session, request: &Request, own: i64) -> Result<()> {
-        let line = self.keys().line(&request.key.name);
-        let begins = line.len();
-        let how = GetOptions::new().with_range(behind(&line)).with_keys_only();
         // All waiters of another class of sharing must be seen.
-        let others = line_of(session.get(line, how).await?.kvs(), begins)?;
-        let mut others = others.entries.iter().filter(|e| e.revision != own);
+        let line = session.names(self.keys().line(&request.key.name)).await?;
+        let mut others = line.entries.iter().filter(|e| e.revision != own);
         if let Some(other) = others.find(|e| !e.mode().is_exclusive() && e.mode() != Mode::READER) {
             return Err(other.mode().mismatch(Mode::READER));
         }

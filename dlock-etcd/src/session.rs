@@ -14,8 +14,9 @@ use futures::channel::{mpsc, oneshot};
 
 use crate::deadline::{Deadline, Renewed};
 use crate::failure::{is_lease_gone, told};
-use crate::line::token;
-use crate::link::Link;
+use crate::keys::behind;
+use crate::line::{Line, line_of, token};
+use crate::link::{Link, revision};
 use crate::requests::Requests;
 use crate::watches::Watches;
 
@@ -122,6 +123,18 @@ impl Session {
         let answer = answer.map_err(|e| told(e, ErrorKind::Unavailable, &link.at))?;
         self.heard(before, answer.header());
         Ok(answer)
+    }
+
+    /// Reads all entries whose keys begin so. Answers in which revision they were.
+    pub(crate) async fn line(&self, begin: String, how: GetOptions) -> Result<(Line, i64)> {
+        let (begins, how) = (begin.len(), how.with_range(behind(&begin)));
+        let read = self.get(begin, how).await?;
+        Ok((line_of(read.kvs(), begins)?, revision!(read)))
+    }
+
+    /// The same without the values.
+    pub(crate) async fn names(&self, begin: String) -> Result<Line> {
+        Ok(self.line(begin, GetOptions::new().with_keys_only()).await?.0)
     }
 
     /// Reads the member's local state.

@@ -236,7 +236,7 @@ impl Connection {
     /// lease that is there yet.
     pub(crate) async fn attach(
         &self,
-        leased: Option<Leased>,
+        mut leased: Option<Leased>,
         link: Option<Arc<Link>>,
         member: usize,
     ) -> Result<(Leased, Attached), (Option<Leased>, dlock_core::Error)> {
@@ -254,7 +254,6 @@ impl Connection {
                 Err(e) => return Err((leased, settings.told(e))),
             },
         };
-        let mut leased = leased;
         loop {
             let this = match leased.take() {
                 Some(leased) => leased,

@@ -21,8 +21,7 @@ use futures::stream::BoxStream;
 use futures::{FutureExt as _, StreamExt as _};
 
 use crate::keys::behind;
-use crate::line::{Entry, Line, line_of};
-use crate::link::revision;
+use crate::line::{Entry, Line};
 use crate::lock::EtcdLock;
 use crate::session::Session;
 use crate::watches::{Seen, What};
@@ -36,11 +35,7 @@ const AHEAD: usize = 64;
 impl EtcdLock {
     /// The line with the labels of its owners, and in which revision it was so.
     async fn look_on(&self, session: &Session, name: &LockName) -> Result<(Line, i64)> {
-        let line = self.keys().line(name);
-        let begins = line.len();
-        let how = GetOptions::new().with_range(behind(&line));
-        let read = session.get(line, how).await?;
-        Ok((line_of(read.kvs(), begins)?, revision!(read)))
+        session.line(self.keys().line(name), GetOptions::new()).await
     }
 
     async fn inspection(&self, session: &Session, line: &Line, at: i64) -> Result<Inspection> {

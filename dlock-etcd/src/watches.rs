@@ -91,23 +91,11 @@ impl Watches {
             .await?;
         let (ask, stream) = stream.split();
         let (commands, received) = mpsc::unbounded();
-        let (tell, seen) = mpsc::unbounded();
-        let watches = Self {
-            commands: commands.clone(),
-            last: Arc::new(AtomicI64::new(FIRST)),
-        };
-        let watched = Watched {
-            id: FIRST,
-            seen,
-            commands,
-        };
-        let tending = tend(
-            link.clone(),
-            ask,
-            stream,
-            received,
-            HashMap::from([(FIRST, tell)]),
-        );
+        let last = Arc::new(AtomicI64::new(FIRST));
+        let watches = Self { commands, last };
+        let (watched, tell) = watches.watched(FIRST);
+        let begun = HashMap::from([(FIRST, tell)]);
+        let tending = tend(link.clone(), ask, stream, received, begun);
         Ok((watches, watched, tending.compat()))
     }
 
@@ -118,13 +106,15 @@ impl Watches {
 
     pub(crate) fn watch(&self, what: What) -> Watched {
         let id = self.last.fetch_add(1, Ordering::Relaxed) + 1;
-        let (tell, seen) = mpsc::unbounded();
+        let (watched, tell) = self.watched(id);
         let _ = self.commands.unbounded_send(Command::Watch(id, what, tell));
-        Watched {
-            id,
-            seen,
-            commands: self.commands.clone(),
-        }
+        watched
+    }
+
+    fn watched(&self, id: i64) -> (Watched, mpsc::UnboundedSender<Seen>) {
+        let (tell, seen) = mpsc::unbounded();
+        let commands = self.commands.clone();
+        (Watched { id, seen, commands }, tell)
     }
 }
 

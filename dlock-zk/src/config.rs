@@ -136,15 +136,7 @@ impl Config {
             }
         }
         let servers = url.servers(PORT)?;
-        config.login = match (servers.user, servers.password) {
-            (Some(user), Some(password)) => Some((user, password)),
-            (None, None) => None,
-            _ => {
-                return Err(invalid(
-                    "the login in the URL must be `user:password`, before the `@`",
-                ));
-            }
-        };
+        config.login = Url::both(("user", servers.user), ("password", servers.password))?;
         config.take_options(&mut url)?;
         url.finish()?;
         config.check()?;

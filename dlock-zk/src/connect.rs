@@ -3,6 +3,7 @@
 use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
+use dlock_core::spi::whereabouts;
 use dlock_core::{Error, ErrorKind, Result, Runtime};
 use futures::FutureExt as _;
 use futures::channel::oneshot;
@@ -13,7 +14,6 @@ use crate::access::Rights;
 use crate::deadline::Deadline;
 use crate::failure::told;
 use crate::keys::Paths;
-use crate::node::host_and_process;
 use crate::ping::Pings;
 use crate::requests::Requests;
 use crate::session::{Mark, Session};
@@ -113,7 +113,7 @@ async fn mark(settings: &Settings, client: &Client) -> Result<Mark, Zk> {
     let paths = &settings.paths;
     let path = paths.session(client.session_id().0);
     let options = settings.rights.node(CreateMode::Ephemeral);
-    let data = format!("dlock {}", host_and_process()).into_bytes();
+    let data = format!("dlock {}", whereabouts()).into_bytes();
     for _ in 0..2 {
         match client.create(&path, &data, &options).await {
             Ok(_) | Err(Zk::NodeExists) => {

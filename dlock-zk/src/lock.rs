@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use dlock_core::spi::{
     Abandoned, Acquire, Attempt, Fencing, LeaseKey, Lock, Place, Queueing, Release, Released, Renew, RwLock,
-    Signal, Wait, Wake, Watch,
+    Signal, Wait, Wake, Watch, whereabouts,
 };
 use dlock_core::{Capabilities, Capability, Error, ErrorKind, Finding, LockName, Mode, Nature, Result};
 use futures::future::join_all;
@@ -17,7 +17,6 @@ use crate::connection::Connection;
 use crate::keys::Paths;
 use crate::layout::Layout;
 use crate::line::{Line, nodes, place_of};
-use crate::node::host_and_process;
 use crate::requests::{Node, Request};
 use crate::session::Session;
 
@@ -57,7 +56,7 @@ impl ZkLock {
         Self {
             connection,
             capabilities: Arc::new(capabilities),
-            whereabouts: host_and_process().into(),
+            whereabouts: whereabouts().into(),
         }
     }
 

@@ -173,7 +173,6 @@ pub(crate) struct NodeData {
     pub(crate) id: Option<RequestId>,
     /// How long the session of the node lives when it is not heard of.
     pub(crate) ttl: Duration,
-    /// See [`host_and_process`].
     pub(crate) whereabouts: Option<Arc<str>>,
     pub(crate) owner: Option<Arc<str>>,
 }
@@ -217,17 +216,6 @@ impl NodeData {
             owner,
         }
     }
-}
-
-/// On which machine and in which process this is, as it stands in nodes. In one word each.
-pub(crate) fn host_and_process() -> String {
-    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    let host: String = host
-        .chars()
-        .filter(|c| c.is_ascii_graphic() && *c != '=')
-        .take(64)
-        .collect();
-    format!("host={host} pid={}", std::process::id())
 }
 
 #[cfg(test)]

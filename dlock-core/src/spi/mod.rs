@@ -62,6 +62,7 @@ mod unanswered;
 mod url;
 mod wait;
 mod watch;
+mod whereabouts;
 
 pub use acquire::{Acquire, Attempt, Grant, Queueing};
 pub use anchors::Anchors;
@@ -82,3 +83,4 @@ pub use unanswered::{Asking, LeftOpen, Sent, Unanswered};
 pub use url::{Host, Servers, Url, UrlValue};
 pub use wait::{News, Probe, Push, Wait, Wake};
 pub use watch::{Page, Watch};
+pub use whereabouts::whereabouts;

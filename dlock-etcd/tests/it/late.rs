@@ -96,6 +96,21 @@ impl Late {
         }
     }
 
+    /// Has the server say, on the ways that there are, that it takes no more requests there: as a proxy does
+    /// when a connection is old. What was asked before goes on. (It has to be silent meanwhile.)
+    pub(crate) fn go_away(&self) {
+        // A frame of 8 bytes: type 7 of no stream, the last stream that there can be, no error.
+        const FRAME: [u8; 17] = [0, 0, 8, 7, 0, 0, 0, 0, 0, 0x7f, 0xff, 0xff, 0xff, 0, 0, 0, 0];
+        for way in &mut lock(&self.ways).all {
+            way.client.write_all(&FRAME).unwrap();
+        }
+    }
+
+    /// How many ways there were.
+    pub(crate) fn count(&self) -> usize {
+        lock(&self.ways).all.len()
+    }
+
     /// What was kept back arrives now.
     pub(crate) fn deliver(&self) {
         for way in &mut lock(&self.ways).all {

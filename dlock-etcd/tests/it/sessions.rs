@@ -10,6 +10,7 @@ use dlock_etcd::Config;
 use dlock_testkit::{EtcdServer, Proxy};
 use futures::StreamExt as _;
 
+use crate::late::Late;
 use crate::{
     LONG, SESSION, X, at_once, brief, client, client_of, granted, granted_in_the_end, hands, here, key, keys,
     leases, line, open, open_at, queued, revoke, start, turn, until, waits,
@@ -258,6 +259,23 @@ async fn a_connection_that_breaks_costs_no_lease() {
     }
     assert_eq!(lock.lease_id(), lease);
     assert_eq!(lock.release(&k, Release::Now).await.unwrap(), Released::Released);
+}
+
+/// What was asked on it before goes on, so that it does not break.
+#[tokio::test]
+async fn a_connection_that_takes_no_more_is_replaced() {
+    let server = start().await;
+    let late = Late::before(server.address());
+    let lock = open_at(late.address()).await;
+    let (lease, k) = (lock.lease_id(), key("x", 1, 1));
+    let before = granted(&lock, &at_once(&k, X)).await;
+    late.go_away();
+    until("there is another one", LONG, async || {
+        let again = granted_in_the_end(&lock, &at_once(&k, X)).await;
+        assert_eq!((again.token, lock.lease_id()), (before.token, lease));
+        late.count() == 2
+    })
+    .await;
 }
 
 /// It takes connections, and never says a word. The member behind it is asked before the lease runs out,

@@ -1,0 +1,7 @@
+/// For backends: this machine and process, for operators, as in `host=web-1 pid=4711`. Each part is one word.
+pub fn whereabouts() -> String {
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let is_plain = |c: &char| c.is_ascii_graphic() && *c != '=';
+    let host: String = host.chars().filter(is_plain).take(64).collect();
+    format!("host={host} pid={}", std::process::id())
+}

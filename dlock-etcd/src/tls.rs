@@ -1,0 +1,94 @@
+//! Certificates, and what is encrypted with them.
+
+use std::sync::Arc;
+
+use dlock_core::spi::Url;
+use dlock_core::{Error, Result};
+use tokio_rustls::rustls::crypto::{CryptoProvider, ring};
+use tokio_rustls::rustls::pki_types::pem::PemObject as _;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+
+use crate::channel::Tls;
+use crate::failure::invalid;
+
+/// Which to trust, in place of those of the system; and which to show.
+#[derive(Clone, Default)]
+pub(crate) struct Certificates {
+    pub(crate) root: Option<Pem>,
+    pub(crate) client: Option<(Pem, Pem)>,
+}
+
+/// A text in PEM, and where it is from.
+#[derive(Clone)]
+pub(crate) struct Pem {
+    from: String,
+    text: Vec<u8>,
+}
+
+impl Pem {
+    pub(crate) fn new(from: impl Into<String>, text: impl Into<Vec<u8>>) -> Self {
+        Self {
+            from: from.into(),
+            text: text.into(),
+        }
+    }
+
+    fn wrong(&self, how: &str) -> Error {
+        invalid(format!("{} {how}", self.from))
+    }
+
+    fn certificates(&self) -> Result<Vec<CertificateDer<'static>>> {
+        let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&self.text).collect();
+        let some = read.ok().filter(|read| !read.is_empty());
+        some.ok_or_else(|| self.wrong("has no certificate in PEM"))
+    }
+
+    fn key(&self) -> Result<PrivateKeyDer<'static>> {
+        PrivateKeyDer::from_pem_slice(&self.text).map_err(|_| self.wrong("has no private key in PEM"))
+    }
+}
+
+impl Certificates {
+    /// Takes those that a URL names.
+    pub(crate) fn take(tls: &mut Option<Self>, url: &mut Url) -> Result<()> {
+        let mut pem = |key: &'static str| -> Result<Option<Pem>> {
+            let read = |(path, text): (std::path::PathBuf, _)| {
+                Pem::new(format!("the file {} of the URL's `{key}`", path.display()), text)
+            };
+            Ok(url.take_file(key)?.map(read))
+        };
+        let root = pem("ca")?;
+        let client = Url::both(("cert", pem("cert")?), ("key", pem("key")?))?;
+        if root.is_some() || client.is_some() {
+            let tls = tls.as_mut();
+            *tls.ok_or_else(|| invalid("certificates need TLS: use `etcds://`"))? = Self { root, client };
+        }
+        Ok(())
+    }
+
+    pub(crate) fn connector(&self) -> Result<Tls> {
+        let trusted = match &self.root {
+            Some(pem) => pem.certificates()?,
+            None => rustls_native_certs::load_native_certs().certs,
+        };
+        let mut roots = RootCertStore::empty();
+        if roots.add_parsable_certificates(trusted).0 == 0 {
+            return Err(invalid("there is no certificate to trust"));
+        }
+        let chosen = CryptoProvider::get_default().cloned();
+        let provider = chosen.unwrap_or_else(|| Arc::new(ring::default_provider()));
+        let config = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(|e| invalid("the chosen provider of cryptography is of no use").with_source(e))?
+            .with_root_certificates(roots);
+        let mut config = match &self.client {
+            Some((pem, key)) => config
+                .with_client_auth_cert(pem.certificates()?, key.key()?)
+                .map_err(|e| pem.wrong("does not go with its key").with_source(e))?,
+            None => config.with_no_client_auth(),
+        };
+        config.alpn_protocols = vec![b"h2".to_vec()];
+        Ok(Arc::new(config).into())
+    }
+}

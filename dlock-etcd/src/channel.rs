@@ -1,8 +1,8 @@
 //! The HTTP/2 connection to a member.
 //!
 //! The driver's own channels hand each request to one more task, which takes 7 µs, and connect again by
-//! themselves. This one ends with its connection, or when the member takes no more requests on it: then the
-//! [upkeep](crate::upkeep) makes the next.
+//! themselves. This one ends with its connection, or when a request finds that the member takes no more on
+//! it: then the [upkeep](crate::upkeep) makes the next.
 
 use std::time::Duration;
 
@@ -16,6 +16,8 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::task::JoinHandle;
+#[cfg(feature = "tls")]
+use tokio_rustls::{TlsConnector, rustls::pki_types::ServerName};
 use tonic::Status;
 use tonic::body::Body;
 use tower::util::BoxCloneSyncService;
@@ -24,10 +26,9 @@ use tower::{BoxError, Service as _, service_fn};
 use crate::failure::invalid;
 
 #[cfg(feature = "tls")]
-pub(crate) type Tls = tokio_rustls::TlsConnector;
+pub(crate) type Tls = (TlsConnector, ServerName<'static>);
 #[cfg(not(feature = "tls"))]
-#[derive(Clone)]
-pub(crate) enum Tls {}
+type Tls = std::convert::Infallible;
 
 type Driven = JoinHandle<hyper::Result<()>>;
 
@@ -61,9 +62,12 @@ impl Member {
         match &self.tls {
             None => over(io, self.origin.clone()).await,
             #[cfg(feature = "tls")]
-            Some(tls) => {
-                let name = self.host.name.clone().try_into().map_err(failed)?;
-                over(tls.connect(name, io).await?, self.origin.clone()).await
+            Some((tls, name)) => {
+                let io = tls.connect(name.clone(), io).await.map_err(failed)?;
+                if io.get_ref().1.alpn_protocol() != Some(b"h2") {
+                    return Err(failed("it speaks TLS, and no HTTP/2"));
+                }
+                over(io, self.origin.clone()).await
             }
             #[cfg(not(feature = "tls"))]
             Some(never) => match *never {},

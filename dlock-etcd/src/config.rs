@@ -97,20 +97,15 @@ impl Config {
             "etcds" => config = config.tls(),
             #[cfg(not(feature = "tls"))]
             "etcds" => {
-                return Err(crate::failure::unsupported(
-                    "`etcds://` needs the feature `etcd-tls` of dlock-rs, or `tls` of dlock-etcd",
-                ));
+                let message = "`etcds://` needs the feature `etcd-tls` of dlock-rs, or `tls` of dlock-etcd";
+                return Err(crate::failure::unsupported(message));
             }
-            _ => {
-                return Err(invalid(
-                    "the scheme of the URL is not known; known are: etcd, etcds",
-                ));
-            }
+            _ => return Err(invalid("the scheme of the URL must be `etcd` or `etcds`")),
         }
         let servers = url.servers(PORT)?;
         let hosts: Vec<_> = servers.hosts.iter().map(Host::to_string).collect();
         config.members = hosts.join(",");
-        config.login = Url::both(("user", servers.user), ("password", servers.password))?;
+        config.login = Url::both(("user:", servers.user), (":password@", servers.password))?;
         if !servers.path.is_empty() {
             config.prefix = servers.path;
         }
@@ -172,10 +167,9 @@ impl Config {
     /// Connects over TLS and authenticates with this certificate and its key, both in PEM.
     #[cfg(feature = "tls")]
     pub fn client_certificate(mut self, pem: &str, key: &str) -> Self {
-        self.tls.get_or_insert_default().client = Some((
-            Pem::new("the client certificate", pem),
-            Pem::new("the key of the client certificate", key),
-        ));
+        let pem = Pem::new("the client certificate", pem);
+        let key = Pem::new("the key of the client certificate", key);
+        self.tls.get_or_insert_default().client = Some((pem, key));
         self
     }
 
@@ -206,9 +200,9 @@ impl Config {
         let servers = url.servers(PORT)?;
         url.finish()?;
         if servers.user.is_some() || servers.password.is_some() || !servers.path.is_empty() {
-            return Err(invalid(
-                "members must be `host[:port],...`: the login and the prefix have methods of their own",
-            ));
+            let message =
+                "members must be `host[:port],...`: the login and the prefix have methods of their own";
+            return Err(invalid(message));
         }
         if self.login.as_ref().is_some_and(|(user, _)| user.is_empty()) {
             return Err(invalid("the user must not be empty"));
@@ -216,31 +210,32 @@ impl Config {
         if !(SHORTEST_SESSION..=LONGEST_SESSION).contains(&self.session_timeout)
             || self.session_timeout.subsec_nanos() != 0
         {
-            return Err(invalid(format!(
-                "the session timeout must be whole seconds, from {SHORTEST_SESSION:?} to {LONGEST_SESSION:?}"
-            )));
+            let (least, most) = (SHORTEST_SESSION, LONGEST_SESSION);
+            let message = format!("the session timeout must be whole seconds, from {least:?} to {most:?}");
+            return Err(invalid(message));
         }
         if self.timeout.is_zero() || self.timeout > LONGEST_TIMEOUT {
-            return Err(invalid(format!(
-                "the timeout must be above zero, and {LONGEST_TIMEOUT:?} at most"
-            )));
+            let message = format!("the timeout must be above zero, and {LONGEST_TIMEOUT:?} at most");
+            return Err(invalid(message));
         }
         let prefix = self.prefix.trim_end_matches('/');
         if prefix.len() > 512 || prefix.chars().any(char::is_control) || prefix.ends_with('!') {
-            return Err(invalid(
-                "the prefix must have 512 bytes at most, no control characters, and no `!` at its end",
-            ));
+            let message =
+                "the prefix must have 512 bytes at most, no control characters, and no `!` at its end";
+            return Err(invalid(message));
         }
-        #[cfg(feature = "tls")]
-        let tls = self.tls.as_ref().map(Certificates::connector).transpose()?;
-        #[cfg(not(feature = "tls"))]
-        let tls = None;
-        let members = servers.hosts.iter().map(|host| Member::new(host, tls.clone()));
+        let member = |host: &Host| {
+            #[cfg(feature = "tls")]
+            let tls = self.tls.as_ref().map(|tls| tls.to(host)).transpose()?;
+            #[cfg(not(feature = "tls"))]
+            let tls = None;
+            Member::new(host, tls)
+        };
         let shown: Vec<_> = servers.hosts.iter().map(Host::to_string).collect();
         Ok(Settings {
             keys: Keys::new(prefix),
             at: shown.join(",").into(),
-            members: members.collect::<Result<_>>()?,
+            members: servers.hosts.iter().map(member).collect::<Result<_>>()?,
             options: self.options(),
             ttl: self.session_timeout,
             timeout: self.timeout,

@@ -64,9 +64,9 @@ impl From<Etcd> for Refused {
 
 impl Settings {
     /// Connects to that member.
-    pub(crate) async fn link(&self, member: usize) -> Result<Arc<Link>, Etcd> {
+    pub(crate) async fn link(&self, member: usize, limit: Duration) -> Result<Arc<Link>, Etcd> {
         let member = &self.members[member % self.members.len()];
-        let (channel, driven) = member.channel(self.timeout).await?;
+        let (channel, driven) = member.channel(limit).await?;
         let client = Client::from_channel(channel, Some(self.options.clone())).await?;
         let link = Arc::new(Link::new(client, member.host.to_string().into()));
         let weak = Arc::downgrade(&link);

@@ -132,10 +132,8 @@ mod tests {
         let t = |n| Timestamp::ZERO + s(n);
         let deadline = Deadline::new(t(100), s(12));
         let before = deadline.to_confirm();
-        deadline.renewed(Renewed {
-            sent: t(104),
-            term: 7,
-        });
+        let (sent, term) = (t(104), 7);
+        deadline.renewed(Renewed { sent, term });
         // Sent before the answer came, or answered in another term.
         assert!(!deadline.confirm(before, 7));
         assert!(!deadline.confirm(deadline.to_confirm(), 8));

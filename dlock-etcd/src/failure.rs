@@ -68,6 +68,16 @@ pub(crate) fn is_login_old(e: &Etcd) -> bool {
     matches!(refusal(e), Some((code::INVALID_ARGUMENT, text)) if text.contains("auth store is old"))
 }
 
+/// Its connection had ended before it was sent.
+fn is_unsent(e: &Etcd) -> bool {
+    let Etcd::GRpcStatus(status) = e else { return false };
+    let mut causes = std::iter::successors(std::error::Error::source(status), |e| e.source());
+    causes.any(|e| {
+        e.downcast_ref::<hyper::Error>()
+            .is_some_and(hyper::Error::is_canceled)
+    })
+}
+
 /// The error for a caller; of kind `away` if something may have been done.
 pub(crate) fn told(e: Etcd, away: ErrorKind, at: &str) -> Error {
     let (kind, what) = match refusal(&e) {
@@ -113,6 +123,7 @@ pub(crate) fn told(e: Etcd, away: ErrorKind, at: &str) -> Error {
             ErrorKind::Unavailable,
             "has no leader: it is cut off from the other members, or an election is under way",
         ),
+        _ if is_unsent(&e) => (ErrorKind::Unavailable, "has ended the connection"),
         _ => (away, "cannot be reached, or did not answer in time"),
     };
     Error::new(kind, format!("etcd at {at} {what}")).with_source(Cause(e))

@@ -50,9 +50,8 @@ impl EtcdLock {
     ) -> Result<Admission> {
         self.check_name(name)?;
         if value.is_some_and(|v| v.len() > LARGEST) {
-            return Err(invalid(format!(
-                "a value behind the gate of etcd has {LARGEST} bytes at most"
-            )));
+            let message = format!("a value behind the gate of etcd has {LARGEST} bytes at most");
+            return Err(invalid(message));
         }
         let key = self.keys().fence(name);
         let mut kv = self.fenced(&key).await?;

@@ -41,10 +41,7 @@ impl EtcdLock {
         let read = mark.and_then(|mark| mark.strip_prefix("ttl=")?.split_once(' '));
         Ok(match read {
             // It may be heard of at any moment; this is what it has then.
-            Some((ttl, whereabouts)) => (
-                Duration::from_secs(ttl.parse().unwrap_or(0)),
-                Some(whereabouts.into()),
-            ),
+            Some((ttl, at)) => (Duration::from_secs(ttl.parse().unwrap_or(0)), Some(at.into())),
             None => (self.left(session, entry.lease).await?.unwrap_or_default(), None),
         })
     }
@@ -94,9 +91,8 @@ impl EtcdLock {
             let (client, owner) = (self.client(session, entry), self.owner(session, entry, at));
             let ((expires_in, whereabouts), (id, label)) = try_join(client, owner).await?;
             let holder = Holder::new(id, entry.mode(), entry.token(), expires_in);
-            Ok(holder
-                .with_owner(label.map(Into::into))
-                .with_whereabouts(whereabouts))
+            let holder = holder.with_owner(label.map(Into::into));
+            Ok(holder.with_whereabouts(whereabouts))
         });
         let holders: Vec<_> = holders.collect();
         stream::iter(holders).buffered(AT_ONCE).try_collect().await

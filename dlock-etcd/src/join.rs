@@ -317,9 +317,8 @@ impl EtcdLock {
         let put = PutOptions::new().with_lease(session.lease);
         let is_there = create(&request.entry, CompareOp::Greater, 0);
         let txn = Txn::new().when([is_there]).and_then(there);
-        let answer = session
-            .write(txn.or_else([TxnOp::put(gone, "", Some(put))]))
-            .await?;
+        let txn = txn.or_else([TxnOp::put(gone, "", Some(put))]);
+        let answer = session.write(txn).await?;
         // Whatever was sent was carried out, or is refused.
         session.requests.change(&request.key, |r| {
             r.unsure = request.unsure;

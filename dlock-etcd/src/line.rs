@@ -52,12 +52,11 @@ impl Entry {
             None => Mode::Exclusive,
         };
         if kv.lease() == 0 {
+            let key = kv.key().escape_ascii();
+            let what = "has no lease, so no lock made it: delete it, or use another prefix";
             return Err(Error::new(
                 ErrorKind::BackendData,
-                format!(
-                    "the key `{}` in etcd has no lease, so no lock made it: delete it, or use another prefix",
-                    kv.key().escape_ascii()
-                ),
+                format!("the key `{key}` in etcd {what}"),
             ));
         }
         Ok(Self {

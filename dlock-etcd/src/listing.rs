@@ -43,10 +43,8 @@ impl EtcdLock {
             let name = name.filter(|name| name.to_path_part().as_bytes() == part);
             names.extend(name.filter(|name| name.as_bytes().starts_with(prefix)));
         }
-        let next = last.filter(|_| read.more()).map(|part| {
-            let line = [locks.as_bytes(), &part, b"/"].concat();
-            behind(&line)
-        });
+        let next = last.filter(|_| read.more());
+        let next = next.map(|part| behind([locks.as_bytes(), &part, b"/"].concat()));
         Ok(Page::new(names, next))
     }
 }

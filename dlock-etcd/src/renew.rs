@@ -79,11 +79,9 @@ impl EtcdLock {
     ) -> Result<HashMap<RequestId, i64>> {
         let asked = entries.chunks(AT_ONCE).map(|chunk| async move {
             let count = || Some(GetOptions::new().with_count_only());
-            let gets: Vec<_> = chunk
-                .iter()
-                .map(|(.., key)| TxnOp::get(&**key, count()))
-                .collect();
-            let answer = session.read(Txn::new().and_then(gets)).await?;
+            let gets = chunk.iter().map(|(.., key)| TxnOp::get(&**key, count()));
+            let gets = Txn::new().and_then(gets.collect::<Vec<_>>());
+            let answer = session.read(gets).await?;
             let is_there = |op: &TxnOpResponse| matches!(op, TxnOpResponse::Get(got) if got.count() > 0);
             let there = answer.op_responses();
             let removed = chunk.iter().zip(there).filter(|(_, op)| !is_there(op));

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use dlock_core::spi::Url;
+use dlock_core::spi::{Host, Url};
 use dlock_core::{Error, Result};
 use tokio_rustls::rustls::crypto::{CryptoProvider, ring};
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
-use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 use crate::channel::Tls;
@@ -40,26 +40,32 @@ impl Pem {
 
     fn certificates(&self) -> Result<Vec<CertificateDer<'static>>> {
         let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&self.text).collect();
-        let some = read.ok().filter(|read| !read.is_empty());
-        some.ok_or_else(|| self.wrong("has no certificate in PEM"))
+        match read.map_err(|e| self.wrong("is not PEM").with_source(e))? {
+            none if none.is_empty() => Err(self.wrong("has no certificate in PEM")),
+            some => Ok(some),
+        }
     }
 
     fn key(&self) -> Result<PrivateKeyDer<'static>> {
-        PrivateKeyDer::from_pem_slice(&self.text).map_err(|_| self.wrong("has no private key in PEM"))
+        let read = PrivateKeyDer::from_pem_slice(&self.text);
+        read.map_err(|e| self.wrong("has no private key in PEM").with_source(e))
     }
 }
 
 impl Certificates {
     /// Takes those that a URL names.
     pub(crate) fn take(tls: &mut Option<Self>, url: &mut Url) -> Result<()> {
+        // Before the files are read: a missing key is the clearer error.
+        let mut given = url.clone();
+        let (cert, key) = (given.take::<String>("cert")?, given.take("key")?);
+        Url::both(("cert", cert), ("key", key))?;
         let mut pem = |key: &'static str| -> Result<Option<Pem>> {
             let read = |(path, text): (std::path::PathBuf, _)| {
                 Pem::new(format!("the file {} of the URL's `{key}`", path.display()), text)
             };
             Ok(url.take_file(key)?.map(read))
         };
-        let root = pem("ca")?;
-        let client = Url::both(("cert", pem("cert")?), ("key", pem("key")?))?;
+        let (root, client) = (pem("ca")?, pem("cert")?.zip(pem("key")?));
         if root.is_some() || client.is_some() {
             let tls = tls.as_mut();
             *tls.ok_or_else(|| invalid("certificates need TLS: use `etcds://`"))? = Self { root, client };
@@ -67,14 +73,22 @@ impl Certificates {
         Ok(())
     }
 
-    pub(crate) fn connector(&self) -> Result<Tls> {
-        let trusted = match &self.root {
-            Some(pem) => pem.certificates()?,
-            None => rustls_native_certs::load_native_certs().certs,
-        };
+    /// What a connection to that member is encrypted by.
+    pub(crate) fn to(&self, host: &Host) -> Result<Tls> {
+        let unnamed = |e| invalid(format!("TLS cannot name the member {host}")).with_source(e);
+        let name = ServerName::try_from(host.name.clone()).map_err(unnamed)?;
         let mut roots = RootCertStore::empty();
-        if roots.add_parsable_certificates(trusted).0 == 0 {
-            return Err(invalid("there is no certificate to trust"));
+        if let Some(pem) = &self.root {
+            for one in pem.certificates()? {
+                let wrong = |e| pem.wrong("has a certificate that cannot be read").with_source(e);
+                roots.add(one).map_err(wrong)?;
+            }
+        } else {
+            let mut system = rustls_native_certs::load_native_certs();
+            if roots.add_parsable_certificates(system.certs).0 == 0 {
+                let e = invalid("the system has no certificate to trust: name one");
+                return Err(system.errors.pop().map_or(e.clone(), |why| e.with_source(why)));
+            }
         }
         let chosen = CryptoProvider::get_default().cloned();
         let provider = chosen.unwrap_or_else(|| Arc::new(ring::default_provider()));
@@ -89,6 +103,6 @@ impl Certificates {
             None => config.with_no_client_auth(),
         };
         config.alpn_protocols = vec![b"h2".to_vec()];
-        Ok(Arc::new(config).into())
+        Ok((Arc::new(config).into(), name))
     }
 }

@@ -145,12 +145,8 @@ async fn renewing(
                     }
                 }
             };
-            let any: [BoxFuture<'_, ()>; 4] = [
-                timer,
-                asked.boxed(),
-                marked.boxed(),
-                async move { link.is_gone().await }.boxed(),
-            ];
+            let gone = async move { link.is_gone().await };
+            let any: [BoxFuture<'_, ()>; 4] = [timer, asked.boxed(), marked.boxed(), gone.boxed()];
             let _ = select_all(any).await;
         }
         while let Some(Some(ask)) = leased.asks.next().now_or_never() {
@@ -249,7 +245,7 @@ impl Connection {
         };
         let link = match link {
             Some(link) => link,
-            None => match within(runtime, limit, settings.link(member)).await {
+            None => match within(runtime, limit, settings.link(member, limit)).await {
                 Ok(link) => link,
                 Err(e) => return Err((leased, settings.told(e))),
             },

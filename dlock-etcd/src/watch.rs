@@ -40,10 +40,9 @@ impl EtcdLock {
 
     async fn inspection(&self, session: &Session, line: &Line, at: i64) -> Result<Inspection> {
         let (holding, waiting) = line.entries.split_at(line.admitted());
-        Ok(Inspection::new(
-            self.holders(session, holding, at).await?,
-            u32::try_from(waiting.len()).unwrap_or(u32::MAX),
-        ))
+        let waiting = u32::try_from(waiting.len()).unwrap_or(u32::MAX);
+        let holders = self.holders(session, holding, at).await?;
+        Ok(Inspection::new(holders, waiting))
     }
 
     async fn looked(&self, name: &LockName) -> Result<(Inspection, Line, i64)> {
@@ -196,10 +195,8 @@ impl Watching {
     }
 
     async fn differences(&self, session: &Session, before: &Line) -> Result<Vec<Change>> {
-        let (was, is) = (
-            &before.entries[..before.admitted()],
-            &self.line.entries[..self.line.admitted()],
-        );
+        let was = &before.entries[..before.admitted()];
+        let is = &self.line.entries[..self.line.admitted()];
         let there: HashSet<_> = self.line.entries.iter().map(|e| e.revision).collect();
         let modes: HashMap<_, _> = was.iter().map(|e| (e.revision, e.mode)).collect();
         let ended = was.iter().filter(|e| !there.contains(&e.revision));

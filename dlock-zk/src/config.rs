@@ -136,7 +136,7 @@ impl Config {
             }
         }
         let servers = url.servers(PORT)?;
-        config.login = Url::both(("user", servers.user), ("password", servers.password))?;
+        config.login = Url::both(("user:", servers.user), (":password@", servers.password))?;
         config.take_options(&mut url)?;
         url.finish()?;
         config.check()?;

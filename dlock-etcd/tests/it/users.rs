@@ -203,7 +203,7 @@ mod tls {
     use std::sync::Arc;
 
     use super::*;
-    use dlock_testkit::Tls;
+    use dlock_testkit::{RedisOptions, RedisServer, Tls};
 
     fn text(file: std::path::PathBuf) -> String {
         std::fs::read_to_string(file).unwrap()
@@ -237,6 +237,20 @@ mod tls {
         }
         let e = refused(login(trusts(&server)).login("app", "wrong-one")).await;
         assert_eq!(e.kind(), ErrorKind::PermissionDenied, "{e}");
+    }
+
+    /// The login is not sent to it.
+    #[tokio::test]
+    async fn a_server_that_speaks_no_http_2_is_named() {
+        let options = RedisOptions::new().tls(Tls::Server);
+        let server = RedisServer::with(options).unwrap();
+        let address = format!("localhost:{}", server.tls_address().unwrap().port());
+        let authority = text(server.certificates().unwrap().authority());
+        let config = Config::new(&address).root_certificate(&authority);
+        let e = refused(config.login(USER[0], USER[1])).await;
+        let why = std::error::Error::source(&e).map(ToString::to_string);
+        assert_eq!(e.kind(), ErrorKind::Unavailable, "{e}");
+        assert!(why.is_some_and(|why| why.contains("no HTTP/2")), "{e}");
     }
 
     #[tokio::test]
@@ -291,4 +305,10 @@ fn an_unreadable_certificate_is_refused_before_connecting() {
         .unwrap_err();
     assert_eq!(e.kind(), dlock_core::ErrorKind::InvalidInput, "{e}");
     assert!(e.to_string().contains("the root certificate"), "{e}");
+    // What no certificate can name.
+    let e = dlock_etcd::Config::new("etcd-a,etcd-b-")
+        .tls()
+        .check()
+        .unwrap_err();
+    assert!(e.to_string().contains("etcd-b-"), "{e}");
 }

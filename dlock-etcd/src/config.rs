@@ -200,8 +200,7 @@ impl Config {
         let servers = url.servers(PORT)?;
         url.finish()?;
         if servers.user.is_some() || servers.password.is_some() || !servers.path.is_empty() {
-            let message =
-                "members must be `host[:port],...`: the login and the prefix have methods of their own";
+            let message = "members must be `host[:port],...`: login and prefix have methods of their own";
             return Err(invalid(message));
         }
         if self.login.as_ref().is_some_and(|(user, _)| user.is_empty()) {
@@ -220,8 +219,7 @@ impl Config {
         }
         let prefix = self.prefix.trim_end_matches('/');
         if prefix.len() > 512 || prefix.chars().any(char::is_control) || prefix.ends_with('!') {
-            let message =
-                "the prefix must have 512 bytes at most, no control characters, and no `!` at its end";
+            let message = "the prefix must have 512 bytes at most, no control character, no `!` at its end";
             return Err(invalid(message));
         }
         let member = |host: &Host| {

@@ -10,8 +10,9 @@ use etcd_client::{
 };
 use futures::FutureExt as _;
 use futures::channel::mpsc;
+use hyper::rt::Executor as _;
 
-use crate::channel::Member;
+use crate::channel::{Member, Tasks};
 use crate::deadline::Renewed;
 use crate::failure::{is_lease_gone, told};
 use crate::keys::Keys;
@@ -64,13 +65,13 @@ impl From<Etcd> for Refused {
 
 impl Settings {
     /// Connects to that member.
-    pub(crate) async fn link(&self, member: usize, limit: Duration) -> Result<Arc<Link>, Etcd> {
-        let member = &self.members[member % self.members.len()];
-        let (channel, driven) = member.channel(limit).await?;
+    pub(crate) async fn link(&self, n: usize, limit: Duration, on: Tasks) -> Result<Arc<Link>, Etcd> {
+        let member = &self.members[n % self.members.len()];
+        let (channel, ended) = member.channel(limit, on.clone()).await?;
         let client = Client::from_channel(channel, Some(self.options.clone())).await?;
         let link = Arc::new(Link::new(client, member.host.to_string().into()));
         let weak = Arc::downgrade(&link);
-        tokio::spawn(driven.map(move |_| weak.upgrade().map(|link| link.break_off())));
+        on.execute(ended.map(move |_| weak.upgrade().map_or((), |l| l.break_off())));
         Ok(link)
     }
 

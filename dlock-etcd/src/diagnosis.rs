@@ -20,9 +20,7 @@ impl EtcdLock {
         let ttl = session.deadline.span();
         let (lease, version, at) = (session.lease, status.version(), &link.at);
         let server = format!("etcd {version} at {at}, a member of the cluster");
-        let lease = format!(
-            "{lease:x} with a ttl of {ttl:?}: the locks of a client that vanishes stay taken that long"
-        );
+        let lease = format!("{lease:x} with a ttl of {ttl:?}: a lost client's locks stay taken that long");
         let mut findings = vec![Finding::good("server", server), Finding::good("lease", lease)];
         if is_revoked_early(version) {
             let text = "a leader of this version that was paused may revoke leases that were renewed \

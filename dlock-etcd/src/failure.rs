@@ -72,10 +72,7 @@ pub(crate) fn is_login_old(e: &Etcd) -> bool {
 fn is_unsent(e: &Etcd) -> bool {
     let Etcd::GRpcStatus(status) = e else { return false };
     let mut causes = std::iter::successors(std::error::Error::source(status), |e| e.source());
-    causes.any(|e| {
-        e.downcast_ref::<hyper::Error>()
-            .is_some_and(hyper::Error::is_canceled)
-    })
+    causes.any(|e| matches!(e.downcast_ref(), Some(e) if hyper::Error::is_canceled(e)))
 }
 
 /// The error for a caller; of kind `away` if something may have been done.

@@ -80,8 +80,7 @@ impl EtcdLock {
             }
             kv = read_in(&answer)?.take_kvs().pop();
         }
-        let message =
-            format!("another writer changed the fenced value before each of {TRIES} tries: try again");
+        let message = format!("another writer changed the value before each of {TRIES} tries: try again");
         Err(Error::new(ErrorKind::Unavailable, message))
     }
 }

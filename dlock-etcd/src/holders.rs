@@ -26,6 +26,9 @@ const AT_ONCE: usize = 100;
 /// How long a client's lease lives unless it is renewed, and where the client is.
 type Client = (Duration, Option<Arc<str>>);
 
+/// A request, and its label.
+type Owner<'a> = (RequestId, Option<&'a str>);
+
 impl EtcdLock {
     async fn client(&self, session: &Session, entry: &Entry) -> Result<Client> {
         if entry.lease == session.lease {
@@ -36,8 +39,7 @@ impl EtcdLock {
         let key = self.keys().session(entry.lease);
         // The member has shown the entry, so it knows of the mark that was made before.
         let mark = session.get_by_itself(key, GetOptions::new()).await?;
-        let mark = mark.kvs().first();
-        let mark = mark.and_then(|kv| kv.value_str().ok());
+        let mark = mark.kvs().first().and_then(|kv| kv.value_str().ok());
         let read = mark.and_then(|mark| mark.strip_prefix("ttl=")?.split_once(' '));
         Ok(match read {
             // It may be heard of at any moment; this is what it has then.
@@ -56,12 +58,7 @@ impl EtcdLock {
     }
 
     /// Whose an entry is that was there in that revision, and its label.
-    async fn owner<'a>(
-        &self,
-        session: &Session,
-        entry: &'a Entry,
-        at: i64,
-    ) -> Result<(RequestId, Option<&'a str>)> {
+    async fn owner<'a>(&self, session: &Session, entry: &'a Entry, at: i64) -> Result<Owner<'a>> {
         let label = str::from_utf8(&entry.value).ok().filter(|l| !l.is_empty());
         if !entry.is_ours {
             // It has its lease and nothing else.

@@ -54,10 +54,8 @@ impl Entry {
         if kv.lease() == 0 {
             let key = kv.key().escape_ascii();
             let what = "has no lease, so no lock made it: delete it, or use another prefix";
-            return Err(Error::new(
-                ErrorKind::BackendData,
-                format!("the key `{key}` in etcd {what}"),
-            ));
+            let message = format!("the key `{key}` in etcd {what}");
+            return Err(Error::new(ErrorKind::BackendData, message));
         }
         Ok(Self {
             key: kv.key().to_vec(),

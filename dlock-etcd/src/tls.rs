@@ -28,10 +28,8 @@ pub(crate) struct Pem {
 
 impl Pem {
     pub(crate) fn new(from: impl Into<String>, text: impl Into<Vec<u8>>) -> Self {
-        Self {
-            from: from.into(),
-            text: text.into(),
-        }
+        let (from, text) = (from.into(), text.into());
+        Self { from, text }
     }
 
     fn wrong(&self, how: &str) -> Error {

@@ -24,6 +24,7 @@ use futures::StreamExt as _;
 use futures::future::{Either, select, select_all};
 use futures::{FutureExt as _, future::BoxFuture};
 
+use crate::channel::Tasks;
 use crate::connect::{Attached, Found, Leased, Refused};
 use crate::connection::Connection;
 use crate::link::Link;
@@ -165,8 +166,7 @@ async fn renewing(
                 false => attached.be_heard(&session, keys).await,
             }
         };
-        let renewed = within(runtime, limit, renewing).await;
-        match renewed {
+        match within(runtime, limit, renewing).await {
             Ok(Found::Alive) => {
                 for ask in asks {
                     let _ = ask.send(Ok(()));
@@ -245,7 +245,13 @@ impl Connection {
         };
         let link = match link {
             Some(link) => link,
-            None => match within(runtime, limit, settings.link(member, limit)).await {
+            None => match within(
+                runtime,
+                limit,
+                settings.link(member, limit, Tasks(runtime.clone())),
+            )
+            .await
+            {
                 Ok(link) => link,
                 Err(e) => return Err((leased, settings.told(e))),
             },

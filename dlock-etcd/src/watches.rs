@@ -86,10 +86,8 @@ impl Watches {
         const FIRST: i64 = 1;
         let client = link.client.watch_client();
         let mut client = client.max_decoding_message_size(LARGEST_ANSWER);
-        let stream = client
-            .watch(first.key.clone(), Some(options(FIRST, &first)))
-            .await?;
-        let (ask, stream) = stream.split();
+        let watching = client.watch(first.key.clone(), Some(options(FIRST, &first)));
+        let (ask, stream) = watching.await?.split();
         let (commands, received) = mpsc::unbounded();
         let last = Arc::new(AtomicI64::new(FIRST));
         let watches = Self { commands, last };

@@ -1,3 +1,5 @@
+//! Where a client is.
+
 /// For backends: this machine and process, for operators, as in `host=web-1 pid=4711`. Each part is one word.
 pub fn whereabouts() -> String {
     #[cfg(not(any(windows, target_os = "wasi")))]
